@@ -1,0 +1,14 @@
+"""The rooms of xdpx, lowest first. A room may import rooms on lower floors only."""
+
+FLOORS: tuple[frozenset[str], ...] = (
+    frozenset({"utils", "logger"}),
+    frozenset({"config"}),
+    frozenset({"loaders", "tokenizers", "models", "optimizers", "engines", "checkpoints", "reports"}),
+    frozenset({"processors", "losses"}),
+    frozenset({"datasets"}),
+    frozenset({"tasks"}),
+    frozenset({"trainer", "deploy"}),
+    frozenset({"experiments", "tuning", "launch"}),
+    frozenset({"commands"}),
+    frozenset({"run", "serve", "main"}),
+)

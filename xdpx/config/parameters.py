@@ -1,0 +1,72 @@
+"""How a class declares what can be configured about it: type, default, bounds, one line of meaning."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Operator = Literal["is", "is not", "in", ">", "<"]
+PathCheck = Literal["file", "directory", "new_directory"]
+
+
+class When(NamedTuple):
+    """A parameter exists only while another parameter holds a certain value."""
+
+    key: str
+    operator: Operator
+    value: Any
+
+
+class Parameters(BaseModel):
+    """Base of every nested `class Parameters`. Strict: text is never turned into numbers; ints pass as floats.
+
+    Each field is made with `param`. A value of None is accepted only where the annotation says so.
+    Override `conflicts` for rules between several fields.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Give (key, what is wrong and what to do) for each rule between fields that is broken."""
+        return []
+
+
+def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
+    default: Any = ...,
+    *,
+    doc: str,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+    when: tuple[str, Operator, Any] | None = None,
+    registry: str | None = None,
+    relative: Literal["inverse", "direct"] | None = None,
+    path: PathCheck | None = None,
+    unique: bool = False,
+    group: str | None = None,
+) -> Any:
+    """Declare one parameter.
+
+    Args:
+        default: the value when the config is silent; leave it out for a required parameter.
+        doc: one line that says what the value decides, with its unit.
+        gt, ge, lt, le: bounds of a number.
+        when: (key, operator, value): the parameter is allowed only while that condition holds.
+        registry: the value names an entry of this registry, whose own `Parameters` then join the run.
+        relative: accepts `@{batch_size:64}/50` as well; "inverse" shrinks as the reference grows, "direct" grows.
+        path: what must be true of the path before the run starts.
+        unique: must differ between the runs of one config.
+        group: heading in the printed tree; by default the heading of the declaring class.
+    """
+    extra: dict[str, Any] = {
+        "when": list(when) if when else None,
+        "registry": registry,
+        "relative": relative,
+        "path": path,
+        "unique": unique or None,
+        "group": group,
+    }
+    extra = {key: value for key, value in extra.items() if value is not None}
+    return Field(default, description=doc, gt=gt, ge=ge, lt=lt, le=le, json_schema_extra={"xdpx": extra})
