@@ -1,0 +1,93 @@
+"""The floors of the house: every import points down, two rooms never import each other, heavy packages come late."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "xdpx"
+
+_spec = importlib.util.spec_from_file_location("layers", Path(__file__).with_name("layers.py"))
+assert _spec and _spec.loader
+_layers = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_layers)
+FLOOR = {room: level for level, rooms in enumerate(_layers.FLOORS) for room in rooms}
+
+HEAVY = {"torch", "jax", "tensorflow", "pandas", "transformers", "matplotlib", "sklearn"}
+LIGHT_ROOMS = {"utils", "logger", "config", "loaders", "tokenizers", "processors", "datasets", "commands", "trainer"}
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module}.{a.name}" if node.module == "xdpx" else str(node.module) for a in node.names]
+    return [a.name for a in node.names] if isinstance(node, ast.Import) else []
+
+
+def rooms_imported_by(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, room) for each `xdpx.<room>` that an import names, at any depth of the file."""
+    for node in ast.walk(ast.parse(source)):
+        for name in imported_names(node):
+            root, _, rest = name.partition(".")
+            if root == "xdpx" and rest and not rest.startswith("__"):
+                yield node.lineno, rest.split(".")[0]  # type: ignore[attr-defined]
+
+
+def upward_imports(source: str, home: str) -> list[str]:
+    """Name each import of `source`, standing in room `home`, that does not point to a lower floor."""
+    return [
+        f"line {line}: `{home}` (floor {FLOOR[home]}) may not import `{room}` (floor {FLOOR[room]})."
+        " Move the shared part down, or pass it in as an argument."
+        for line, room in rooms_imported_by(source)
+        if room != home and FLOOR[room] >= FLOOR[home]
+    ]
+
+
+def module_level_imports(source: str) -> set[str]:
+    tree = ast.parse(source)
+    return {name.split(".")[0] for node in tree.body for name in imported_names(node)}
+
+
+FILES = sorted(file for file in PACKAGE.rglob("*.py") if room_of(file) != "__init__")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_imports_point_down(file: Path) -> None:
+    faults = upward_imports(file.read_text(encoding="utf-8"), room_of(file))
+    assert not faults, f"{file.relative_to(REPOSITORY)}: {faults}"
+
+
+def test_an_arrow_that_points_up_is_found() -> None:
+    assert upward_imports("from xdpx.trainer.loop import fit", "datasets")
+    assert upward_imports("def f():\n    from xdpx.models import models", "loaders")
+    assert not upward_imports("from xdpx.utils import io", "datasets")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_light_rooms_import_no_heavy_package_at_module_level(file: Path) -> None:
+    if room_of(file) in LIGHT_ROOMS:
+        heavy = module_level_imports(file.read_text(encoding="utf-8")) & HEAVY
+        assert not heavy, f"{file.relative_to(REPOSITORY)} imports {heavy} at module level; import it where it is used."
+
+
+def test_no_file_has_a_name_that_the_house_forbids() -> None:
+    names = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if "__pycache__" not in path.parts}
+    assert "utils/io.py" not in names, "importing xdpx.utils.io as a module would overwrite the `io` object"
+    assert not [name for name in names if name.split("/")[-1] in {"torch", "jax", "helper.py", "helpers.py"}]
+
+
+@pytest.mark.parametrize("module", ["xdpx", "xdpx.run", "xdpx.commands.io", "xdpx.utils.pdb"])
+def test_doors_open_without_heavy_packages(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(set(sys.modules) & {HEAVY!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
+    assert done.stdout.strip() == "[]"
