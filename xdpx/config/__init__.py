@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""Turn text into one validated, typed set of parameters per run: read, inherit, loop, substitute, check, print."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Operator = Literal["is", "is not", "in", ">", "<"]
 PathCheck = Literal["file", "directory", "new_directory"]
@@ -22,7 +22,8 @@ class Parameters(BaseModel):
     """Base of every nested `class Parameters`. Strict: text is never turned into numbers; ints pass as floats.
 
     Each field is made with `param`. A value of None is accepted only where the annotation says so.
-    Override `conflicts` for rules between several fields.
+    Override `conflicts` for rules between several fields. A class whose module imports torch and that has conflicts
+    does well to keep its Parameters in a light module, because `--dry` looks at conflicts too.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
@@ -30,6 +31,17 @@ class Parameters(BaseModel):
     def conflicts(self) -> list[tuple[str, str]]:
         """Give (key, what is wrong and what to do) for each rule between fields that is broken."""
         return []
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> Self:
+        """Hold the bounds for parameters built by hand; those of a config are checked before, with better words."""
+        from xdpx.config.declarations import declarations_of  # here, because that file reads this one
+
+        for declaration in declarations_of(type(self)):
+            problem = declaration.out_of_bounds(getattr(self, declaration.key))
+            if problem:
+                raise ValueError(f"{declaration.key}: {problem}")
+        return self
 
 
 def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
@@ -52,15 +64,20 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     Args:
         default: the value when the config is silent; leave it out for a required parameter.
         doc: one line that says what the value decides, with its unit.
-        gt, ge, lt, le: bounds of a number.
+        gt, ge, lt, le: bounds of a number, or of every number in a list.
         when: (key, operator, value): the parameter is allowed only while that condition holds.
-        registry: the value names an entry of this registry, whose own `Parameters` then join the run.
+        registry: the value names an entry of this registry, whose own `Parameters` then join the run. A key that ends
+            with the registry's name gives the rest as prefix: `teacher_model` reads `teacher_hidden_size` and so on.
         relative: accepts `@{batch_size:64}/50` as well; "inverse" shrinks as the reference grows, "direct" grows.
         path: what must be true of the path before the run starts.
         unique: must differ between the runs of one config.
         group: heading in the printed tree; by default the heading of the declaring class.
     """
     extra: dict[str, Any] = {
+        "gt": gt,
+        "ge": ge,
+        "lt": lt,
+        "le": le,
         "when": list(when) if when else None,
         "registry": registry,
         "relative": relative,
@@ -69,4 +86,4 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
         "group": group,
     }
     extra = {key: value for key, value in extra.items() if value is not None}
-    return Field(default, description=doc, gt=gt, ge=ge, lt=lt, le=le, json_schema_extra={"xdpx": extra})
+    return Field(default, description=doc, json_schema_extra={"xdpx": extra})

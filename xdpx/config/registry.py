@@ -14,6 +14,22 @@ C = TypeVar("C")
 REGISTRIES: dict[str, Registry[Any]] = {}
 """Every registry made so far, by kind, so that `config` can see a user's own names without importing the rooms."""
 
+ROOMS: dict[str, str] = {
+    "command": "xdpx.commands",
+    "parser": "xdpx.loaders.parsers",
+    "loader": "xdpx.loaders",
+    "tokenizer": "xdpx.tokenizers",
+    "processor": "xdpx.processors",
+    "dataset": "xdpx.datasets",
+    "sampler": "xdpx.datasets",
+    "task": "xdpx.tasks",
+    "model": "xdpx.models",
+    "loss": "xdpx.losses",
+    "optimizer": "xdpx.optimizers",
+    "lr_scheduler": "xdpx.optimizers.lr_schedulers",
+}
+"""The room whose `__init__` holds the table of each kind. Read only when a class itself is needed, never to check."""
+
 
 class Registry(Generic[T]):
     """A table of names. `shipped` maps a name to "module:attribute", read at first use."""
@@ -52,3 +68,14 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self.shipped, *self._loaded}))
+
+
+def registry_of(kind: str) -> Registry[Any]:
+    """Give the registry of a kind; its room's table is imported when it has not been yet.
+
+    Raises:
+        KeyError: no room has such a kind, which is a mistake in a declaration.
+    """
+    if kind not in REGISTRIES:
+        import_module(ROOMS[kind])
+    return REGISTRIES[kind]

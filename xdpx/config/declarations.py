@@ -1,0 +1,163 @@
+"""What a class declares, as plain data: the same whether it was read from the class or from the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.value_types import ValueType, read_type, text_of
+
+if TYPE_CHECKING:
+    from xdpx.config.parameters import Parameters
+
+
+class Required:
+    """The default of a parameter that has none."""
+
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = Required()
+
+_BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One parameter of one class; see `xdpx.config.parameters.param` for what each field means."""
+
+    key: str
+    type: str
+    default: Any = REQUIRED
+    doc: str = ""
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    when: tuple[str, str, Any] | None = None
+    registry: str | None = None
+    relative: str | None = None
+    path: str | None = None
+    unique: bool = False
+    group: str | None = None
+
+    @property
+    def value_type(self) -> ValueType:
+        """The type, parsed."""
+        return read_type(self.type)
+
+    @property
+    def required(self) -> bool:
+        """Whether a config must set it."""
+        return self.default is REQUIRED
+
+    def out_of_bounds(self, value: Any) -> str:
+        """Say which bound a number, or a number in a list, breaks; '' when none."""
+        for number in _numbers_in(value):
+            if not self._within(number):
+                return f"is {number}. Use a number {self.bounds()}."
+        return ""
+
+    def _within(self, number: float) -> bool:
+        return (
+            (self.gt is None or number > self.gt)
+            and (self.ge is None or number >= self.ge)
+            and (self.lt is None or number < self.lt)
+            and (self.le is None or number <= self.le)
+        )
+
+    def bounds(self) -> str:
+        """Write the bounds, e.g. `> 0 and <= 1`; '' when there are none."""
+        parts = [f"{sign} {getattr(self, name):g}" for name, sign in _BOUNDS if getattr(self, name) is not None]
+        return " and ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what differs from an empty declaration, ready for JSON. A required one has no `default`."""
+        blank = Declaration(self.key, self.type)
+        pairs = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name != "key"]
+        return {name: value for name, value in pairs if name == "type" or value != getattr(blank, name)}
+
+    @classmethod
+    def from_json(cls, key: str, stored: Mapping[str, Any]) -> Declaration:
+        """Read back what `to_json` gave. Lists become tuples where the type says so."""
+        values = dict(stored)
+        if "when" in values:
+            values["when"] = tuple(values["when"])
+        declaration = cls(key, **values)
+        if isinstance(declaration.default, list) and "tuple" in declaration.type:
+            values["default"] = declaration.value_type.accept(declaration.default)
+            declaration = cls(key, **values)
+        return declaration
+
+
+def _numbers_in(value: Any) -> Iterator[float]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers_in(item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered class: its kind and name, its first line of doc, what it declares, whether it has conflicts."""
+
+    kind: str
+    name: str
+    doc: str = ""
+    conflicts: bool = False
+    parameters: tuple[Declaration, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the entry ready for JSON, without its kind and name."""
+        facts: dict[str, Any] = {"doc": self.doc}
+        if self.conflicts:
+            facts["conflicts"] = True
+        return {**facts, "parameters": {item.key: item.to_json() for item in self.parameters}}
+
+    @classmethod
+    def from_json(cls, kind: str, name: str, stored: Mapping[str, Any]) -> Entry:
+        """Read back what `to_json` gave."""
+        parameters = tuple(Declaration.from_json(key, item) for key, item in stored["parameters"].items())
+        return cls(kind, name, stored["doc"], stored.get("conflicts", False), parameters)
+
+    @classmethod
+    def from_class(cls, kind: str, name: str, thing: Any) -> Entry:
+        """Read what a class declares. A class without `Parameters` declares nothing.
+
+        Raises:
+            TypeError: a field was not made with `param`, or its type is none that a config value can have.
+        """
+        from xdpx.config.parameters import Parameters  # here: pydantic is not needed to read the catalogue
+
+        doc = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0]
+        declared = getattr(thing, "Parameters", None)
+        if declared is None:
+            return cls(kind, name, doc)
+        if not (isinstance(declared, type) and issubclass(declared, Parameters)):
+            raise TypeError(f"{kind} '{name}': its Parameters must inherit xdpx.config.parameters.Parameters.")
+        return cls(kind, name, doc, declared.conflicts is not Parameters.conflicts, declarations_of(declared))
+
+
+_DECLARED: dict[type, tuple[Declaration, ...]] = {}
+
+
+def declarations_of(parameters: type[Parameters]) -> tuple[Declaration, ...]:
+    """Give what a `Parameters` class declares, in the order in which it is written, parents first."""
+    if parameters not in _DECLARED:
+        _DECLARED[parameters] = tuple(_declaration(parameters, key) for key in parameters.model_fields)
+    return _DECLARED[parameters]
+
+
+def _declaration(parameters: type[Parameters], key: str) -> Declaration:
+    info = parameters.model_fields[key]
+    extra = info.json_schema_extra
+    if not isinstance(extra, dict) or not isinstance(extra.get("xdpx"), dict):
+        raise TypeError(f"{parameters.__qualname__}.{key} must be made with param(default, doc=...).")
+    facts: dict[str, Any] = dict(extra["xdpx"])  # type: ignore[arg-type]
+    if "when" in facts:
+        facts["when"] = tuple(facts["when"])
+    default = REQUIRED if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
+    return Declaration(key, text_of(info.annotation), default, info.description or "", **facts)

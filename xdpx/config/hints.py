@@ -1,0 +1,91 @@
+"""Guess why a value has the wrong type: quotes, a swallowed comment or comma, a number that hjson reads as text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+_NULLS = frozenset({"none", "null", "nil", "~"})
+
+
+def shown(value: Any) -> str:
+    """Write a value for a message, as a config would write it, cut at 60 characters."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 60 else repr(value[:57] + "...")
+    if isinstance(value, list | tuple):
+        text = f"[{', '.join(shown(item) for item in value)}]"
+    elif isinstance(value, dict):
+        text = f"{{{', '.join(f'{key}: {shown(item)}' for key, item in value.items())}}}"
+    else:
+        text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def hint(value: Any, wanted: str) -> str:
+    """Say what most likely happened when `value` is not `wanted` (a description such as `an integer`). May be ''."""
+    number = "integer" in wanted or "number" in wanted
+    if isinstance(value, bool) and number:
+        return ", not a truth value"
+    if isinstance(value, float) and "integer" in wanted and value.is_integer():
+        return f": write {int(value)}"
+    if isinstance(value, int | float) and wanted == "text":
+        return f": put it in quotes, '{value}'"
+    if isinstance(value, int) and wanted == "true or false":
+        return f": write {'true' if value else 'false'}" if value in {0, 1} else ""
+    if value is None:
+        return ", or remove the key to get its default"
+    return _hint_for_text(value, wanted, number=number) if isinstance(value, str) else _hint_for_list(value, wanted)
+
+
+def _hint_for_list(value: Any, wanted: str) -> str:
+    if isinstance(value, list) and not wanted.startswith("a list"):
+        return ". For several runs, put the values in a loop: __parent__: [[{...}, {...}]]"
+    return ""
+
+
+def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
+    text = value.strip()
+    swallowed = swallowed_part(text)
+    if swallowed:
+        return f". {swallowed}"
+    if number and _number_in(text):
+        return f": write {_number_in(text)} without quotes" if _number_in(text) == text else f": write {_number_in(text)}"
+    if "true" in wanted and text.lower() in _WORDS:
+        return f": write {_WORDS[text.lower()]}{' without quotes' if text in {'true', 'false'} else ''}"
+    if "null" in wanted and text.lower() in _NULLS:
+        return f": write null{' without quotes' if text == 'null' else ''}"
+    if text.startswith("@{"):
+        return ". Relative numbers @{...} are not known for this key"
+    return ""
+
+
+def swallowed_part(text: str) -> str:
+    """Say so when unquoted text of hjson has swallowed a comment, a comma with the next key, or a bracket."""
+    comment = re.search(r"\s(#|//|/\*)", text)
+    if comment:
+        return f"The comment after '{text[: comment.start()]}' was read as part of the text: put it on a line of its own"
+    if re.search(r",\s*['\"]?\w+['\"]?\s*:", text):
+        return "Unquoted text runs to the end of the line: put each key on a line of its own"
+    if re.search(r"[,}\]]$", text) and not re.search(r"[{\[]", text):
+        return f"Unquoted text runs to the end of the line: remove the '{text[-1]}', or quote the text"
+    return ""
+
+
+def _number_in(text: str) -> str:
+    """Give the number that text seems to mean, as a config writes it; '' when it is none."""
+    plain = text.replace("_", "") if re.fullmatch(r"[+-]?\d[\d_]*(\.\d+)?", text) else text
+    try:
+        value = float(plain)
+    except ValueError:
+        return ""
+    if value != value or value in {float("inf"), float("-inf")}:
+        return ""
+    sign, digits = ("-", plain[1:]) if plain.startswith("-") else ("", plain.removeprefix("+"))
+    digits = re.sub(r"^0+(?=\d)", "", digits)
+    digits = f"0{digits}" if digits.startswith(".") else digits
+    return sign + re.sub(r"\.(?=$|e|E)", ".0", digits)

@@ -1,0 +1,273 @@
+"""Types of parameters as small text (`int | None`, `Literal['a', 'b']`): written from annotations, read without eval."""
+
+from __future__ import annotations
+
+import ast
+import math
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from xdpx.config.faults import nearest
+from xdpx.config.hints import hint, shown
+
+
+class Mismatch(ValueError):
+    """A value is not of its type: `problem` says what is there, `remedy` what to write instead."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem} {remedy}")
+
+
+class ValueType(ABC):
+    """What values a parameter takes. Strict: nothing but int -> float and list -> tuple is converted."""
+
+    @abstractmethod
+    def accept(self, value: Any) -> Any:
+        """Give the value as the program wants it. Raises Mismatch when it is not of this type."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say in words what to write, e.g. `an integer`."""
+
+    @abstractmethod
+    def json_schema(self) -> dict[str, Any]:
+        """Give the JSON schema of this type."""
+
+    def _refuse(self, value: Any) -> Mismatch:
+        return Mismatch(f"is {shown(value)}.", f"Use {self.describe()}{hint(value, self.describe())}.")
+
+
+ATOMS: dict[str, tuple[type | None, str, dict[str, Any]]] = {
+    "int": (int, "an integer", {"type": "integer"}),
+    "float": (float, "a number", {"type": "number"}),
+    "str": (str, "text", {"type": "string"}),
+    "bool": (bool, "true or false", {"type": "boolean"}),
+    "None": (type(None), "null", {"type": "null"}),
+    "Any": (None, "any value", {}),
+}
+
+
+@dataclass(frozen=True)
+class Atom(ValueType):
+    """One plain type: int, float, str, bool, None or Any."""
+
+    name: str
+
+    def accept(self, value: Any) -> Any:
+        wanted = ATOMS[self.name][0]
+        if wanted is float and type(value) in {int, float}:
+            return self._finite(value)
+        if wanted is not None and type(value) is not wanted:
+            raise self._refuse(value)
+        return value
+
+    def _finite(self, value: float) -> float:
+        try:
+            number = float(value)
+        except OverflowError:
+            raise Mismatch("is too large for a float.", "Use a smaller number.") from None
+        if not math.isfinite(number):
+            raise Mismatch(f"is {value}.", "Use a finite number.")
+        return number
+
+    def describe(self) -> str:
+        return ATOMS[self.name][1]
+
+    def json_schema(self) -> dict[str, Any]:
+        return dict(ATOMS[self.name][2])
+
+
+@dataclass(frozen=True)
+class Choice(ValueType):
+    """One of a few fixed values."""
+
+    options: tuple[Any, ...]
+
+    def accept(self, value: Any) -> Any:
+        for option in self.options:
+            if type(option) is type(value) and option == value:
+                return option
+        near = nearest(value, [option for option in self.options if isinstance(option, str)]) if isinstance(value, str) else None
+        guess = f"Did you mean '{near}'? " if near else ""
+        raise Mismatch(f"is {shown(value)}.", f"{guess}Use {self.describe()}{hint(value, self.describe())}.")
+
+    def describe(self) -> str:
+        words = [shown(option) for option in self.options]
+        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"enum": list(self.options)}
+
+
+@dataclass(frozen=True)
+class ListOf(ValueType):
+    """A list whose items are all of one type."""
+
+    item: ValueType
+
+    def accept(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise self._refuse(value)
+        return [_accept_part(self.item, item, f"item {index}") for index, item in enumerate(value, start=1)]
+
+    def describe(self) -> str:
+        return f"a list, each item {self.item.describe()}"
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": self.item.json_schema()}
+
+
+@dataclass(frozen=True)
+class TupleOf(ValueType):
+    """A list of a fixed length, each place with its own type."""
+
+    items: tuple[ValueType, ...]
+
+    def accept(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != len(self.items):
+            raise self._refuse(value)
+        return tuple(
+            _accept_part(kind, item, f"item {index}")
+            for index, (kind, item) in enumerate(zip(self.items, value, strict=True), start=1)
+        )
+
+    def describe(self) -> str:
+        return f"a list of {len(self.items)}: [{', '.join(item.describe() for item in self.items)}]"
+
+    def json_schema(self) -> dict[str, Any]:
+        size = len(self.items)
+        return {"type": "array", "prefixItems": [i.json_schema() for i in self.items], "minItems": size, "maxItems": size}
+
+
+@dataclass(frozen=True)
+class DictOf(ValueType):
+    """A mapping. Keys of a config are text; where the type says int, digits are read as one."""
+
+    key: ValueType
+    value: ValueType
+
+    def accept(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise self._refuse(value)
+        return {self._key(key): _accept_part(self.value, item, f"'{key}'") for key, item in value.items()}
+
+    def _key(self, key: Any) -> Any:
+        if self.key == Atom("int") and isinstance(key, str) and key.removeprefix("-").isdecimal():
+            return int(key)
+        return _accept_part(self.key, key, "a key")
+
+    def describe(self) -> str:
+        return f"a mapping {{key: value}}, each value {self.value.describe()}"
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": self.value.json_schema()}
+
+
+@dataclass(frozen=True)
+class OneOf(ValueType):
+    """A union: the first type that takes the value as it is wins; an int is made a float only when none does."""
+
+    options: tuple[ValueType, ...]
+
+    def accept(self, value: Any) -> Any:
+        exact = [option for option in self.options if not (option == Atom("float") and type(value) is int)]
+        for option in (*exact, *self.options):
+            try:
+                return option.accept(value)
+            except Mismatch as mismatch:
+                deepest = mismatch
+        options = [option for option in self.options if isinstance(option, ListOf | DictOf | TupleOf | Choice)]
+        if len(options) == 1 and isinstance(value, list | tuple | dict | str) and type(value) is not str:
+            raise deepest if _takes_shape(options[0], value) and deepest.problem.startswith(("item", "'")) else self._refuse(value)
+        raise self._refuse(value)
+
+    def describe(self) -> str:
+        return " or ".join(option.describe() for option in self.options)
+
+    def json_schema(self) -> dict[str, Any]:
+        return {"anyOf": [option.json_schema() for option in self.options]}
+
+
+def _takes_shape(option: ValueType, value: Any) -> bool:
+    return isinstance(value, dict) == isinstance(option, DictOf)
+
+
+def _accept_part(kind: ValueType, value: Any, place: str) -> Any:
+    try:
+        return kind.accept(value)
+    except Mismatch as mismatch:
+        raise Mismatch(f"{place} {mismatch.problem}", mismatch.remedy) from None
+
+
+def text_of(annotation: Any) -> str:
+    """Write an annotation as small text.
+
+    Raises:
+        TypeError: the annotation is not one that a config value can have.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in {int, float, str, bool}:
+        return str(annotation.__name__)
+    if annotation is None or annotation is type(None):
+        return "None"
+    if annotation is Any:
+        return "Any"
+    if annotation in {list, dict}:
+        return "list[Any]" if annotation is list else "dict[str, Any]"
+    if origin is Literal:
+        return f"Literal[{', '.join(repr(argument) for argument in arguments)}]"
+    if origin in {typing.Union, types.UnionType}:
+        return " | ".join(text_of(argument) for argument in arguments)
+    if origin in {list, dict, tuple} and Ellipsis not in arguments:
+        return f"{origin.__name__}[{', '.join(text_of(argument) for argument in arguments)}]"
+    raise TypeError(f"a parameter cannot be of type {annotation}; use int, float, str, bool, None, Any, Literal, list, dict, tuple.")
+
+
+@cache
+def read_type(text: str) -> ValueType:
+    """Read small text back.
+
+    Raises:
+        ValueError: the text is not of the grammar that `text_of` writes.
+    """
+    return _from_node(ast.parse(text, mode="eval").body)
+
+
+def _from_node(node: ast.expr) -> ValueType:
+    match node:
+        case ast.Name(id=name) if name in ATOMS:
+            return Atom(name)
+        case ast.Constant(value=None):
+            return Atom("None")
+        case ast.BinOp(op=ast.BitOr()):
+            return OneOf(tuple(_from_node(part) for part in _parts_of_union(node)))
+        case ast.Subscript(value=ast.Name(id=name), slice=inner):
+            return _from_subscript(name, list(inner.elts) if isinstance(inner, ast.Tuple) else [inner])
+    raise ValueError(f"'{ast.unparse(node)}' is not a type of the catalogue.")
+
+
+def _parts_of_union(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp):
+        yield from _parts_of_union(node.left)
+        yield from _parts_of_union(node.right)
+    else:
+        yield node
+
+
+def _from_subscript(name: str, inner: list[ast.expr]) -> ValueType:
+    if name == "Literal":
+        return Choice(tuple(ast.literal_eval(part) for part in inner))
+    parts = [_from_node(part) for part in inner]
+    if name == "list":
+        return ListOf(parts[0])
+    if name == "tuple":
+        return TupleOf(tuple(parts))
+    if name == "dict":
+        return DictOf(parts[0], parts[1])
+    raise ValueError(f"'{name}' is not a type of the catalogue.")
