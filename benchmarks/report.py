@@ -1,0 +1,67 @@
+"""Rows of ratios, printed as a table and kept in benchmarks/RESULTS.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise, what was measured for it in this run, and whether the figure keeps it."""
+
+    what: str
+    measured: str
+    promised: str
+    kept: bool
+
+    def cells(self) -> list[str]:
+        """Give the row as text cells."""
+        return [self.what, self.measured, self.promised, "yes" if self.kept else "NO"]
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Write a median with its smallest and largest value: `4.31 (4.20 to 4.40)`."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f}" if len(values) == 1 else f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def markdown(sections: dict[str, list[Row]]) -> str:
+    """Render the sections as one page."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers", "datasets", "numpy"))
+    lines = [
+        "# Benchmarks",
+        "",
+        "Ratios measured side by side in one run of `make bench`; median (smallest to largest). Times of a shared machine",
+        "say little by themselves, so only ratios and limits stand here.",
+        "",
+        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()} · Python {platform.python_version()} · {packages}",
+    ]
+    for name, rows in sections.items():
+        lines += ["", f"## {name}", "", "| what | measured | promised | kept |", "|---|---|---|---|"]
+        lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """Cut a results page into its `##` sections, so that a partial run replaces only its own."""
+    parts = text.split("\n## ")[1:]
+    return {part.split("\n", 1)[0]: part.split("\n", 1)[1].strip() for part in parts}
+
+
+def write_results(sections: dict[str, list[Row]]) -> None:
+    """Write RESULTS.md; sections that this run did not measure keep what they had."""
+    page = markdown(sections)
+    kept = sections_of(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    for name, body in kept.items():
+        if name not in sections:
+            page += f"\n## {name}\n\n{body}\n"
+    RESULTS.write_text(page, encoding="utf-8")
