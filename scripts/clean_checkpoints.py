@@ -1,0 +1,8 @@
+"""`x-script clean_checkpoints` as a plain file. Its arguments: `x-script clean_checkpoints --help`."""
+
+import sys
+
+from xdpx.commands.script import main
+
+if __name__ == "__main__":
+    sys.exit(main(["clean_checkpoints", *sys.argv[1:]]))

@@ -1,0 +1,60 @@
+"""Show in which parameters two runs, or a run and a config, differ.
+
+Usage: x-script diff_params LEFT RIGHT
+
+  LEFT, RIGHT   a folder that holds args.py (a run, or preprocessed data), an args.py itself, or a config
+
+Lines: `-- key: value` only left, `++ key: value` only right, `+- key: left -> right` in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdpx.commands.script_arguments import need_paths, read_arguments
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import io
+
+NAME = "diff_params"
+USAGE = "x-script diff_params LEFT RIGHT"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the differences, and say so when there are none."""
+    from xdpx.reports.differences import difference_lines
+
+    arguments = read_arguments(NAME, argv)
+    need_paths(NAME, arguments, USAGE, exactly=2)
+    left, right = (read_settings(path) for path in arguments.paths)
+    lines = difference_lines(left, right)
+    print("\n".join(lines) if lines else "no parameter differs")
+    return 0
+
+
+def read_settings(path: str) -> Mapping[str, Any]:
+    """Give the flat parameters of a run folder, an args.py or a config. Raises ConfigError when there are none."""
+    from xdpx.config.args_file import read_args
+
+    args_file = io.join(path, "args.py") if io.isdir(path) else path
+    if args_file.endswith(".py"):
+        if not io.isfile(args_file):
+            raise _nothing_there(path)
+        return read_args(args_file)
+    return _config_values(path)
+
+
+def _config_values(path: str) -> Mapping[str, Any]:
+    """Resolve a config without checking its paths: that its save_dir exists is no fault here."""
+    from xdpx.config.reading import read_runs
+
+    runs = read_runs(path)
+    if len(runs) > 1:
+        fault = Fault(path, f"stands for {len(runs)} runs.", "Compare one run: name its folder instead.")
+        raise ConfigError(f"x-script {NAME}", [fault])
+    return runs[0].values
+
+
+def _nothing_there(path: str) -> ConfigError:
+    remedy = "Give a run's folder, an args.py or a config."
+    return ConfigError(f"x-script {NAME}", [Fault(path, "holds no args.py.", remedy)])

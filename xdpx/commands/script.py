@@ -1,0 +1,112 @@
+"""`x-script NAME ...`: run a script that comes with XDPX, or one of yours in ./user/scripts.
+
+Usage: x-script [NAME [arguments...]]    `x-script` alone lists them, `x-script NAME --help` explains one
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from xdpx.config.faults import ConfigError, unknown_name
+from xdpx.utils import io
+
+SHIPPED = {
+    "aggregate_results": "xdpx.commands.aggregate_results",
+    "clean_checkpoints": "xdpx.commands.clean_checkpoints",
+    "diff_params": "xdpx.commands.diff_params",
+    "verify": "xdpx.commands.verify",
+}
+"""Scripts that live in the package, so that an installed XDPX has them too; each module has `main(argv) -> int`."""
+
+USER_FOLDER = os.path.join("user", "scripts")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the script that the first word names with the words after it, and give its exit code."""
+    if not argv or argv[0] in {"-h", "--help"}:
+        _print_list()
+        return 0
+    name, words = argv[0], list(argv[1:])
+    files = script_files()
+    if name in files:
+        return _run_file(files[name], words)
+    if name not in SHIPPED:
+        raise ConfigError("x-script", [unknown_name("script", name, [*SHIPPED, *files])])
+    if {"-h", "--help"} & set(words):
+        print(_docstring(_source(SHIPPED[name])).strip())
+        return 0
+    run: Callable[[Sequence[str]], int] = import_module(SHIPPED[name]).main
+    return run(words)
+
+
+def script_files() -> dict[str, str]:
+    """Give name -> path of the scripts that are files: the repository's own (not those shipped), then the user's."""
+    beside_package = Path(__file__).resolve().parents[2] / "scripts"
+    folders = [str(beside_package), USER_FOLDER] if (beside_package.parent / "pyproject.toml").is_file() else []
+    found = {}
+    for folder in folders or [USER_FOLDER]:
+        found.update(dict(_scripts_in(folder)))
+    return found
+
+
+def _scripts_in(folder: str) -> Iterator[tuple[str, str]]:
+    if not io.isdir(folder):
+        return
+    for name in sorted(io.listdir(folder)):
+        stem, extension = os.path.splitext(name)
+        is_own = os.path.normpath(folder) == USER_FOLDER
+        if extension == ".py" and not stem.startswith("_") and (is_own or stem not in SHIPPED):
+            yield stem, os.path.join(folder, name)
+
+
+def _run_file(path: str, words: list[str]) -> int:
+    """Run a file as `python path words` would, in this process."""
+    import runpy
+
+    before, sys.argv = sys.argv, [path, *words]
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as ending:
+        return _exit_code(ending)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def _exit_code(ending: SystemExit) -> int:
+    if isinstance(ending.code, str):
+        print(ending.code, file=sys.stderr)
+        return 1
+    return int(ending.code or 0)
+
+
+def _print_list() -> None:
+    print((__doc__ or "").strip(), end="\n\n")
+    paths = {**{name: _source(module) for name, module in SHIPPED.items()}, **script_files()}
+    width = max(map(len, paths))
+    for name, path in sorted(paths.items()):
+        print(f"  {name:<{width}}  {_first_line(path)}")
+
+
+def _source(module: str) -> str:
+    spec = find_spec(module)
+    return spec.origin or "" if spec else ""
+
+
+def _first_line(path: str) -> str:
+    return _docstring(path).strip().partition("\n")[0] or "(no description)"
+
+
+def _docstring(path: str) -> str:
+    """Read the docstring of a file without running it."""
+    try:
+        with io.open(path, encoding="utf-8") as source:
+            return ast.get_docstring(ast.parse(source.read())) or ""
+    except (OSError, SyntaxError, ValueError):
+        return "(cannot be read)"

@@ -1,0 +1,126 @@
+"""`x-viz`: draw what runs logged, again, in another format, over wall time, or beside reference runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+
+FORMATS = ("eps", "jpeg", "jpg", "pdf", "pgf", "png", "ps", "raw", "rgba", "svg", "svgz", "tif", "tiff", "webp")
+"""What matplotlib can write, held here so that checking a config need not import it; a test compares."""
+
+MOST_REFERENCES = 4
+LOGS = ("valid.log.tsv", "train.log.tsv")
+
+
+class Visualise:
+    """Draw the figures of one run, or of every run that a `/*` or `**/*` at the end of save_dir stands for."""
+
+    class Parameters(BaseParameters):
+        """The keys of `x-viz`."""
+
+        save_dir: str = param(
+            doc="Folder of the run to draw; end it in /* for every run in a folder, in **/* for those at any depth."
+        )
+        label: str | None = param(None, doc="Name of this run in the legends; by default the name of its folder.")
+        ref_dir: str | list[str] | dict[str, str] | None = param(
+            None, doc="Runs to compare with: a folder, a list, or label: folder; at most 4."
+        )
+        figext: str = param("png", doc="Format of the figures: png, svg, pdf or another that matplotlib writes.")
+        walltime: bool = param(False, doc="Use the seconds spent training as the x axis instead of steps.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse too many references and formats that cannot be written."""
+            return [*reference_conflicts("ref_dir", self.ref_dir), *format_conflicts("figext", self.figext)]
+
+    def __init__(self, run: Run) -> None:
+        self.source = run.source
+        self.parameters: Visualise.Parameters = run.parameters("command")
+
+    def check(self) -> list[Fault]:
+        """Give a fault for each run that is not there or has no logs."""
+        faults = []
+        if not expand(self.parameters.save_dir):
+            faults.append(Fault("save_dir", f"'{self.parameters.save_dir}' holds no logs.", _remedy()))
+        for folder in references(self.parameters.ref_dir).values():
+            if not _has_logs(folder):
+                faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy()))
+        return faults
+
+    def run(self) -> None:
+        """Draw every run, and say where its figures are."""
+        from xdpx.reports.figures import draw_run
+
+        faults = self.check()
+        if faults:
+            raise ConfigError(self.source, faults)
+        options = self.parameters
+        for folder in expand(options.save_dir):
+            written = draw_run(
+                folder,
+                label=options.label,
+                references=references(options.ref_dir),
+                figext=options.figext,
+                walltime=options.walltime,
+            )
+            print(f"{len(written)} figures in {io.join(folder, 'plots')}")
+
+
+def references(ref_dir: str | list[str] | Mapping[str, str] | None) -> dict[str, str]:
+    """Give label -> folder for every way of writing references; without labels, the names of the folders."""
+    if not ref_dir:
+        return {}
+    if isinstance(ref_dir, Mapping):
+        return dict(ref_dir)
+    folders = [ref_dir] if isinstance(ref_dir, str) else ref_dir
+    names = [io.name(folder) for folder in folders]
+    return {name if names.count(name) == 1 else folder: folder for name, folder in zip(names, folders, strict=True)}
+
+
+def reference_conflicts(key: str, ref_dir: str | list[str] | Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Refuse more references than a figure can show apart."""
+    count = len(ref_dir) if isinstance(ref_dir, (list, Mapping)) else 0
+    if count <= MOST_REFERENCES:
+        return []
+    return [(key, f"names {count} runs; a figure shows at most {MOST_REFERENCES}. Leave some out.")]
+
+
+def format_conflicts(key: str, figext: str) -> list[tuple[str, str]]:
+    """Refuse a figure format that matplotlib cannot write."""
+    if figext in FORMATS:
+        return []
+    near = nearest(figext.lstrip(".").lower(), FORMATS)
+    advice = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(FORMATS)}."
+    return [(key, f"is '{figext}', which is no figure format. {advice}")]
+
+
+def expand(save_dir: str) -> list[str]:
+    """Give the run folders that `save_dir` stands for: itself, or with `/*` or `**/*` those inside that hold logs."""
+    for ending, recursive in (("**/*", True), ("/*", False)):
+        if save_dir.endswith(ending):
+            return _runs_below(save_dir.removesuffix(ending).rstrip("/") or "/", recursive=recursive)
+    return [save_dir] if _has_logs(save_dir) else []
+
+
+def _runs_below(root: str, *, recursive: bool) -> list[str]:
+    if not io.isdir(root):
+        return []
+    inside = io.listdir(root, recursive=recursive, full_path=True)
+    if recursive:
+        return sorted({io.parent(path) for path in inside if io.name(path) in LOGS})
+    return sorted(folder for folder in inside if io.isdir(folder) and _has_logs(folder))
+
+
+def _has_logs(folder: str) -> bool:
+    return any(io.isfile(io.join(folder, name)) for name in LOGS)
+
+
+def _remedy() -> str:
+    return f"Give the folder of a run that has trained: it holds {' and '.join(LOGS)}."

@@ -1,0 +1,90 @@
+"""Many runs -> one table: the best row of each, and with `full` their speed and the settings in which they differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xdpx.reports.run_logs import TRAIN_LOG, VALID_LOG, RunLogs, read_run
+from xdpx.utils import io
+
+LIVE_SECONDS = 60
+"""A run whose logs were touched less than this long ago counts as running."""
+
+NOT_COMPARED = frozenset(
+    {
+        *("save_dir", "overwrite", "auto_suffix", "resume", "train_steps", "data_size", "__version__"),
+        *("viz_ref_dir", "log_file", "figext", "distributed_rank", "device_id"),
+    }
+)
+"""Settings that say where or how long a run ran, not what it did."""
+
+
+def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
+    """Give the folders below `roots` that hold an evaluation log and every keyword in their path, sorted."""
+    found = []
+    for root in roots:
+        if not io.isdir(root):
+            raise FileNotFoundError(f"{root}: no such folder; give the folder that holds the runs.")
+        found += [io.parent(path) for path in io.listdir(root, recursive=True, full_path=True) if _is_valid_log(path)]
+    return sorted({run for run in found if all(word in run for word in keywords)})
+
+
+def _is_valid_log(path: str) -> bool:
+    return io.name(path) == VALID_LOG
+
+
+def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, Any]]:
+    """Give one row for each run that has been evaluated, best first when `full`.
+
+    A row begins with `run` (marked `*` while it is being written), `best_score` and `step`; then the other columns of
+    the run's evaluation log at that step.
+    """
+    runs = [run for run in map(read_run, folders) if run.best_row is not None]
+    rows = [_best_row(run) for run in runs]
+    if not full:
+        return rows
+    differing = differing_settings([run.settings for run in runs])
+    rows = [
+        {**row, **_speed(run), **{key: run.settings.get(key) for key in differing}}
+        for row, run in zip(rows, runs, strict=True)
+    ]
+    descending = all(run.ascending for run in runs)
+    return sorted(rows, key=lambda row: row["best_score"], reverse=descending)
+
+
+def _best_row(run: RunLogs) -> dict[str, Any]:
+    row = run.valid.row(run.best_row or 0)
+    step, score = row.pop("step"), _score(run, row)
+    row.pop("best_score", None)
+    mark = "*" if _is_live(run.folder) else ""
+    metrics = {name: value for name, value in row.items() if name.startswith("valid_")}
+    others = {name: value for name, value in row.items() if name.startswith("train_") and name != "train_wall"}
+    return {"run": f"{mark}{run.folder}", "best_score": score, "step": int(step), **metrics, **others}
+
+
+def _score(run: RunLogs, row: Mapping[str, float]) -> float:
+    return row.get(f"valid_{run.settings.get('major_metric')}", row.get("best_score", float("nan")))
+
+
+def _is_live(folder: str) -> bool:
+    logs = [io.join(folder, name) for name in (TRAIN_LOG, VALID_LOG)]
+    touched = max(float(io.last_modified(path)) for path in logs if io.exists(path))
+    return time.time() - touched < LIVE_SECONDS
+
+
+def _speed(run: RunLogs) -> dict[str, float]:
+    """Give updates and tokens per second in the middle, total training seconds, and the steps walked."""
+    middle = {name: float(np.nanmedian(run.valid[name])) for name in ("ups", "wps") if name in run.valid}
+    walls = run.valid["train_wall"]
+    last = {"train_wall": float(walls[-1])} if len(walls) and np.isfinite(walls[-1]) else {}
+    return {**middle, **last, "last_step": float(run.valid["step"][-1])}
+
+
+def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Give the keys whose values are not the same in all of `settings`, in the order in which they occur."""
+    keys = dict.fromkeys(key for each in settings for key in each if key not in NOT_COMPARED)
+    return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings[1:])]

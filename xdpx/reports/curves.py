@@ -1,0 +1,146 @@
+"""Logs of several runs -> curves over one x axis, on which the same place means the same number of training samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from xdpx.reports.run_logs import Floats, RunLogs, Table
+
+MOST_POINTS = 1500
+"""Points kept of one curve: more than a figure has pixels to show."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How the steps of one run become places on the shared x axis."""
+
+    label: str
+    place: Callable[[Floats], Floats]
+
+
+class Stroke(Enum):
+    """How a line is drawn; the values are matplotlib's."""
+
+    SOLID = "-"
+    DASHED = (0, (3.5, 1.6))
+    DOTTED = (0, (1.1, 1.3))
+    DASH_DOT = (0, (5, 1.4, 1.1, 1.4))
+    LONG = (0, (8, 2.5))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure; curves of one label share a colour. 0 is the first colour, that of the run itself."""
+
+    x: Floats
+    y: Floats
+    label: str
+    colour: int = 0
+    stroke: Stroke = Stroke.SOLID
+    faint: bool = False
+    dots: bool = False
+
+
+def step_axis(run: RunLogs, own: RunLogs) -> Axis:
+    """Put the steps of `run` where `own` had seen the same number of training samples."""
+    theirs, ours = run.samples_per_step, own.samples_per_step
+    scale = theirs / ours if theirs and ours else 1.0
+    label = f"steps (of {ours:.0f} samples)" if ours else "steps"
+    return Axis(label, lambda steps: steps * scale)
+
+
+def walltime_axis(run: RunLogs) -> Axis:
+    """Put the steps of `run` where it had trained for so many seconds, between evaluations in proportion."""
+    steps = np.concatenate([[0.0], run.valid["step"]])
+    seconds = np.concatenate([[0.0], run.valid["train_wall"]])
+    known = ~np.isnan(seconds)
+    return Axis("training time (seconds)", _interpolation(steps[known], seconds[known]))
+
+
+def _interpolation(steps: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
+    speed = seconds[-1] / steps[-1] if len(steps) > 1 and steps[-1] else np.nan
+
+    def place(wanted: Floats) -> Floats:
+        beyond = seconds[-1] + (wanted - steps[-1]) * speed
+        return np.where(wanted > steps[-1], beyond, np.interp(wanted, steps, seconds))
+
+    return place
+
+
+def epoch_borders(table: Table) -> Floats:
+    """Give the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the log tells."""
+    epochs, steps = table["epoch"], table["step"]
+    new = np.flatnonzero(np.diff(epochs) > 0)
+    return (steps[new] + steps[new + 1]) / 2
+
+
+def points(table: Table, column: str, axis: Axis) -> tuple[Floats, Floats]:
+    """Give the places and values of one column where it holds a number, thinned to what a figure can show."""
+    values = table[column]
+    there = np.isfinite(values)
+    return thin(axis.place(table["step"][there]), values[there])
+
+
+def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]:
+    """Keep the lowest and the highest point of each of `most` / 2 stretches, so that no spike is lost."""
+    if len(x) <= most:
+        return x, y
+    borders = np.linspace(0, len(y), most // 2 + 1).astype(int)[:-1]
+    lowest, highest = np.minimum.reduceat(y, borders), np.maximum.reduceat(y, borders)
+    return np.repeat(x[borders], 2), np.column_stack([lowest, highest]).ravel()
+
+
+def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
+    """Give the course of noisy values: the median (or mean) of each of at most 80 stretches, at its middle.
+
+    A stretch has eight values or more, so that one spike does not move its median.
+    """
+    stretches = min(len(x) // 8, 80)
+    if stretches < 3:
+        return x, y
+    parts = np.array_split(np.arange(len(y)), stretches)
+    middle = np.array([x[part].mean() for part in parts])
+    return middle, np.array([y[part].mean() if mean else np.median(y[part]) for part in parts])
+
+
+def y_limits(values: Iterable[Floats]) -> tuple[float, float] | None:
+    """Give limits that show the body of the values; a few far outliers may lie beyond. None without any value."""
+    everything = np.concatenate([*values, np.empty(0)])
+    everything = everything[np.isfinite(everything)]
+    if not len(everything):
+        return None
+    low, high = _inner_limits(everything)
+    margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    return low - margin, high + margin
+
+
+def _inner_limits(values: Floats) -> tuple[float, float]:
+    if len(values) < 8:
+        return float(values.min()), float(values.max())
+    low, high = np.percentile(values, [3, 97])
+    reach = 1.2 * (high - low)
+    inside = values[(values >= low - reach) & (values <= high + reach)]
+    return float(inside.min()), float(inside.max())
+
+
+def group_names(names: Iterable[str]) -> Mapping[str, list[str]]:
+    """Put names that differ only in the digits at their end (`f1_0`, `f1_1`) under one title (`f1`)."""
+    names = list(names)
+    stems: dict[str, list[str]] = {}
+    for name in names:
+        stems.setdefault(re.sub(r"[_\-.@]?\d+$", "", name) or name, []).append(name)
+    return {title: members for stem, members in stems.items() for title, members in _titles(stem, members, names)}
+
+
+def _titles(stem: str, members: list[str], names: list[str]) -> Iterable[tuple[str, list[str]]]:
+    if len(members) == 1:
+        return [(members[0], members)]
+    numbered = [name for name in members if name != stem]
+    if len(numbered) == 1 or stem not in names:
+        return [(name, [name]) for name in members] if len(numbered) == 1 else [(stem, members)]
+    return [(stem, [stem]), (f"{stem}_each", numbered)]

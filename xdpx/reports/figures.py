@@ -1,0 +1,203 @@
+"""A run's logs -> its folder of figures, alone or beside reference runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from xdpx.logger import log
+from xdpx.reports.chart import Chart, render
+from xdpx.reports.curves import (
+    Axis,
+    Curve,
+    Stroke,
+    calm,
+    epoch_borders,
+    group_names,
+    points,
+    step_axis,
+    thin,
+    walltime_axis,
+)
+from xdpx.reports.fonts import drawable_label
+from xdpx.reports.run_logs import Floats, RunLogs, Table, read_run
+from xdpx.utils import io
+from xdpx.utils.commit import write_bytes
+
+FOLDER = "plots"
+MOST_REFERENCES = 4
+_TRAIN_COLUMNS = frozenset({"epoch", "step", "gnorm", "clip", "wps", "ups", "lr", "loss_scale"})
+_VALID_COLUMNS = frozenset({*_TRAIN_COLUMNS, "train_wall", "best_score", "memory"})
+_TRAIN_AND_VALID = {"train": Stroke.DASHED, "valid": Stroke.SOLID}
+
+
+@dataclass(frozen=True)
+class _DrawnRun:
+    """A run with its place among those drawn together: 0 is the run itself, then its references."""
+
+    number: int
+    label: str
+    logs: RunLogs
+    axis: Axis
+
+
+def draw_run(
+    save_dir: str,
+    *,
+    label: str | None = None,
+    references: Mapping[str, str] | None = None,
+    figext: str = "png",
+    walltime: bool = False,
+) -> list[str]:
+    """Draw everything that the logs of a run hold into `<save_dir>/plots/`, and give the files written.
+
+    Args:
+        save_dir: any path. What its logs do not hold (yet) is left out.
+        label: the run's name in the legends, by default the name of its folder when there are references.
+        references: label -> folder of up to four runs to compare with. Their steps are rescaled so that the same
+            place on the x axis means the same number of training samples.
+        figext: a format matplotlib can write: png, svg, pdf ...
+        walltime: use the seconds spent training as the x axis instead of steps.
+    """
+    runs = _drawn_runs(save_dir, label, references or {}, walltime=walltime)
+    folder = io.join(save_dir, FOLDER)
+    io.makedirs(folder, exist_ok=True)
+    written = []
+    for name, chart in _charts(runs):
+        path = io.join(folder, f"{_file_name(name)}.{figext}")
+        write_bytes(path, render(chart, figext))
+        written.append(path)
+    return written
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-@" else "_" for letter in name)
+
+
+def _drawn_runs(save_dir: str, label: str | None, references: Mapping[str, str], *, walltime: bool) -> list[_DrawnRun]:
+    own = read_run(save_dir)
+    named = [(label if label or not references else io.name(save_dir), own)]
+    named += [(name, read_run(folder)) for name, folder in references.items()]
+    runs = []
+    for number, (name, logs) in enumerate(named):
+        if number and not len(logs.valid) and not len(logs.train):
+            log.warning(f"{logs.folder}: no logs to compare with yet; this reference is left out of the figures.")
+            continue
+        axis = walltime_axis(logs) if walltime else step_axis(logs, own)
+        otherwise = f"reference {number}" if number else "this run"
+        text = drawable_label([name, io.name(logs.folder)], otherwise=otherwise) if name else ""
+        runs.append(_DrawnRun(number, text, logs, axis))
+    return runs
+
+
+def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
+    own = runs[0]
+    blank = Chart("", own.axis.label, (), epochs=own.axis.place(epoch_borders(_longest(own.logs))))
+    if len(own.logs.train):
+        yield from _training_charts(runs, blank)
+    metrics = _metric_names(own.logs)
+    for title, members in group_names(metrics).items():
+        yield title, _metric_chart(runs, title, members, blank)
+    for title, members in group_names(_summary_names(own.logs, metrics)).items():
+        yield title, _summary_chart(runs, title, members, blank)
+
+
+def _longest(logs: RunLogs) -> Table:
+    return logs.train if len(logs.train) else logs.valid
+
+
+def _training_charts(runs: Sequence[_DrawnRun], blank: Chart) -> Iterator[tuple[str, Chart]]:
+    for name, title in (("gnorm", "gradient norm"), ("lr", "learning rate"), ("clip", "share of clipped updates")):
+        curves = [curve for run in runs for curve in _training_curves(run, name, beside=len(runs) > 1)]
+        if curves:
+            yield name, replace(blank, title=title, curves=curves, level=_clip_level(runs[0].logs, name))
+
+
+def _training_curves(run: _DrawnRun, name: str, *, beside: bool) -> list[Curve]:
+    """Give what was logged during training: the rate as it was, the noisy columns with their course."""
+    table = run.logs.train
+    there = np.isfinite(table[name])
+    x, y = run.axis.place(table["step"][there]), table[name][there]
+    if not len(y):
+        return []
+    if name == "lr":
+        return [Curve(*thin(x, y), run.label, run.number)]
+    if name == "clip":
+        return [Curve(*calm(x, y, mean=True), run.label, run.number)]
+    course = Curve(*calm(x, y), run.label or "course (median)", run.number)
+    noise = [] if beside or len(y) < 24 else [Curve(*thin(x, y), "", run.number, faint=True)]
+    return [*noise, course]
+
+
+def _clip_level(logs: RunLogs, name: str) -> tuple[float, str] | None:
+    clip_norm = logs.settings.get("clip_norm")
+    return (float(clip_norm), f"clipped at {clip_norm:g}") if name == "gnorm" and clip_norm else None
+
+
+def _metric_names(logs: RunLogs) -> list[str]:
+    return [name.removeprefix("valid_") for name in logs.valid.columns if name.startswith("valid_")]
+
+
+def _summary_names(logs: RunLogs, metrics: Sequence[str]) -> list[str]:
+    accumulated = [name for name in logs.valid.columns if not name.startswith(("train_", "valid_", "memory"))]
+    names = [*(name for name in logs.train.columns if name not in _TRAIN_COLUMNS), *accumulated]
+    return [name for name in dict.fromkeys(names) if name not in {*metrics, *_VALID_COLUMNS}]
+
+
+def _metric_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str], blank: Chart) -> Chart:
+    """Draw one metric: a colour for each run, training dashed and validation solid, a dot at the best evaluation."""
+    if len(members) > 1:
+        return _group_chart(runs, title, [(name, f"valid_{name}") for name in members], blank)
+    curves = [curve for run in runs for curve in _metric_curves(run, members[0])]
+    best, best_label = _best(runs[0], members[0])
+    return replace(blank, title=title, curves=curves, best=best, best_label=best_label, strokes=_TRAIN_AND_VALID)
+
+
+def _group_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[tuple[str, str]], blank: Chart) -> Chart:
+    """Draw metrics that differ in their last digits: a colour for each metric, a kind of line for each run."""
+    kinds = list(Stroke)
+    curves = []
+    for run in runs:
+        for number, (name, column) in enumerate(members):
+            table = run.logs.train if column in run.logs.train else run.logs.valid
+            x, y = points(table, column, run.axis)
+            curves += [Curve(x, y, name, number, kinds[run.number % len(kinds)])] if len(x) else []
+    strokes = {run.label: kinds[run.number % len(kinds)] for run in runs} if len(runs) > 1 else {}
+    return replace(blank, title=title, curves=curves, strokes=strokes)
+
+
+def _metric_curves(run: _DrawnRun, metric: str) -> list[Curve]:
+    train = Curve(*_training_points(run, metric), run.label, run.number, Stroke.DASHED)
+    valid = Curve(*points(run.logs.valid, f"valid_{metric}", run.axis), run.label, run.number, dots=True)
+    return [curve for curve in (train, valid) if len(curve.x)]
+
+
+def _training_points(run: _DrawnRun, metric: str) -> tuple[Floats, Floats]:
+    x, y = points(run.logs.valid, f"train_{metric}", run.axis)
+    if len(x):
+        return x, y
+    return calm(*points(run.logs.train, metric, run.axis), mean=True)
+
+
+def _best(run: _DrawnRun, metric: str) -> tuple[tuple[float, float] | None, str]:
+    """Give the point of the best evaluation (by the major metric), whose weights `<best>` names."""
+    row, valid = run.logs.best_row, run.logs.valid
+    value = valid[f"valid_{metric}"][row] if row is not None else np.nan
+    if row is None or not np.isfinite(value):
+        return None, ""
+    step = valid["step"][row]
+    place = float(run.axis.place(np.array([step]))[0])
+    return (place, float(value)), f"best step {step:.0f}: {value:.5g}"
+
+
+def _summary_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str], blank: Chart) -> Chart:
+    if len(members) > 1:
+        return _group_chart(runs, title, [(name, name) for name in members], blank)
+    curves = []
+    for run in runs:
+        table = run.logs.train if members[0] in run.logs.train else run.logs.valid
+        x, y = points(table, members[0], run.axis)
+        curves += [Curve(x, y, run.label, run.number)] if len(x) else []
+    return replace(blank, title=title, curves=curves)

@@ -1,0 +1,54 @@
+"""Which installed fonts draw a text, and what to write when none of them can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+
+LATIN = "DejaVu Sans"
+WIDE = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Noto Sans CJK JP",
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Microsoft YaHei",
+    "SimHei",
+    "PingFang SC",
+    "PingFang HK",
+    "Heiti TC",
+    "Hiragino Sans GB",
+    "Arial Unicode MS",
+    "Droid Sans Fallback",
+    "Unifont",
+)
+"""Fonts with Chinese characters on the usual systems, best looking first."""
+
+
+@cache
+def families() -> tuple[str, ...]:
+    """Give the installed font families to draw with, in the order in which they are asked for a character."""
+    installed = {font.name for font in fontManager.ttflist}
+    return (LATIN, *(name for name in WIDE if name in installed))
+
+
+@cache
+def _drawable() -> frozenset[int]:
+    fonts = (get_font(findfont(FontProperties(family=name))) for name in families())
+    return frozenset(code for font in fonts for code in font.get_charmap())
+
+
+def can_draw(text: str) -> bool:
+    """Tell whether the installed fonts have every character of `text`."""
+    return all(ord(letter) in _drawable() for letter in text)
+
+
+def drawable_label(candidates: Iterable[str], *, otherwise: str) -> str:
+    """Give the first candidate that can be drawn, at most 40 characters of it, else `otherwise`."""
+    chosen = next((text for text in candidates if text and can_draw(text)), otherwise)
+    chosen = chosen if len(chosen) <= 40 else f"{chosen[:18]} … {chosen[-19:]}"
+    return chosen.replace("$", r"\$")
