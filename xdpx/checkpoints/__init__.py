@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""What a run leaves on disk: names, whole-or-nothing saving, verification, `<best>` and `<last>`, retention."""

@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""When to train, score, save and stop; the engine below decides how, the commands above decide what."""

@@ -1,0 +1,80 @@
+"""`<best>` and `<last>`: names for the checkpoint that scored best, and for the newest one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdpx.checkpoints import layout
+from xdpx.utils import io
+
+BEST = "<best>"
+LAST = "<last>"
+VALID_LOG = "valid.log.tsv"
+
+
+def resolve(path: str, folder: str | None = None) -> str:
+    """Give the file that a checkpoint path means.
+
+    Args:
+        path: a path, or `<best>` or `<last>`, with or without a folder in front. Anything else comes back unchanged.
+        folder: where to look when no folder stands in front.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint; the message says what was looked at.
+    """
+    head, _, alias = path.rpartition("/")
+    if alias not in {BEST, LAST}:
+        return path
+    where = head or folder
+    if not where:
+        raise FileNotFoundError(f"{path}: which run? Write the folder in front of it, like out/my_run/{path}.")
+    return io.join(where, layout.weights_file(best_step(where) if alias == BEST else last_step(where)))
+
+
+def last_step(folder: str) -> int:
+    """Give the highest step whose weights are in `folder`. Raises FileNotFoundError when there are none."""
+    return _saved_steps(folder)[-1]
+
+
+def best_step(folder: str) -> int:
+    """Give the saved step with the best `best_score` in valid.log.tsv. The first of equals wins; NaN never does.
+
+    Raises:
+        FileNotFoundError: there is no log, no score in it, or none of the best step's weights was kept.
+    """
+    saved = set(_saved_steps(folder))
+    log_path = io.join(folder, VALID_LOG)
+    if not io.isfile(log_path):
+        raise FileNotFoundError(f"{log_path}: there is no log of scores, so nobody knows which checkpoint is best.")
+    with io.open(log_path) as log_file:
+        reached = _best_so_far(log_file.read().split("\n")[:-1])
+    for step in reversed(reached):
+        if step in saved:
+            return step
+    tried = ", ".join(map(str, reversed(reached))) or "none"
+    raise FileNotFoundError(
+        f"{folder}: no checkpoint of a best step was kept (best steps: {tried}; saved: {sorted(saved)}). Use {LAST}."
+    )
+
+
+def _best_so_far(lines: Sequence[str]) -> list[int]:
+    """Give the steps at which `best_score` changed, in order: the last one is the best of the run."""
+    header = lines[0].split("\t") if lines else []
+    if "best_score" not in header or "step" not in header:
+        return []
+    score_at, step_at = header.index("best_score"), header.index("step")
+    steps: list[int] = []
+    before = ""
+    for cells in (line.split("\t") for line in lines[1:]):
+        if len(cells) == len(header) and cells[score_at] not in {before, "", "nan"}:
+            before = cells[score_at]
+            steps.append(int(cells[step_at]))
+    return steps
+
+
+def _saved_steps(folder: str) -> list[int]:
+    names = [io.name(path) for path in io.listdir(folder)] if io.isdir(folder) else []
+    steps = sorted(step for step in map(layout.step_of, names) if step is not None)
+    if not steps:
+        raise FileNotFoundError(f"{folder}: holds no {layout.weights_file(0).replace('0', '<step>')}.")
+    return steps

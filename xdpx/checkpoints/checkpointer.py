@@ -1,0 +1,122 @@
+"""Save checkpoints whole or not at all, find the newest one that can be trusted, and keep as few as is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from xdpx.checkpoints import layout
+from xdpx.logger import log
+from xdpx.utils import commit, io
+
+KEPT_STATES = 2
+"""Full states that always stay: if the newest turns out to be damaged, there is one more to go back to."""
+
+
+class NoCheckpoint(FileNotFoundError):
+    """There is nothing to continue from; the message names what was tried and what is wrong with it."""
+
+
+class Checkpointer:
+    """The checkpoints of one folder.
+
+    Nothing is deleted before what replaces it has been read back and compared with its hashes.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def save_weights(self, step: int, weights: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
+        """Commit `checkpoint-<step>.pt`. Raises OSError when it cannot be written; what was there stays."""
+        self._save(layout.weights_name(step), layout.weights_file(step), weights, {**facts, "step": step})
+
+    def save_state(self, step: int, state: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
+        """Commit `checkpoint-<step>.pts`: everything that is needed to continue. Raises OSError as `save_weights`."""
+        self._save(layout.state_name(step), layout.state_file(step), state, {**facts, "step": step})
+
+    def _save(self, name: str, file_name: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        from xdpx.checkpoints.trusted import save_tensors
+
+        with commit.Commit(self.folder, name, facts=facts) as opened, opened.open(file_name) as target:
+            save_tensors(values, target)
+
+    def weight_steps(self) -> list[int]:
+        """Give the steps whose weights are there, oldest first. Numbers decide, never the time of a file."""
+        return self._steps(layout.WEIGHTS)
+
+    def state_steps(self) -> list[int]:
+        """Give the steps whose full state is there, oldest first."""
+        return self._steps(layout.STATE)
+
+    def _steps(self, suffix: str) -> list[int]:
+        if not io.isdir(self.folder):
+            return []
+        steps = (layout.step_of(io.name(path), suffix) for path in io.listdir(self.folder))
+        return sorted(step for step in steps if step is not None)
+
+    def newest_state(self) -> int | None:
+        """Give the newest step that training can be continued from; None when there is none.
+
+        What fails the comparison with its manifest is named in the log, and skipped.
+        """
+        for step in reversed(self.state_steps()):
+            faults = self.state_problems(step)
+            if not faults:
+                return step
+            log.warning(f"{layout.state_file(step)} is not used: {'; '.join(faults)}")
+        return None
+
+    def state_problems(self, step: int, *, hashes: bool = True) -> list[str]:
+        """Say what is wrong with the full state of a step; nothing when it can be trusted."""
+        return _problems(self.folder, layout.state_name(step), hashes=hashes)
+
+    def weights_problems(self, step: int, *, hashes: bool = True) -> list[str]:
+        """Say what is wrong with the weights of a step; nothing when they can be trusted."""
+        return _problems(self.folder, layout.weights_name(step), hashes=hashes)
+
+    def load_state(self, step: int) -> dict[str, Any]:
+        """Load the full state of a step. Raises OSError when it cannot be read whole."""
+        return self._load(layout.state_file(step))
+
+    def load_weights(self, step: int) -> dict[str, Any]:
+        """Load the weights of a step. Raises OSError when they cannot be read whole."""
+        return self._load(layout.weights_file(step))
+
+    def _load(self, file_name: str) -> dict[str, Any]:
+        from xdpx.checkpoints.trusted import load_tensors
+
+        loaded: dict[str, Any] = load_tensors(io.join(self.folder, file_name))
+        return loaded
+
+    def prune(self, *, weights: Collection[int] | None, states: Collection[int] | None) -> None:
+        """Delete all checkpoints but those of the given steps; None keeps them all.
+
+        The newest `KEPT_STATES` full states stay in any case. Nothing is deleted unless everything newest of its kind
+        agrees with its hashes.
+        """
+        if states is not None:
+            self._prune_states(states)
+        if weights is not None:
+            self._prune_weights(weights)
+
+    def _prune_states(self, keep: Collection[int]) -> None:
+        steps = self.state_steps()
+        good = [step for step in steps if not self.state_problems(step, hashes=False)]
+        kept = {*good[-KEPT_STATES:], *keep}
+        surplus = [step for step in steps if step not in kept]
+        if surplus and good and not self.state_problems(good[-1]):
+            for step in surplus:
+                commit.discard(self.folder, layout.state_name(step))
+
+    def _prune_weights(self, keep: Collection[int]) -> None:
+        steps = self.weight_steps()
+        surplus = [step for step in steps if step not in keep]
+        if surplus and not any(self.weights_problems(step) for step in keep if step == max(keep)):
+            for step in surplus:
+                commit.discard(self.folder, layout.weights_name(step))
+
+
+def _problems(folder: str, name: str, *, hashes: bool) -> list[str]:
+    if commit.read_manifest(folder, name) is None:
+        return [f"{name} has no manifest: saving it was never finished"]
+    return commit.problems(folder, name, hashes=hashes)

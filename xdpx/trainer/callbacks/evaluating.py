@@ -1,0 +1,141 @@
+"""Scores on held-out data: when, where they are written, and which one is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.engines.base import Batch
+from xdpx.logger import log
+from xdpx.trainer.callbacks.logging import TrainMetrics, train_metrics
+from xdpx.trainer.callbacks.tables import Cell, GrowingTable
+from xdpx.trainer.evaluation import Metrics, evaluate
+from xdpx.trainer.ledger import Ledger
+from xdpx.trainer.loop import Callback, Session, Step, Stop
+
+EVALUATION = "evaluation"
+"""The name of this reader's window in the ledger."""
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """When to evaluate, and what counts. Steps are optimizer updates.
+
+    Attributes:
+        interval: evaluate at its multiples; -1 evaluates at the end only.
+        warmup: before this step, `warmup_multiplier` times less often.
+    """
+
+    interval: int
+    major_metric: str
+    ascending: bool = True
+    warmup: int = 0
+    warmup_multiplier: int = 6
+
+    def due(self, number: int) -> bool:
+        """Tell whether to evaluate after update `number`."""
+        if self.interval < 0:
+            return False
+        interval = self.interval * self.warmup_multiplier if number < self.warmup else self.interval
+        return number % interval == 0
+
+
+class Evaluating(Callback):
+    """Score the held-out data when it is due, and in any case at the end. Writes valid.log.tsv.
+
+    It keeps nothing of its own: scores are part of the progress, and what was collected is part of the ledger.
+
+    Args:
+        batches: gives the held-out batches anew each time, always the same ones.
+    """
+
+    name = "evaluating"
+
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        batches: Callable[[], Iterable[Batch]],
+        loss: Metrics,
+        *,
+        table: GrowingTable,
+        ledger: Ledger,
+        metrics: TrainMetrics,
+    ) -> None:
+        self.plan = plan
+        self._batches = batches
+        self._loss = loss
+        self._table = table
+        self._ledger = ledger
+        self._metrics = metrics
+
+    def on_start(self, session: Session) -> None:
+        """Score one batch, so that a metric that does not exist is found now and not after an hour."""
+        self._table.drop_after(session.progress.last_eval_step)
+        if session.number == 0:
+            first = next(iter(self._batches()), None)
+            if first is not None:
+                self._major(evaluate(session.engine, session.state, [first], self._loss))
+                self._ledger.stopwatch.start()
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Evaluate if it is due."""
+        if self.plan.due(step.number):
+            self._evaluate(session)
+        return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Evaluate what was reached. An interrupted run is not: it goes on later as if nothing had happened."""
+        if stop.finished and session.number > 0 and not session.progress.just_evaluated:
+            self._evaluate(session)
+        self._table.flush()
+
+    def _evaluate(self, session: Session) -> None:
+        self._ledger.settle()
+        with self._ledger.stopwatch.paused():
+            metrics = evaluate(session.engine, session.state, self._batches(), self._loss)
+            is_best = session.progress.take_score(self._major(metrics), ascending=self.plan.ascending)
+            row = self._row(session, metrics)
+            self._table.append(row)
+            self._table.flush()
+            log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
+
+    def _major(self, metrics: Mapping[str, float]) -> float:
+        name = self.plan.major_metric
+        if name not in metrics:
+            near = nearest(name, metrics)
+            hint = f"Did you mean '{near}'? " if near else ""
+            known = ", ".join(sorted(metrics))
+            raise ConfigError(
+                "x-train", [Fault("major_metric", f"this loss has no '{name}'.", f"{hint}It has: {known}.")]
+            )
+        return metrics[name]
+
+    def _row(self, session: Session, metrics: Mapping[str, float]) -> dict[str, Cell]:
+        window, progress = self._ledger.take(EVALUATION), session.progress
+        train = train_metrics(window, self._metrics)
+        row: dict[str, Cell] = {"epoch": progress.epoch, "step": progress.num_updates}
+        row |= {"ups": window.updates_per_second, "wps": window.per_second("num_tokens")}
+        row |= {"train_wall": self._train_seconds(session), "train_loss": train.pop("loss")}
+        row |= {"gnorm": window.mean("grad_norm"), "clip": window.mean("clipped")}
+        row |= {f"train_{name}": train[name] for name in sorted(train)}
+        row |= {f"valid_{name}": metrics[name] for name in sorted(metrics)}
+        accumulated = log.take_accumulated()
+        row |= {name: accumulated[name] for name in sorted(accumulated)}
+        row["best_score"] = progress.best_score
+        return row
+
+    def _train_seconds(self, session: Session) -> float:
+        return session.progress.train_seconds + self._ledger.peek("log").seconds
+
+
+def _sentence(row: Mapping[str, Cell], metric: str, *, is_best: bool) -> str:
+    parts = [f"step {row['step']} (epoch {row['epoch']}): train_loss {_short(row['train_loss'])}"]
+    names = [name for name in row if name.startswith("valid_")]
+    names.sort(key=lambda name: (name != f"valid_{metric}", name))
+    parts += [f"{name} {_short(row[name])}" for name in names]
+    return ", ".join(parts) + (" <- best so far" if is_best else f", best {_short(row['best_score'])}")
+
+
+def _short(cell: Cell) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

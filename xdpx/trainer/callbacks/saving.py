@@ -1,0 +1,179 @@
+"""Which checkpoints are written and which stay, so that the wanted weights and a way to continue are always there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.logger import log
+from xdpx.trainer.ledger import Ledger
+from xdpx.trainer.loop import Callback, Session, Step, Stop
+from xdpx.trainer.progress import Progress
+
+
+@dataclass(frozen=True)
+class SavePolicy:
+    """What is kept of a run.
+
+    Attributes:
+        best_only, last_only: keep the weights of the best, or of the newest, evaluation only; with both, of these two.
+        above_score: keep weights only when the major metric is better than this.
+        resumable: also keep the full state, so that training can be continued.
+        every_state: keep the full state of every evaluation, not only the newest two.
+        interval: updates between full states; None saves them at evaluations.
+    """
+
+    best_only: bool = False
+    last_only: bool = False
+    above_score: float | None = None
+    ascending: bool = True
+    resumable: bool = False
+    every_state: bool = False
+    interval: int | None = None
+
+    def wants_weights(self, progress: Progress) -> bool:
+        """Tell whether the weights of this step are to be kept, now that they have been scored."""
+        if not progress.just_evaluated or not self._above(progress.score):
+            return False
+        return progress.is_best or self.last_only or not self.best_only
+
+    def _above(self, score: float | None) -> bool:
+        if self.above_score is None:
+            return True
+        if score is None:
+            return False
+        return score > self.above_score if self.ascending else score < self.above_score
+
+    def wants_state(self, progress: Progress) -> bool:
+        """Tell whether the full state of this step is to be kept."""
+        if not self.resumable:
+            return False
+        return progress.just_evaluated or bool(self.interval and progress.num_updates % self.interval == 0)
+
+
+class Saving(Callback):
+    """Write checkpoints by `policy`. Stands after every callback whose state must be in them.
+
+    Args:
+        callbacks: those whose state is saved; a full state is taken after all of them saw the step.
+        metadata: plain values that go into manifests and full states.
+    """
+
+    name = "saving"
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer,
+        policy: SavePolicy,
+        *,
+        callbacks: Sequence[Callback],
+        ledger: Ledger,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        self.policy = policy
+        self.checkpointer = checkpointer
+        self._callbacks = callbacks
+        self._ledger = ledger
+        self._metadata = dict(metadata)
+        self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
+        self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
+
+    def on_start(self, session: Session) -> None:
+        """Remember where the run stands: that state is on disk already."""
+        self._last_state = _state_key(session.progress)
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Save what is wanted of this step."""
+        self._save(session, self.policy.wants_weights(session.progress), self.policy.wants_state(session.progress))
+        return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Save the step that was reached; an interrupted run's full state in any case."""
+        progress = session.progress
+        weights = self.policy.wants_weights(progress)
+        if stop.finished and not weights and not self._weights and self.policy.above_score is None:
+            weights = True  # every score was NaN: what was trained is kept all the same
+        wants_state = self.policy.resumable or not stop.finished
+        self._save(session, weights, wants_state and session.number > 0)
+        if stop.finished and not self._weights:
+            log.warning(
+                f"no checkpoint was saved: no score was better than save_above_score {self.policy.above_score}."
+            )
+
+    def _save(self, session: Session, weights: bool, state: bool) -> None:
+        number = session.number
+        weights = weights and number not in self._weights
+        state = state and _state_key(session.progress) != self._last_state
+        if not weights and not state:
+            return
+        self._ledger.settle()  # raises when the loss is no number: such weights are never saved
+        with self._ledger.stopwatch.paused():
+            if weights:
+                self._save_weights(session)
+            if state:
+                self._save_state(session)
+            self._prune(session.progress)
+
+    def _save_weights(self, session: Session) -> None:
+        facts = {**self._metadata, "score": session.progress.score}
+        self.checkpointer.save_weights(session.number, session.engine.weights(session.state), facts=facts)
+        self._weights.append(session.number)
+
+    def _save_state(self, session: Session) -> None:
+        self._last_state = _state_key(session.progress)
+        full = {
+            "engine": session.engine.snapshot(session.state),
+            "progress": session.progress.as_dict(),
+            "callbacks": {callback.name: callback.state_dict() for callback in self._callbacks if callback.name},
+            "saving": self.state_dict(),
+            "metadata": self._metadata,
+        }
+        self.checkpointer.save_state(session.number, full, facts=self._metadata)
+
+    def _prune(self, progress: Progress) -> None:
+        weights = self._kept(progress) if self.policy.best_only or self.policy.last_only else None
+        states = None if self.policy.every_state else [self._last_state[0]]
+        self.checkpointer.prune(weights=weights, states=states)
+
+    def _kept(self, progress: Progress) -> list[int]:
+        best = [step for step in self._weights if step == progress.best_step]
+        last = self._weights[-1:]
+        # Until there is a best one (every score was NaN so far), the newest takes its place.
+        kept = {*(best or last if self.policy.best_only else []), *(last if self.policy.last_only else [])}
+        self._weights = sorted(kept)
+        return self._weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the steps whose weights were wanted."""
+        return {"weights": list(self._weights)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back the steps whose weights were wanted."""
+        self._weights = list(saved["weights"])
+
+
+def _state_key(progress: Progress) -> tuple[int, int]:
+    return progress.num_updates, progress.last_eval_step
+
+
+def restore(
+    saved: Mapping[str, Any], callbacks: Sequence[Callback], *, build: Callable[[Any], Any]
+) -> tuple[Any, Progress]:
+    """Take a full state apart again: give every callback its own, and (engine state, progress) back.
+
+    Raises:
+        ValueError: a part is missing, or is of a callback that is not there.
+    """
+    wanted = {callback.name: callback for callback in callbacks if callback.name and callback.name != Saving.name}
+    held = saved["callbacks"]
+    if set(wanted) != set(held):
+        odd = ", ".join(sorted(set(wanted) ^ set(held)))
+        raise ValueError(f"the checkpoint and this run differ in the state of: {odd}.")
+    for name, callback in wanted.items():
+        callback.load_state_dict(held[name])
+    for callback in callbacks:
+        if callback.name == Saving.name:
+            callback.load_state_dict(saved["saving"])
+    return build(saved["engine"]), Progress.from_dict(saved["progress"])

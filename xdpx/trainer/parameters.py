@@ -1,0 +1,236 @@
+"""Every key of `x-train` that belongs to no registered class, by the heading under which it is printed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from xdpx.config import parameters as declare
+from xdpx.config.parameters import param
+
+MOST_REFERENCES = 4
+
+
+class TrainerParameters(declare.Parameters):
+    """What is trained on, for how long, and where the results go."""
+
+    data_dir: str = param(doc="what x-prepro made", path="directory", group="trainer")
+    save_dir: str = param(doc="where the results go", path="new_directory", unique=True, group="trainer")
+    overwrite: bool = param(False, doc="replace the run that is in save_dir", group="trainer")
+    auto_suffix: bool = param(
+        False,
+        doc="if save_dir exists, use save_dir-1, -2, ... instead",
+        when=("overwrite", "is", False),
+        group="trainer",
+    )
+    resume: bool | Literal["auto"] = param(
+        False, doc="continue the run in save_dir; auto: begin, or continue if it was begun before", group="trainer"
+    )
+    max_epoch: int | None = param(None, gt=0, doc="passes over the data (lazy_load: shards)", group="trainer")
+    max_update: int | None = param(None, gt=0, doc="optimizer updates", relative="inverse", group="trainer")
+    batch_size: int = param(gt=0, doc="samples per forward pass, over all devices", group="trainer")
+    update_freq: int = param(1, gt=0, doc="batches per optimizer update", group="trainer")
+    force_sync: bool = param(
+        False, doc="synchronise devices at every batch; one process has nothing to synchronise",
+        when=("update_freq", ">", 1), group="trainer",
+    )  # fmt: skip
+    auto_ga: bool = param(False, doc="accumulate gradients when memory runs out; not available yet", group="trainer")
+    max_loss: float = param(200.0, doc="stop when the logged loss is above this three times in a row", group="trainer")
+    min_lr: float = param(0.0, ge=0, doc="stop when the learning rate falls to this", group="trainer")
+    seed: int | None = param(1, ge=0, doc="decides all randomness; null draws a new one", group="trainer")
+    cache_train_file: bool = param(True, doc="keep a local copy of remote training data", group="trainer")
+    lazy_load: bool = param(
+        False, doc="use one shard at a time, in order; shards may still be arriving", group="trainer"
+    )
+    data_size: dict[str, int] = param({}, doc="samples of each split, from meta.hjson", group="trainer")
+    ema_decay: float = param(1.0, gt=0, le=1, doc="decay of the averaged weights; 1 keeps none", group="trainer")
+    train_subset: str | list[str] = param("train", doc="split names or patterns to train on", group="trainer")
+    exclude_valid_from_train: bool = param(
+        False, doc="leave valid_subset out of train_subset (cross-validation)", group="trainer"
+    )
+    train_steps: int | float | None = param(
+        None, gt=0, doc="stop after so many updates from now, or this share of all; the schedule stays", group="trainer"
+    )
+    task: str = param("default", doc="how model and loss are trained", registry="task", group="trainer")
+    processor: str = param(doc="how samples become batches, from meta.hjson", registry="processor", group="trainer")
+
+
+class LogParameters(declare.Parameters):
+    """What is written down on the way."""
+
+    log_interval: int = param(
+        10, gt=0, doc="updates between rows of train.log.tsv", relative="inverse", group="trainer/log"
+    )
+    log_file: str | None = param("log.txt", doc="log file under save_dir; null for none", group="trainer/log")
+    viz_ref_dir: str | list[str] | dict[str, str] | None = param(
+        None, doc="up to four runs to draw beside this one", group="trainer/log"
+    )
+    figext: str = param("png", doc="format of the figures", group="trainer/log")
+
+
+class EvaluationParameters(declare.Parameters):
+    """When to score and to save, and when to stop for want of a better score."""
+
+    eval_interval: int = param(
+        ge=-1, doc="updates between evaluations; -1: at the end only", relative="inverse", group="trainer/evaluation"
+    )
+    valid_subset: str = param("dev", doc="the split to score on", group="trainer/evaluation")
+    max_eval_steps: int | None = param(None, gt=0, doc="batches to score at most", group="trainer/evaluation")
+    major_metric: str = param(doc="the metric that decides what is best", group="trainer/evaluation")
+    ascending_metric: bool = param(True, doc="whether higher is better", group="trainer/evaluation")
+    tolerance: int | None = param(
+        None, gt=0, doc="stop after so many updates without a better score", relative="inverse",
+        group="trainer/evaluation",
+    )  # fmt: skip
+    min_steps: int = param(
+        1, ge=0, doc="tolerance does not stop before this update", relative="inverse", group="trainer/evaluation"
+    )
+    eval_interval_warmup: int = param(
+        0, ge=0, doc="evaluate less often before this update", relative="inverse", group="trainer/evaluation"
+    )
+    eval_interval_warmup_mutiplier: int = param(
+        6, gt=0, doc="how many times less often", when=("eval_interval_warmup", ">", 0), group="trainer/evaluation"
+    )
+    inspect_gradient: bool = param(
+        False, doc="draw the size of every parameter's gradient into plots/gradients", group="trainer/evaluation"
+    )
+    save: bool = param(True, doc="save checkpoints", group="trainer/evaluation")
+    save_best_only: bool = param(
+        False, doc="keep the best checkpoint only", when=("save", "is", True), group="trainer/evaluation"
+    )
+    save_last_only: bool = param(
+        False, doc="keep the newest checkpoint only; with save_best_only: best and newest",
+        when=("save", "is", True), group="trainer/evaluation",
+    )  # fmt: skip
+    save_above_score: float | None = param(
+        None,
+        doc="save only when major_metric is better than this",
+        when=("save", "is", True),
+        group="trainer/evaluation",
+    )
+    save_full_checkpoint: bool = param(
+        False, doc="save all that is needed to resume", when=("save", "is", True), group="trainer/evaluation"
+    )
+    save_interval: int | None = param(
+        None, gt=0, doc="updates between the states to resume from; null: at evaluations",
+        when=("save", "is", True), group="trainer/evaluation",
+    )  # fmt: skip
+
+
+class OptimizationParameters(declare.Parameters):
+    """How weights move."""
+
+    learning_rate: float = param(gt=0, doc="peak learning rate", group="optimization")
+    clip_norm: float = param(
+        5.0, ge=0, doc="gradients longer than this are shortened to it; 0: never", group="optimization"
+    )
+    optimizer: str = param("adam", doc="update rule", registry="optimizer", group="optimization")
+    lr_scheduler: str = param(
+        "constant", doc="course of the learning rate", registry="lr_scheduler", group="optimization"
+    )
+
+
+class DeviceParameters(declare.Parameters):
+    """Where and how precisely to compute. What needs several processes is accepted at its default only."""
+
+    cuda: bool | None = param(None, doc="compute on a GPU; null: when there is one", group="trainer/distributed")
+    device_id: int | Literal["auto"] = param("auto", doc="number of the GPU", group="trainer/distributed")
+    distributed_world_size: int | Literal["auto"] = param("auto", doc="number of devices", group="trainer/distributed")
+    distributed_rank: int = param(0, ge=0, doc="number of this process", group="trainer/distributed")
+    distributed_init_method: str = param("auto", doc="how processes find each other", group="trainer/distributed")
+    distributed_backend: str = param("nccl", doc="how processes talk", group="trainer/distributed")
+    ddp_backend: Literal["no_c10d", "c10d"] = param(
+        "no_c10d", doc="how gradients are summed", group="trainer/distributed"
+    )
+    bucket_cap_mb: int = param(25, gt=0, doc="MB of gradients summed at once", group="trainer/distributed")
+    use_bmuf: bool = param(False, doc="block-wise model update filtering", group="trainer/distributed")
+    empty_cache_freq: int = param(0, ge=0, doc="updates between emptying the GPU's cache", group="trainer/distributed")
+    bf16: bool = param(False, doc="compute in bfloat16, weights stay float32", group="trainer/bf16")
+    fp16: bool = param(False, doc="compute in float16, weights stay float32", group="trainer/fp16")
+    fp16_backend: Literal["fairseq", "apex"] = param(
+        "fairseq",
+        doc="accepted; both mean autocast with a scaled loss",
+        when=("fp16", "is", True),
+        group="trainer/fp16",
+    )
+    opt_level: str = param(
+        "O1", doc="accepted; autocast chooses by operation", when=("fp16_backend", "is", "apex"), group="trainer/fp16"
+    )
+    min_loss_scale: float = param(
+        0.1, gt=0, doc="stop when the loss scale falls below", when=("fp16", "is", True), group="trainer/fp16"
+    )
+    memory_efficient_fp16: bool = param(
+        False, doc="accepted; weights stay float32", when=("fp16", "is", True), group="trainer/fp16"
+    )
+    fp16_init_scale: int = param(128, gt=0, doc="first loss scale", when=("fp16", "is", True), group="trainer/fp16")
+    fp16_scale_tolerance: float = param(
+        0.0, ge=0, doc="share of updates that may overflow before the scale falls", when=("fp16", "is", True),
+        group="trainer/fp16",
+    )  # fmt: skip
+    threshold_loss_scale: int | None = param(
+        None, gt=0, doc="the loss scale never falls below", when=("fp16", "is", True), group="trainer/fp16"
+    )
+    deepspeed_save_dir: str | None = param(None, doc="needs DeepSpeed", group="deepspeed")
+    deepspeed_zero_stage: int = param(0, ge=0, doc="needs DeepSpeed", group="deepspeed")
+    deepspeed_bf16: bool = param(False, doc="needs DeepSpeed", group="deepspeed")
+    deepspeed_fp16: bool = param(False, doc="needs DeepSpeed", group="deepspeed")
+
+
+class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParameters, LogParameters, TrainerParameters):
+    """Everything above."""
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Give every rule between these keys that is broken."""
+        return [*self._about_length(), *self._about_saving(), *self._about_evaluation(), *self._about_devices()]
+
+    def _about_length(self) -> list[tuple[str, str]]:
+        found = []
+        if self.max_epoch is None and self.max_update is None:
+            found.append(("max_epoch", "nothing says when to stop. Set max_epoch or max_update."))
+        if isinstance(self.train_steps, float) and self.train_steps > 1:
+            found.append(("train_steps", f"is {self.train_steps}. Use an integer, or a share of all steps up to 1.0."))
+        if self.auto_ga:
+            found.append(
+                ("auto_ga", "is not available yet. Raise update_freq and lower batch_size by the same factor.")
+            )
+        return found
+
+    def _about_saving(self) -> list[tuple[str, str]]:
+        found = []
+        if self.resume and self.overwrite:
+            found.append(("resume", "contradicts overwrite: one continues the run in save_dir, the other replaces it."))
+        if self.resume and self.auto_suffix:
+            found.append(("resume", "contradicts auto_suffix: name the very save_dir that is to be continued."))
+        if self.resume == "auto" and not self.save:
+            found.append(("resume", "is auto, but save is false, so there would be nothing to continue from."))
+        if isinstance(self.viz_ref_dir, list | dict) and len(self.viz_ref_dir) > MOST_REFERENCES:
+            found.append(("viz_ref_dir", f"names {len(self.viz_ref_dir)} runs. Use at most {MOST_REFERENCES}."))
+        return found
+
+    def _about_evaluation(self) -> list[tuple[str, str]]:
+        found = []
+        if self.eval_interval == 0:
+            found.append(
+                ("eval_interval", "is 0. Use the number of updates between evaluations, or -1 for the end only.")
+            )
+        if self.eval_interval == -1 and self.eval_interval_warmup > 0:
+            found.append(("eval_interval_warmup", "means nothing with eval_interval: -1. Remove one of them."))
+        return found
+
+    def _about_devices(self) -> list[tuple[str, str]]:
+        one_process = "This version trains in one process, on one device."
+        rules = {
+            "distributed_world_size": self.distributed_world_size not in {1, "auto"},
+            "distributed_rank": self.distributed_rank != 0,
+            "distributed_init_method": self.distributed_init_method != "auto",
+            "use_bmuf": self.use_bmuf,
+        }
+        found = [(key, f"needs several processes. {one_process} Remove it.") for key, broken in rules.items() if broken]
+        deepspeed = ("deepspeed_save_dir", "deepspeed_zero_stage", "deepspeed_bf16", "deepspeed_fp16")
+        found += [
+            (key, "needs DeepSpeed, which is not supported yet. Remove it.") for key in deepspeed if getattr(self, key)
+        ]
+        if self.fp16 and self.bf16:
+            found.append(("bf16", "contradicts fp16. Choose one of them."))
+        if self.fp16 and self.cuda is False:
+            found.append(("fp16", "needs a GPU, but cuda is false. Use bf16, which CPUs can do too."))
+        return found

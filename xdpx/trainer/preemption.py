@@ -1,0 +1,50 @@
+"""SIGTERM, SIGINT and SIGUSR1: finish the update, save, leave with a code that means "continue me"."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+EXIT_CODE = 85
+"""Neither success nor failure: the run was interrupted, and the very same command continues it."""
+
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
+)  # SIGUSR1 is what Slurm's --signal and others send ahead of time
+
+
+class Preemption:
+    """While entered, the first signal is only noted; the second one ends the process at once.
+
+    Attributes:
+        received: the name of the signal that came, None as long as none did.
+    """
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+
+    def __enter__(self) -> Preemption:
+        # Python delivers signals to the main thread only; elsewhere whoever owns the process decides.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self.received = signal.Signals(number).name
+        # Not through the log: a signal may arrive while a line is being written, and a lock is not taken twice.
+        os.write(2, f"\n{self.received}: stopping after this update. Send it again to stop at once.\n".encode())
