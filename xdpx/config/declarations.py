@@ -81,14 +81,13 @@ class Declaration:
 
     @classmethod
     def from_json(cls, key: str, stored: Mapping[str, Any]) -> Declaration:
-        """Read back what `to_json` gave. Lists become tuples where the type says so."""
+        """Read back what `to_json` gave. What JSON cannot hold (tuples, int keys) comes back by the type."""
         values = dict(stored)
         if "when" in values:
             values["when"] = tuple(values["when"])
         declaration = cls(key, **values)
-        if isinstance(declaration.default, list) and "tuple" in declaration.type:
-            values["default"] = declaration.value_type.accept(declaration.default)
-            declaration = cls(key, **values)
+        if isinstance(declaration.default, list | dict):
+            return cls(key, **{**values, "default": declaration.value_type.accept(declaration.default)})
         return declaration
 
 

@@ -54,7 +54,9 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     if swallowed:
         return f". {swallowed}"
     if number and _number_in(text):
-        return f": write {_number_in(text)} without quotes" if _number_in(text) == text else f": write {_number_in(text)}"
+        return (
+            f": write {_number_in(text)} without quotes" if _number_in(text) == text else f": write {_number_in(text)}"
+        )
     if "true" in wanted and text.lower() in _WORDS:
         return f": write {_WORDS[text.lower()]}{' without quotes' if text in {'true', 'false'} else ''}"
     if "null" in wanted and text.lower() in _NULLS:
@@ -68,7 +70,9 @@ def swallowed_part(text: str) -> str:
     """Say so when unquoted text of hjson has swallowed a comment, a comma with the next key, or a bracket."""
     comment = re.search(r"\s(#|//|/\*)", text)
     if comment:
-        return f"The comment after '{text[: comment.start()]}' was read as part of the text: put it on a line of its own"
+        return (
+            f"The comment after '{text[: comment.start()]}' was read as part of the text: put it on a line of its own"
+        )
     if re.search(r",\s*['\"]?\w+['\"]?\s*:", text):
         return "Unquoted text runs to the end of the line: put each key on a line of its own"
     if re.search(r"[,}\]]$", text) and not re.search(r"[{\[]", text):

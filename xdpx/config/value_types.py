@@ -93,7 +93,11 @@ class Choice(ValueType):
         for option in self.options:
             if type(option) is type(value) and option == value:
                 return option
-        near = nearest(value, [option for option in self.options if isinstance(option, str)]) if isinstance(value, str) else None
+        near = (
+            nearest(value, [option for option in self.options if isinstance(option, str)])
+            if isinstance(value, str)
+            else None
+        )
         guess = f"Did you mean '{near}'? " if near else ""
         raise Mismatch(f"is {shown(value)}.", f"{guess}Use {self.describe()}{hint(value, self.describe())}.")
 
@@ -142,7 +146,12 @@ class TupleOf(ValueType):
 
     def json_schema(self) -> dict[str, Any]:
         size = len(self.items)
-        return {"type": "array", "prefixItems": [i.json_schema() for i in self.items], "minItems": size, "maxItems": size}
+        return {
+            "type": "array",
+            "prefixItems": [i.json_schema() for i in self.items],
+            "minItems": size,
+            "maxItems": size,
+        }
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,11 @@ class OneOf(ValueType):
                 deepest = mismatch
         options = [option for option in self.options if isinstance(option, ListOf | DictOf | TupleOf | Choice)]
         if len(options) == 1 and isinstance(value, list | tuple | dict | str) and type(value) is not str:
-            raise deepest if _takes_shape(options[0], value) and deepest.problem.startswith(("item", "'")) else self._refuse(value)
+            raise (
+                deepest
+                if _takes_shape(options[0], value) and deepest.problem.startswith(("item", "'"))
+                else self._refuse(value)
+            )
         raise self._refuse(value)
 
     def describe(self) -> str:
@@ -226,7 +239,9 @@ def text_of(annotation: Any) -> str:
         return " | ".join(text_of(argument) for argument in arguments)
     if origin in {list, dict, tuple} and Ellipsis not in arguments:
         return f"{origin.__name__}[{', '.join(text_of(argument) for argument in arguments)}]"
-    raise TypeError(f"a parameter cannot be of type {annotation}; use int, float, str, bool, None, Any, Literal, list, dict, tuple.")
+    raise TypeError(
+        f"a parameter cannot be of type {annotation}; use int, float, str, bool, None, Any, Literal, list, dict, tuple."
+    )
 
 
 @cache

@@ -1,0 +1,84 @@
+"""Small rooms for the tests of config: a command that picks a shape, which has keys of its own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from xdpx.commands import commands
+from xdpx.config.parameters import Parameters as Base
+from xdpx.config.parameters import param
+from xdpx.config.registry import REGISTRIES, Registry
+
+shapes: Registry[Any] = REGISTRIES.get("shape") or Registry("shape", {})
+colours: Registry[Any] = REGISTRIES.get("colour") or Registry("colour", {})
+
+
+class Draw:
+    """Draw one shape."""
+
+    class Parameters(Base):
+        shape: str = param(doc="what to draw", registry="shape")
+        teacher_shape: str | None = param(None, doc="a second shape", registry="shape")
+        save_dir: str = param(doc="where the picture goes", path="new_directory", unique=True)
+        source: str | None = param(None, doc="a picture to begin with", path="file")
+        batch_size: int = param(doc="pictures at once", gt=0)
+        interval: int | None = param(None, doc="pictures between looks", relative="inverse", gt=0, group="draw/log")
+        learning_rate: float = param(1e-3, doc="speed", gt=0)
+        save: bool = param(True, doc="whether to keep it")
+        save_best: bool = param(False, doc="keep the best alone", when=("save", "is", True))
+        save_above: float | None = param(None, doc="keep above", when=("save_best", "is", True))
+        style: Literal["plain", "rich"] = param("plain", doc="how it looks")
+        overwrite: bool = param(False, doc="begin anew")
+        sizes: list[int] = param([3], doc="widths", gt=0)
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            if self.batch_size == 13:
+                return [("batch_size", "is 13. Use a luckier number.")]
+            return []
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+
+
+class Circle:
+    """A round thing."""
+
+    class Parameters(Base):
+        radius: float = param(doc="in pixels", gt=0)
+        num_colours: int = param(doc="a fact from meta")
+
+
+class Square:
+    """A thing with corners."""
+
+    class Parameters(Base):
+        side: int = param(doc="in pixels", gt=0)
+        dropout: float = param(0.2, doc="share left out", ge=0, lt=1)
+        colour: str = param("ink", doc="what fills it", registry="colour")
+
+
+class Ink:
+    """Black."""
+
+    class Parameters(Base):
+        shade: int = param(1, doc="of black")
+
+
+class Paint:
+    """Any colour."""
+
+    class Parameters(Base):
+        thickness: int = param(2, doc="of the layer")
+
+    needs: ClassVar[str] = "a brush"
+
+
+for registry, name, thing in (
+    (commands, "x-draw", Draw),
+    (shapes, "circle", Circle),
+    (shapes, "square", Square),
+    (colours, "ink", Ink),
+    (colours, "paint", Paint),
+):
+    if name not in registry:
+        registry.register(name)(thing)

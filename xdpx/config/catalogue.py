@@ -1,0 +1,118 @@
+"""What every registered class declares. Shipped classes are read from `catalogue.json`, so nothing is imported to check.
+
+`python -m xdpx.config.catalogue` writes that file anew from the classes themselves; `--check` only compares. A user's own
+classes are read from the class. With `XDPX_LIVE_CATALOGUE=1` shipped ones are too, which helps while one is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from xdpx.config.declarations import Entry
+from xdpx.config.registry import REGISTRIES, ROOMS, registry_of
+
+FILE_NAME = "catalogue.json"
+
+
+@cache
+def shipped() -> dict[str, dict[str, Any]]:
+    """Give the stored catalogue as {kind: {name: stored entry}}; empty when there is none."""
+    file = resources.files("xdpx.config").joinpath(FILE_NAME)
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+
+
+def names(kind: str) -> list[str]:
+    """Give every name registered under `kind`: shipped ones and the user's own."""
+    if _is_live(kind):
+        return list(registry_of(kind))
+    return sorted({*shipped()[kind], *REGISTRIES.get(kind, ())})
+
+
+def entry(kind: str, name: str) -> Entry:
+    """Give what the class registered as `name` declares.
+
+    Raises:
+        ConfigError: no such name is registered.
+    """
+    if not _is_live(kind) and name in shipped()[kind]:
+        return _stored_entry(kind, name)
+    return Entry.from_class(kind, name, registry_of(kind)[name])
+
+
+def entries(kind: str) -> Iterator[Entry]:
+    """Give every entry of a kind, by name, to search for suggestions; a class that cannot be imported is passed over."""
+    for name in names(kind):
+        try:
+            found = entry(kind, name)
+        except (ImportError, AttributeError):
+            continue
+        yield found
+
+
+def kinds() -> list[str]:
+    """Give every kind of thing that can be registered."""
+    return sorted({*ROOMS, *REGISTRIES, *shipped()})
+
+
+@cache
+def _stored_entry(kind: str, name: str) -> Entry:
+    return Entry.from_json(kind, name, shipped()[kind][name])
+
+
+def _is_live(kind: str) -> bool:
+    return kind not in shipped() or bool(os.environ.get("XDPX_LIVE_CATALOGUE"))
+
+
+def compile_catalogue() -> tuple[str, list[str]]:
+    """Read every shipped class. Gives the text of the catalogue, and what is wrong with classes that could not be read.
+
+    A class that cannot be read keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
+    """
+    problems: list[str] = []
+    compiled: dict[str, dict[str, Any]] = {}
+    for kind in sorted(ROOMS):
+        table = compiled.setdefault(kind, {})
+        for name, target in sorted(_shipped_names(kind, problems).items()):
+            try:
+                table[name] = Entry.from_class(kind, name, registry_of(kind)[name]).to_json()
+            except Exception as error:  # noqa: BLE001 - whatever a class does when it is imported, the rest is wanted
+                problems.append(f"{kind} '{name}' ({target}): {type(error).__name__}: {error}")
+                table.update({name: old} if (old := shipped().get(kind, {}).get(name)) else {})
+    return json.dumps(compiled, indent=1, ensure_ascii=False) + "\n", problems
+
+
+def _shipped_names(kind: str, problems: list[str]) -> dict[str, str]:
+    try:
+        return registry_of(kind).shipped
+    except (ImportError, KeyError) as error:
+        problems.append(f"{kind}: no table in {ROOMS[kind]}: {type(error).__name__}: {error}")
+        return {}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the catalogue, or with `--check` compare it. Gives the exit code: 1 when stale or when a class is unreadable."""
+    from xdpx.utils import commit  # here: only writing needs it
+
+    text, problems = compile_catalogue()
+    for problem in problems:
+        sys.stderr.write(f"catalogue: {problem}\n")
+    file = resources.files("xdpx.config").joinpath(FILE_NAME)
+    fresh = file.is_file() and file.read_text(encoding="utf-8") == text
+    if fresh:
+        sys.stderr.write("catalogue: up to date\n")
+    elif "--check" in arguments:
+        sys.stderr.write(f"catalogue: {FILE_NAME} is out of date. Run: python -m xdpx.config.catalogue\n")
+    else:
+        commit.write_text(str(file), text)
+        sys.stderr.write(f"catalogue: wrote {file}\n")
+    return 1 if problems or ("--check" in arguments and not fresh) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,310 @@
+"""From the raw values of one run to checked, typed, complete ones; every fault is gathered, none is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config import catalogue
+from xdpx.config.declarations import Declaration
+from xdpx.config.faults import Fault, Origin
+from xdpx.config.hints import shown
+from xdpx.config.registry import registry_of
+from xdpx.config.relative import is_relative, resolve
+from xdpx.config.selection import Selected, Selection, condition_holds, select
+from xdpx.config.unknown_keys import unknown_keys
+from xdpx.config.value_types import Mismatch
+
+if TYPE_CHECKING:
+    from xdpx.config.parameters import Parameters
+
+LIGHT_KINDS = frozenset({"command", "loader", "parser", "tokenizer", "processor", "dataset", "sampler", "lr_scheduler"})
+"""Kinds whose modules never import torch: their conflicts are looked at even when the config has other faults."""
+
+_IGNORED_KEYS = frozenset({"$schema", "__version__"})
+"""`$schema` is for editors; `__version__` marks a meta.hjson."""
+
+
+@dataclass
+class Draft:
+    """One run while it is checked. `values` holds only keys that are in force, each with its final value."""
+
+    selection: Selection
+    raw: Mapping[str, Any]
+    origins: Mapping[str, Origin]
+    meta_keys: frozenset[str]
+    values: dict[str, Any] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    relative: dict[str, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    faulty: set[str] = field(default_factory=set)
+
+    def fault(self, key: str, problem: str, remedy: str = "", **more: Any) -> None:
+        """Note a fault of a key, with the place where its value was written."""
+        self.faulty.add(key)
+        self.faults.append(Fault(key, problem, remedy, self.origins.get(key), **more))
+
+    def including(self, faults: Iterable[Fault]) -> Draft:
+        """Put the faults found while reading first. Gives itself."""
+        earlier = list(faults)
+        self.faults[:0] = earlier
+        self.faulty.update(fault.key for fault in earlier)
+        return self
+
+    def declarations(self) -> dict[str, list[tuple[Selected, Declaration]]]:
+        """Give every declaration of every key, the command's first."""
+        table: dict[str, list[tuple[Selected, Declaration]]] = {}
+        for key, one, declaration in self.selection.declared():
+            table.setdefault(key, []).append((one, declaration))
+        return table
+
+
+def check(
+    command: str,
+    raw: Mapping[str, Any],
+    *,
+    origins: Mapping[str, Origin],
+    meta_keys: frozenset[str],
+    strict: bool = True,
+) -> Draft:
+    """Check one run against what its classes declare: names, keys, types, bounds, switches, relative numbers.
+
+    Args:
+        command: the registered name of the command, e.g. `x-train`.
+        raw: flat values as read from the config.
+        origins: where each was written.
+        meta_keys: keys that come from a meta.hjson; those that nobody wants are dropped.
+        strict: whether a key that nobody wants is a fault; otherwise it is dropped.
+
+    Raises:
+        ConfigError: there is no such command.
+    """
+    given = {key: value for key, value in raw.items() if key not in _IGNORED_KEYS}
+    selection = select(command, given, origins)
+    draft = Draft(selection, given, origins, meta_keys, faults=list(selection.faults))
+    draft.faulty.update(fault.key for fault in selection.faults)
+    table = draft.declarations()
+    for key, declared in table.items():
+        _settle(draft, key, declared)
+    _resolve_relative(draft, table)
+    _drop_switched_off(draft, table, strict=strict)
+    unwanted = unknown_keys(selection, _wanted(given, meta_keys, strict=strict), origins)
+    _report_missing(draft, table, suggested=" ".join(fault.remedy for fault in unwanted))
+    draft.faults.extend(unwanted)
+    return draft
+
+
+def _wanted(given: Mapping[str, Any], meta_keys: frozenset[str], *, strict: bool) -> dict[str, Any]:
+    """Give the values whose key must be declared by somebody."""
+    return {key: value for key, value in given.items() if key not in meta_keys} if strict else {}
+
+
+def _settle(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> None:
+    """Put the value of one key in place: the given one, checked, or a default that all its declarations accept."""
+    source = _source_of(draft, key, declared)
+    if source is None:
+        default = _default(declared)
+        if default is not None:
+            draft.values[key] = deepcopy(default[0])
+        return
+    value = draft.raw[source]
+    if is_relative(value) and any(item.relative for _, item in declared):
+        draft.relative[key] = value
+        return
+    accepted = _accept(draft, key, value, declared)
+    if accepted is not None:
+        draft.values[key] = accepted[0]
+        _mark_changed(draft, key, declared)
+
+
+def _mark_changed(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> None:
+    default = _default(declared)
+    if default is None or not _same(draft.values[key], default[0]):
+        draft.changed.add(key)
+
+
+def _same(value: Any, other: Any) -> bool:
+    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _source_of(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> str | None:
+    """Give the key of the config that holds the value. Facts about the data (from meta) hold under any prefix."""
+    if key in draft.raw:
+        return key
+    plain = declared[0][1].key
+    return plain if plain in draft.meta_keys and plain in draft.raw else None
+
+
+def _default(declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
+    """Give the default of the last class that has one which every declaration accepts, in a 1-tuple; else None."""
+    for _, declaration in reversed(declared):
+        if not declaration.required and all(_accepts(other, declaration.default) for _, other in declared):
+            return (declaration.default,)
+    return None
+
+
+def _accepts(declaration: Declaration, value: Any) -> bool:
+    if not declaration.required and declaration.default is value:
+        return True
+    try:
+        return not declaration.out_of_bounds(declaration.value_type.accept(value))
+    except Mismatch:
+        return False
+
+
+def _accept(draft: Draft, key: str, value: Any, declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
+    """Give the value as its first declaration wants it, in a 1-tuple; None when any declaration refuses it."""
+    results = []
+    for one, declaration in declared:
+        try:
+            accepted = declaration.value_type.accept(value)
+        except Mismatch as mismatch:
+            _report_mismatch(draft, key, mismatch, declaration, one if len(declared) > 1 else None)
+            return None
+        problem = declaration.out_of_bounds(value)
+        if problem:
+            draft.fault(key, problem)
+            return None
+        results.append(accepted)
+    return (results[0],)
+
+
+def _report_mismatch(
+    draft: Draft, key: str, mismatch: Mismatch, declaration: Declaration, one: Selected | None
+) -> None:
+    if key in draft.faulty:  # an unregistered name has been reported already
+        return
+    remedy = mismatch.remedy
+    if declaration.registry:
+        remedy = f"Name one of: {', '.join(catalogue.names(declaration.registry))}."
+    if declaration.required:
+        remedy = remedy.replace(", or remove the key to get its default", "")
+    if one is not None and one.kind != "command":
+        remedy = f"{remedy} ({one} asks for it.)"
+    draft.fault(key, mismatch.problem, remedy)
+
+
+def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]]) -> None:
+    """Turn each `@{batch_size:64}/50` into a number, and check that as if it had been written."""
+    if not draft.relative:
+        return
+    for key, text in draft.relative.items():
+        direction = next(item.relative for _, item in table[key] if item.relative)
+        try:
+            value = resolve(text, draft.values, direction)
+        except ValueError as error:
+            draft.fault(key, *_fault_parts(error))
+            continue
+        accepted = _accept(draft, key, value, table[key])
+        if accepted is not None:
+            draft.values[key] = accepted[0]
+            _mark_changed(draft, key, table[key])
+
+
+def _fault_parts(error: ValueError) -> tuple[str, str]:
+    faults = getattr(error, "faults", ())
+    return (faults[0].problem, faults[0].remedy) if faults else (str(error), "")
+
+
+def _drop_switched_off(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]], *, strict: bool) -> None:
+    """Remove every key whose condition does not hold; one that the config sets nevertheless is a fault."""
+    for key, declared in table.items():
+        if any(_in_force(draft, one, declaration, table) for one, declaration in declared):
+            continue
+        draft.values.pop(key, None)
+        draft.changed.discard(key)
+        if strict and key in draft.raw and key not in draft.meta_keys and key not in draft.faulty:
+            draft.fault(key, *_switched_off(draft, *declared[0]), code="conflict")
+
+
+def _in_force(
+    draft: Draft,
+    one: Selected,
+    declaration: Declaration,
+    table: Mapping[str, list[tuple[Selected, Declaration]]],
+    depth: int = 0,
+) -> bool:
+    if declaration.when is None or depth > len(table):
+        return True
+    key = _switch_key(one, declaration, table)
+    if key in draft.faulty or key not in table:
+        return True  # the switch itself is wrong or unknown: say that alone
+    value = draft.values.get(key)
+    return condition_holds(declaration.when, value) and any(
+        _in_force(draft, owner, switch, table, depth + 1) for owner, switch in table[key]
+    )
+
+
+def _switch_key(one: Selected, declaration: Declaration, table: Mapping[str, Any]) -> str:
+    switch = declaration.when[0] if declaration.when else ""
+    return one.prefix + switch if one.prefix + switch in table else switch
+
+
+def _switched_off(draft: Draft, one: Selected, declaration: Declaration) -> tuple[str, str]:
+    key, operator, wanted = declaration.when or ("", "is", None)
+    key = one.prefix + key if one.prefix + key in draft.values else key
+    value = draft.values.get(key)
+    problem = (
+        f"is switched off, because {key} is {shown(value)}." if key in draft.values else f"is switched off with {key}."
+    )
+    return problem, f"Set {key} {_needed(operator, wanted)}, or remove this key (a parent's with __ignore__)."
+
+
+def _needed(operator: str, wanted: Any) -> str:
+    words = {"is": "to", "is not": "to something other than", "in": "to one of", ">": "above", "<": "below"}
+    return f"{words[operator]} {shown(wanted)}"
+
+
+def _report_missing(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]], *, suggested: str) -> None:
+    """Report each required key without a value, unless a misspelt key has just been told to be this one."""
+    for key, declared in table.items():
+        asking = [(one, item) for one, item in declared if item.required and _in_force(draft, one, item, table)]
+        if not asking or key in draft.values or key in draft.faulty or f"'{key}'" in suggested:
+            continue
+        one, declaration = asking[0]
+        meaning = declaration.doc.rstrip(".")
+        remedy = f"{one} needs it: {meaning}. Use {declaration.value_type.describe()}."
+        draft.fault(key, "is missing.", remedy, code="missing_key")
+
+
+def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) -> Parameters:
+    """Build one class's own parameters from the flat values of a run.
+
+    A parameter that is switched off has its default; a required one that is switched off is None.
+
+    Raises:
+        pydantic.ValidationError: a validator of the class refuses the values.
+    """
+    from xdpx.config.declarations import declarations_of
+
+    declarations = declarations_of(parameters)
+    mine = {item.key: values[prefix + item.key] for item in declarations if prefix + item.key in values}
+    absent = {item.key: None for item in declarations if item.required and item.key not in mine}
+    return parameters.model_construct(**mine, **absent) if absent else parameters.model_validate(mine)
+
+
+def conflicts(draft: Draft) -> Iterator[Fault]:
+    """Give what the classes say about fields that do not go together.
+
+    Classes of heavy rooms are imported for this only when the run has no other fault.
+    """
+    clean = not draft.faults
+    for one in draft.selection.classes:
+        mine = {one.prefix + item.key for item in one.entry.parameters}
+        if one.entry.conflicts and not mine & draft.faulty and (clean or one.kind in LIGHT_KINDS):
+            yield from _conflicts_of(draft, one)
+
+
+def _conflicts_of(draft: Draft, one: Selected) -> Iterator[Fault]:
+    from pydantic import ValidationError
+
+    declared = registry_of(one.kind)[one.entry.name].Parameters
+    try:
+        found = typed(declared, one.prefix, draft.values).conflicts()
+    except ValidationError as error:
+        found = [(str(item["loc"][0]) if item["loc"] else str(one), item["msg"]) for item in error.errors()]
+    for key, problem in found:
+        full = one.prefix + key
+        yield Fault(full, problem, "", draft.origins.get(full), "conflict")

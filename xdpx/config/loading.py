@@ -1,0 +1,219 @@
+"""A config file -> its runs: every one read, checked and typed, or every fault of every one told at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdpx.config import checking
+from xdpx.config.checking import Draft
+from xdpx.config.faults import ConfigError, Fault, Origin, merge_faults
+from xdpx.config.registry import registry_of
+from xdpx.config.selection import Pick
+
+RUN_ONLY_KEYS = frozenset(
+    {
+        "resume",
+        "overwrite",
+        "auto_suffix",
+        "save_dir",
+        "distributed_rank",
+        "device_id",
+        "viz_ref_dir",
+        "log_file",
+        "figext",
+        "data_size",
+        "train_steps",
+    }
+)
+"""Keys that do not change what a run computes: two runs that differ only in these are the same run twice."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one command: its values, flat and complete. Plain data, so that it can be sent to another process."""
+
+    command: str
+    source: str
+    index: int
+    values: Mapping[str, Any]
+    changed: frozenset[str]
+    origins: Mapping[str, Origin]
+    picks: Mapping[Pick, str]
+    relative: Mapping[str, str] = field(default_factory=dict)
+    """{key: the `@{...}` text its number came from}"""
+    meta_keys: frozenset[str] = frozenset()
+    """Keys whose value came from a meta.hjson."""
+
+    def parameters(self, kind: str, prefix: str = "") -> Any:
+        """Give the own typed `Parameters` of the class picked for `kind`; kind "command" is the command itself.
+
+        Raises:
+            KeyError: the run picks no class of that kind and prefix.
+        """
+        return checking.typed(self.picked(kind, prefix).Parameters, prefix, self.values)
+
+    def picked(self, kind: str, prefix: str = "") -> Any:
+        """Give the class picked for `kind`; it is imported here when it has not been."""
+        if (prefix, kind) not in self.picks:
+            raise KeyError(
+                f"{self.source}: this {self.command} run uses no {prefix}{kind}; it uses {dict(self.picks)}."
+            )
+        return registry_of(kind)[self.picks[prefix, kind]]
+
+    def build(self, kind: str, prefix: str = "", **collaborators: Any) -> Any:
+        """Make an object of the class picked for `kind`, from its own parameters and what else it needs."""
+        return self.picked(kind, prefix)(self.parameters(kind, prefix), **collaborators)
+
+
+def load(
+    path: str,
+    command: str,
+    overrides: Sequence[str] = (),
+    *,
+    inspect: Callable[[Run], Iterable[Fault]] | None = None,
+    paths: bool = True,
+) -> list[Run]:
+    """Give every run of a config, checked for `command`.
+
+    Args:
+        path: the config; its suffix may be left out.
+        command: registered name of the command, e.g. `x-train`.
+        overrides: `key=value` words that win over the file.
+        inspect: further checks of a run that is sound so far, such as the command's own `check`.
+        paths: whether paths are looked at.
+
+    Raises:
+        ConfigError: with every fault of every run.
+        OSError: the config or a filesystem could not be reached.
+    """
+    from xdpx.config.reading import read_runs
+
+    raws = read_runs(path, overrides)
+    drafts = [
+        checking.check(command, raw.values, origins=raw.origins, meta_keys=raw.meta_keys).including(raw.faults)
+        for raw in raws
+    ]
+    source = raws[0].source if raws else path
+    return _finish(drafts, source, inspect=inspect, paths=paths)
+
+
+def resolve(values: Mapping[str, Any], command: str, *, source: str, strict: bool = True, paths: bool = True) -> Run:
+    """Check values that are flat already, such as those of an args.py.
+
+    Args:
+        values: flat, without references or loops.
+        command: registered name of the command.
+        source: what to call the place where they come from.
+        strict: whether a key that the command does not use is a fault; otherwise it is dropped.
+        paths: whether paths are looked at.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+    draft = checking.check(command, values, origins={}, meta_keys=frozenset(), strict=strict)
+    return _finish([draft], source, inspect=None, paths=paths)[0]
+
+
+def _finish(
+    drafts: list[Draft], source: str, *, inspect: Callable[[Run], Iterable[Fault]] | None, paths: bool
+) -> list[Run]:
+    """Run the checks that need complete values, then the rules between runs. Raises all faults together."""
+    unreachable = _check_further(drafts) if paths else None
+    for draft in drafts:
+        draft.faults.extend(checking.conflicts(draft))
+    runs = [_run(draft, source, index) for index, draft in enumerate(drafts)]
+    faults = [list(draft.faults) for draft in drafts]
+    if inspect is not None:
+        for run, found in zip(runs, faults, strict=True):
+            found.extend([] if found else inspect(run))
+    between = batch_faults(drafts, runs)
+    if any(faults) or between:
+        raise ConfigError(source, [*merge_faults(faults), *between])
+    if unreachable is not None:
+        raise unreachable
+    return runs
+
+
+def _check_further(drafts: list[Draft]) -> OSError | None:
+    """Look at the paths of every run; give the error of a filesystem that cannot be asked, to raise if all else is well."""
+    from xdpx.config.path_checks import Seen, check_paths
+
+    seen: Seen = {}
+    unreachable: OSError | None = None
+    for draft in drafts:
+        try:
+            draft.faults.extend(check_paths(draft, seen))
+        except OSError as error:
+            unreachable = error
+    return unreachable
+
+
+def _run(draft: Draft, source: str, index: int) -> Run:
+    return Run(
+        command=draft.selection.classes[0].entry.name,
+        source=source,
+        index=index,
+        values=draft.values,
+        changed=frozenset(draft.changed),
+        origins={key: origin for key, origin in draft.origins.items() if key in draft.values},
+        picks=draft.selection.picks(),
+        relative=draft.relative,
+        meta_keys=draft.meta_keys & frozenset(draft.values),
+    )
+
+
+def batch_faults(drafts: Sequence[Draft], runs: Sequence[Run]) -> list[Fault]:
+    """Give what is wrong between the runs of one config: shared outputs, and the same run twice."""
+    if len(runs) < 2:
+        return []
+    unique = {key for draft in drafts for key, _, item in draft.selection.declared() if item.unique}
+    faults = [fault for key in sorted(unique) for fault in _shared(key, runs)]
+    return faults or _same_run_twice(runs, RUN_ONLY_KEYS if unique else frozenset())
+
+
+def _shared(key: str, runs: Sequence[Run]) -> list[Fault]:
+    users: dict[str, list[int]] = {}
+    for run in runs:
+        if isinstance(run.values.get(key), str):
+            users.setdefault(run.values[key].rstrip("/"), []).append(run.index)
+    return [
+        Fault(
+            key,
+            f"'{value}' is shared by runs {_numbers(indices)} of {len(runs)}.",
+            f"Make it differ, e.g. put ${{...}} of what varies into it.",
+            runs[indices[0]].origins.get(key),
+        )
+        for value, indices in users.items()
+        if len(indices) > 1
+    ]
+
+
+def _same_run_twice(runs: Sequence[Run], without: frozenset[str]) -> list[Fault]:
+    alike: dict[str, list[int]] = {}
+    for run in runs:
+        alike.setdefault(_digest(run, without), []).append(run.index)
+    return [
+        Fault(f"runs {_numbers(indices)}", "are the same run.", "Vary something, or remove the double.")
+        for indices in alike.values()
+        if len(indices) > 1
+    ]
+
+
+def _numbers(indices: list[int]) -> str:
+    shown = [str(index + 1) for index in indices[:4]]
+    return ", ".join(shown) + (f" and {len(indices) - 4} more" if len(indices) > 4 else "")
+
+
+def fingerprint(run: Run) -> str:
+    """Give a hash of everything that decides what the run computes: its command and values, the run-only keys left out."""
+    return _digest(run, RUN_ONLY_KEYS)
+
+
+def _digest(run: Run, without: frozenset[str]) -> str:
+    kept = {key: value for key, value in run.values.items() if key not in without}
+    text = json.dumps([run.command, kept], sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,86 @@
+"""Are the paths that a run names there, and can the new ones be made? Any filesystem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from xdpx.config.checking import Draft
+from xdpx.config.faults import Fault, nearest
+from xdpx.config.hints import swallowed_part
+from xdpx.utils import io
+
+Seen = dict[tuple[str, str], tuple[str, str]]
+"""(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is looked at once."""
+
+
+def check_paths(draft: Draft, seen: Seen) -> Iterator[Fault]:
+    """Give a fault for every path that is not what its declaration asks for. Null and switched-off keys are passed over.
+
+    Raises:
+        OSError: a filesystem could not be asked at all.
+    """
+    for key, _, declaration in draft.selection.declared():
+        if not declaration.path or key not in draft.values or key in draft.faulty:
+            continue
+        for path in _texts_in(draft.values[key]):
+            question = (declaration.path, path)
+            if question not in seen:
+                seen[question] = _look(*question)
+            problem, remedy = seen[question]
+            if problem:
+                draft.faulty.add(key)
+                yield Fault(key, problem, remedy, draft.origins.get(key), "missing_path")
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts_in(item)
+
+
+def _look(check: str, path: str) -> tuple[str, str]:
+    """Give (problem, remedy), both '' when all is well."""
+    if not path.strip():
+        return "is an empty path.", "Write where it is, or null where that is allowed."
+    if check == "new_directory":
+        return _look_at_new(path)
+    if check == "directory":
+        if io.isdir(path):
+            return "", ""
+        return (f"'{path}' is a file.", "Name a directory.") if io.isfile(path) else _absent(path, "directory")
+    if io.isfile(path):
+        return "", ""
+    return (f"'{path}' is a directory.", "Name a file.") if io.isdir(path) else _absent(path, "file")
+
+
+def _look_at_new(path: str) -> tuple[str, str]:
+    if io.isfile(path):
+        return f"'{path}' is a file.", "Name a directory, new or existing."
+    if not io.is_writable(path):
+        return f"'{path}' cannot be written to.", "Choose a place where you may write."
+    return "", ""
+
+
+def _absent(path: str, what: str) -> tuple[str, str]:
+    swallowed = swallowed_part(path)
+    if swallowed:
+        return f"there is no {what} '{path}'.", f"{swallowed}."
+    above = io.parent(path) or "."
+    if not io.islocal(path) or above == path:
+        return f"there is no {what} '{path}'.", "Correct the path."
+    if not io.isdir(above):
+        return f"there is no {what} '{path}'; '{above}' is not there either.", _relative_note(path)
+    near = nearest(io.name(path), io.listdir(above))
+    return f"there is no {what} '{path}'.", f"Did you mean '{io.join(above, near)}'?" if near else _relative_note(path)
+
+
+def _relative_note(path: str) -> str:
+    if path.startswith(("/", "~")):
+        return "Correct the path."
+    return f"Paths are relative to the working directory, {io.abspath('.')}."

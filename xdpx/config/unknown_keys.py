@@ -1,0 +1,94 @@
+"""What to say about a key that nothing in the run declares: its nearest, or the module that would take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.config import catalogue
+from xdpx.config.faults import Fault, Origin, nearest
+from xdpx.config.selection import Selection
+
+SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
+
+
+def unknown_keys(selection: Selection, values: Mapping[str, Any], origins: Mapping[str, Origin]) -> list[Fault]:
+    """Describe every key that no class of the run declares.
+
+    A key that belongs to a kind which could not be picked is passed over: it may well be right.
+    """
+    known = {key for key, _, _ in selection.declared()}
+    faults = []
+    for key in values:
+        if key in known or _may_be_of_an_open_kind(key, selection):
+            continue
+        problem, remedy, foreign = _describe(key, known, selection)
+        faults.append(Fault(key, problem, remedy, origins.get(key), "foreign_key" if foreign else ""))
+    return faults
+
+
+def _may_be_of_an_open_kind(key: str, selection: Selection) -> bool:
+    return any(key in _owners([kind]) for kind in _reachable(selection.open_kinds))
+
+
+def _reachable(kinds: set[str]) -> set[str]:
+    """Give these kinds and those that their classes would select in turn."""
+    found = set(kinds)
+    pending = list(kinds)
+    while pending:
+        for entry in catalogue.entries(pending.pop()):
+            new = {item.registry for item in entry.parameters if item.registry} - found
+            found |= new
+            pending.extend(new)
+    return found
+
+
+def _owners(kinds: list[str]) -> dict[str, list[str]]:
+    """Give {key: ["model re2", ...]} over every class of these kinds."""
+    owners: dict[str, list[str]] = {}
+    for kind in kinds:
+        for entry in catalogue.entries(kind):
+            owner = entry.name if kind == "command" else f"{kind} {entry.name}"
+            for declaration in entry.parameters:
+                owners.setdefault(declaration.key, []).append(owner)
+    return owners
+
+
+def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str, bool]:
+    """Give (problem, remedy, whether another module declares the key)."""
+    command = selection.classes[0].entry.name
+    if key.startswith("__"):
+        near = nearest(key, SPECIAL_KEYS)
+        return (
+            "no such special key.",
+            f"Did you mean '{near}'?" if near else f"There are {', '.join(SPECIAL_KEYS)}.",
+            False,
+        )
+    used = list(dict.fromkeys(one.kind for one in selection.classes if one.kind != "command"))
+    owners = _owners(used)
+    if key in owners:
+        return (
+            f"belongs to {_listed(owners[key])};",
+            f"this run uses {_in_use(owners[key], selection)}. Remove it or change that.",
+            True,
+        )
+    near = nearest(key, known)
+    if near:
+        return f"no such key in {command}.", f"Did you mean '{near}'?", False
+    others = _owners(catalogue.kinds())
+    if key in others:
+        return f"belongs to {_listed(others[key])};", f"{command} does not use it. Remove it.", True
+    near = nearest(key, others)
+    if near:
+        return f"no such key in {command}.", f"Did you mean '{near}' (of {_listed(others[near])})?", False
+    return f"no such key in {command}.", f"Remove it; `{command} --help` lists the keys.", False
+
+
+def _listed(owners: list[str], most: int = 3) -> str:
+    more = f" and {len(owners) - most} more" if len(owners) > most else ""
+    return ", ".join(owners[:most]) + more
+
+
+def _in_use(owners: list[str], selection: Selection) -> str:
+    kinds = {owner.partition(" ")[0] for owner in owners}
+    return ", ".join(str(one) for one in selection.classes if one.kind in kinds)
