@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""Device, precision and the arithmetic of one update, behind the few verbs of `base.Engine`."""

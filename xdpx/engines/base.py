@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 Batch = Mapping[str, Any]
@@ -14,12 +14,45 @@ State = Any
 Facts = Mapping[str, Any]
 """Scalars that may still live on the device: nothing waits for them until somebody prints them."""
 
+Predictions = Mapping[str, Any]
+"""Per batch: tensors with one row per sample, which are joined, and single numbers, which are summed."""
+
+
+class Task(Protocol):
+    """What an engine needs of a task."""
+
+    model: Any
+
+    def train_step(self, batch: Batch) -> tuple[Any, Any, Mapping[str, Any]]:
+        """Give (loss sum, count, facts that are sums)."""
+        ...
+
+    def valid_step(self, batch: Batch) -> Predictions:
+        """Give the predictions of one batch."""
+        ...
+
+
+class Schedule(Protocol):
+    """What an engine needs of a learning rate schedule: pure functions of the number of the update, from 1."""
+
+    def factor(self, num_update: int) -> float:
+        """Give the multiple of the learning rate."""
+        ...
+
+    def momentum(self, num_update: int) -> float | None:
+        """Give the first Adam beta, None to leave it."""
+        ...
+
+
+ReadWeights = Callable[[str], Any]
+"""Reads a file of tensors safely: hand in `checkpoints.trusted.load_tensors`."""
+
 
 class Engine(Protocol):
     """One device backend. The loop never looks inside a state or a batch."""
 
     def start(self, seed: int) -> State:
-        """Build or load the model and its optimizer; `seed` decides every random initial weight."""
+        """Build the model and its optimizer and take over pretrained weights; `seed` decides every random weight."""
         ...
 
     def update(self, state: State, group: Sequence[Batch]) -> tuple[State, Facts]:
@@ -27,11 +60,14 @@ class Engine(Protocol):
 
         The gradient is that of (sum of loss sums) / (sum of counts) over the whole group, so cutting a group into
         more micro-batches changes nothing in the mathematics. Randomness depends on (seed, number of updates) alone.
+        Facts: loss_sum, count, num_tokens, grad_norm (before clipping), clipped (0 or 1), learning_rate, and the sums
+        of the loss. A gradient that is not finite leaves the weights as they were: grad_norm shows it, and under fp16,
+        where it is part of the search for a loss scale, skipped is 1.
         """
         ...
 
-    def score(self, state: State, batch: Batch) -> Facts:
-        """Give the task's predictions and loss sums for one batch, with averaged (EMA) weights when kept. No gradient."""
+    def score(self, state: State, batch: Batch) -> Predictions:
+        """Give the task's predictions and sums for one batch, with averaged (EMA) weights when kept. No gradient."""
         ...
 
     def snapshot(self, state: State) -> dict[str, Any]:
@@ -46,6 +82,14 @@ class Engine(Protocol):
         """Give the weights a user wants to keep: averaged (EMA) ones when kept, float32, on the host."""
         ...
 
+    def with_weights(self, weights: Mapping[str, Any]) -> State:
+        """Give a state for `score` alone, from what `weights` gave: no optimizer, nothing pretrained is read."""
+        ...
+
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
         """Wait for the device and give plain floats. The only place where the host waits for numbers."""
+        ...
+
+    def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
+        """Give numpy arrays for tensors with rows, and floats for single numbers."""
         ...

@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""The engine on PyTorch."""

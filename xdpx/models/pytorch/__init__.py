@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""The networks written for PyTorch, one file each, on the building blocks of `modules/`."""

@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""Update rules written for PyTorch."""

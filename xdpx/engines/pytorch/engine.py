@@ -1,0 +1,262 @@
+"""One optimizer update, one evaluation step, snapshots: all that training on PyTorch needs of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Task
+from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, scale_of
+from xdpx.engines.pytorch.memory import keep_freed_memory
+from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
+from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
+from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
+
+FORMAT = "xdpx-pytorch-1"
+
+
+class PyTorchEngine:
+    """Implements `engines.base.Engine` for one process and one device.
+
+    Args:
+        task: a function that makes the task, so that the seed of `start` decides the random weights of its model.
+            (A finished task is taken as it is.)
+        make_optimizer: from a model to its optimizer; see `optimizers/pytorch/adam.py` for what it must understand.
+            None for an engine that only scores.
+        schedule: learning rate factors by update number; None keeps the groups' own rates.
+        options: device, precision, clipping, averaging, seed.
+        read_weights: how a model reads pretrained weights; None leaves them unread.
+    """
+
+    def __init__(
+        self,
+        task: Task | Callable[[], Task],
+        *,
+        make_optimizer: Callable[[nn.Module], Any] | None = None,
+        schedule: Schedule | None = None,
+        options: EngineOptions | None = None,
+        read_weights: ReadWeights | None = None,
+    ) -> None:
+        self.options = options or EngineOptions()
+        self.device = pick_device(self.options.device)
+        self._make_task: Callable[[], Task] = task if callable(task) else lambda: task
+        self._make_optimizer = make_optimizer
+        self._schedule = schedule
+        self._read_weights = read_weights
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        else:
+            _prefer_repeatable_kernels()
+
+    def start(self, seed: int) -> PyTorchState:
+        """Build the model under `seed`, take over pretrained weights, and build the optimizer."""
+        state = self._build(seed)
+        load = getattr(state.task.model, "load_pretrained", None)
+        if load is not None and self._read_weights is not None:
+            load(self._read_weights)
+        self._add_training_parts(state)
+        return state
+
+    def update(self, state: PyTorchState, group: Sequence[Batch]) -> tuple[PyTorchState, Facts]:
+        """Take one update. See `engines.base.Engine.update`."""
+        state.num_updates += 1
+        self._seed_update(state.num_updates)
+        _set_mode(state.task.model, training=True)
+        facts = self._gradients(state, group)
+        scaling = scale_of(gradient_norm(state.optimizer), facts["count"], state.loss_scale, self.options.clip_norm)
+        facts["learning_rate"] = self._set_rates(state)
+        self._step(state, scaling)
+        facts |= {"grad_norm": scaling.norm, "clipped": scaling.clipped}
+        if self.options.precision == "fp16":
+            facts["skipped"] = scaling.broken
+        return state, facts
+
+    def score(self, state: PyTorchState, batch: Batch) -> Predictions:
+        """Give predictions with the averaged weights when kept."""
+        task = state.scored
+        _set_mode(task.model, training=False)
+        with torch.inference_mode(), self._autocast():
+            return task.valid_step(to_device(batch, self.device))
+
+    def snapshot(self, state: PyTorchState) -> dict[str, Any]:
+        """Copy everything to the host."""
+        averaged = None if state.averaged is None else model_weights(state.averaged.model)
+        return {
+            "format": FORMAT,
+            "num_updates": state.num_updates,
+            "loss_scale": state.loss_scale,
+            "clean_updates": state.clean_updates,
+            "ema_decay": self.options.ema_decay,
+            **copied(
+                {
+                    "model": model_weights(state.task.model),
+                    "optimizer": state.optimizer.state_dict(),
+                    "averaged": averaged,
+                }
+            ),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> PyTorchState:
+        """Rebuild a state from its snapshot.
+
+        Raises:
+            ConfigError: the snapshot is of another model, optimizer or kind of run.
+        """
+        if saved.get("format") != FORMAT:
+            raise _resume_fault("format", f"is {saved.get('format')!r}; this engine reads {FORMAT!r}.")
+        if (saved["averaged"] is None) != (self.options.ema_decay == 1.0):
+            had = "no averaged weights" if saved["averaged"] is None else f"ema_decay {saved['ema_decay']}"
+            raise _resume_fault("ema_decay", f"is {self.options.ema_decay}, but the checkpoint has {had}.")
+        state = self._build(self.options.seed)
+        fill_model(state.task.model, saved["model"], source="resume")
+        self._add_training_parts(state)
+        if state.averaged is not None:
+            fill_model(state.averaged.model, saved["averaged"], source="resume")
+        _load_optimizer(state.optimizer, saved["optimizer"])
+        state.loss_scale, state.clean_updates = saved["loss_scale"], saved["clean_updates"]
+        state.num_updates = saved["num_updates"]
+        return state
+
+    def weights(self, state: PyTorchState) -> dict[str, Any]:
+        """Give a copy of the weights to keep, by name."""
+        kept: dict[str, Any] = copied(model_weights(state.scored.model))
+        return kept
+
+    def with_weights(self, weights: Mapping[str, Any]) -> PyTorchState:
+        """Give a state that only scores.
+
+        Raises:
+            ConfigError: the weights are those of another model.
+        """
+        state = self._build(self.options.seed)
+        fill_model(state.task.model, weights, source="checkpoint")
+        return state
+
+    def facts_to_host(self, facts: Facts) -> dict[str, float]:
+        """Wait for the device, once, and give plain floats."""
+        return to_float(facts)
+
+    def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
+        """Give numpy arrays for tensors with rows and floats for single numbers."""
+        return to_arrays(predictions)
+
+    def _build(self, seed: int) -> PyTorchState:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            task = self._make_task()
+        task.model.to(self.device)
+        return PyTorchState(task)
+
+    def _add_training_parts(self, state: PyTorchState) -> None:
+        if self._make_optimizer is not None:
+            state.optimizer = self._make_optimizer(state.task.model)
+            for group in state.optimizer.param_groups:
+                group.setdefault("initial_lr", group["lr"])
+        if self.options.ema_decay < 1.0:
+            state.averaged = averaging_copy(state.task)
+        if self.options.precision == "fp16":
+            state.loss_scale = self.options.init_scale
+
+    def _seed_update(self, num_update: int) -> None:
+        """Make dropout depend on (seed, number of the update) alone, so that a resumed run repeats it."""
+        # An odd multiplier keeps neighbouring seeds and updates from meeting: seed 1 update 2 is not seed 2 update 1.
+        mixed = (self.options.seed * 0x9E3779B97F4A7C15 + num_update) & 0x7FFFFFFFFFFFFFFF
+        torch.default_generator.manual_seed(mixed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(mixed)
+
+    def _gradients(self, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
+        """Sum the gradients of all loss sums of a group; give the sums of its facts."""
+        state.optimizer.zero_grad(set_to_none=True)
+        facts: dict[str, Any] = {"loss_sum": 0.0, "count": 0, "num_tokens": 0}
+        for batch in group:
+            with self._autocast():
+                loss_sum, count, found = state.task.train_step(to_device(batch, self.device))
+            (loss_sum * state.loss_scale if state.loss_scale != 1.0 else loss_sum).backward()
+            sums = {"loss_sum": loss_sum.detach(), "count": count, "num_tokens": batch.get("ntokens", 0), **found}
+            facts |= {name: facts.get(name, 0) + value for name, value in sums.items()}
+        return facts
+
+    def _set_rates(self, state: PyTorchState) -> float:
+        """Set this update's learning rates; give the one of the group that learns fastest."""
+        groups = state.optimizer.param_groups
+        if self._schedule is not None:
+            factor, momentum = (
+                self._schedule.factor(state.num_updates),
+                self._schedule.momentum(state.num_updates),
+            )
+            for group in groups:
+                group["lr"] = group["initial_lr"] * factor
+                if momentum is not None:
+                    group["betas"] = (momentum, group["betas"][1])
+        return max(float(group["lr"]) for group in groups)
+
+    def _step(self, state: PyTorchState, scaling: Scaling) -> None:
+        state.optimizer.grad_scale, state.optimizer.found_inf = scaling.divisor, scaling.broken
+        state.optimizer.step()
+        if state.averaged is not None:
+            _average(state.averaged.model, state.task.model, self.options.ema_decay)
+        if self.options.precision == "fp16":
+            self._adjust_loss_scale(state, overflow=bool(scaling.broken))
+
+    def _adjust_loss_scale(self, state: PyTorchState, *, overflow: bool) -> None:
+        """Halve the loss scale on overflow, double it after a long time without.
+
+        Raises:
+            FloatingPointError: the scale has become too small to mean anything.
+
+        Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2.
+        """
+        state.clean_updates = 0 if overflow else state.clean_updates + 1
+        if overflow:
+            state.loss_scale /= 2.0
+        elif state.clean_updates == self.options.scale_window:
+            state.loss_scale, state.clean_updates = state.loss_scale * 2.0, 0
+        if state.loss_scale < self.options.min_loss_scale:
+            raise FloatingPointError(
+                f"update {state.num_updates}: gradients overflow in fp16 at any loss scale down to "
+                f"{state.loss_scale}: the loss or a gradient is not finite. Lower learning_rate, or use bf16 or fp32."
+            )
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        kind = AUTOCAST.get(self.options.precision)
+        return nullcontext() if kind is None else torch.autocast(self.device.type, dtype=kind)
+
+
+def _set_mode(model: nn.Module, *, training: bool) -> None:
+    # Walking over every module costs more than looking at the first.
+    if model.training != training:
+        model.train(training)
+
+
+@torch.no_grad()
+def _average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
+    """Move the averaged weights by (1 - decay) of the way towards the new ones; take buffers over."""
+    pairs = [
+        (mean, new) for mean, new in zip(averaged.parameters(), model.parameters(), strict=True) if new.requires_grad
+    ]
+    torch._foreach_lerp_([mean for mean, _ in pairs], [new for _, new in pairs], 1.0 - decay)
+    for mine, theirs in zip(averaged.buffers(), model.buffers(), strict=True):
+        mine.copy_(theirs)
+
+
+def _load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
+    try:
+        optimizer.load_state_dict(saved)
+    except (ValueError, KeyError) as error:
+        raise _resume_fault("optimizer", f"does not fit the checkpoint: {error}") from error
+
+
+def _resume_fault(key: str, problem: str) -> ConfigError:
+    return ConfigError("resume", [Fault(key, problem, "Resume with the settings that the checkpoint was made with.")])
+
+
+def _prefer_repeatable_kernels() -> None:
+    """Choose kernels that give the same bits twice, where there are such; torch warns where there are none."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False

@@ -1,0 +1,55 @@
+"""How the PyTorch engine computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from xdpx.config.faults import ConfigError, Fault
+
+Precision = Literal["fp32", "bf16", "fp16"]
+AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Settings of the engine.
+
+    Attributes:
+        device: "auto" (a GPU when there is one), or what `torch.device` takes.
+        precision: type that matrix products are computed in; weights are always float32.
+        clip_norm: gradients are scaled down to this norm; 0 leaves them.
+        ema_decay: share of the averaged weights that stays at each update; 1 keeps no average.
+        seed: with the number of the update, decides all randomness of an update.
+        init_scale: first loss scale of fp16.
+        scale_window: updates without overflow after which the loss scale doubles.
+        min_loss_scale: a smaller loss scale ends the training.
+    """
+
+    device: str = "auto"
+    precision: Precision = "fp32"
+    clip_norm: float = 0.0
+    ema_decay: float = 1.0
+    seed: int = 1
+    init_scale: float = 128.0
+    scale_window: int = 16384
+    min_loss_scale: float = 0.1
+
+
+def pick_device(name: str) -> torch.device:
+    """Turn a device's name into a device that is there.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        problem = f"is '{name}', which this machine does not have: {str(error).splitlines()[0]}"
+        raise ConfigError("engine", [Fault("device", problem, "Use auto, cpu or cuda.")]) from error
+    return device

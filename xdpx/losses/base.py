@@ -1,0 +1,53 @@
+"""What every loss can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xdpx.config.parameters import Parameters
+
+Batch = Mapping[str, Any]
+Gathered = Mapping[str, NDArray[Any] | float]
+"""Predictions of a whole split: per-row tensors joined along the rows, single numbers summed over the batches."""
+
+BITS_PER_NAT = 1.0 / float(np.log(2.0))
+
+
+class Loss:
+    """Maps a model and a batch to a sum and the count it is to be divided by.
+
+    The sum is in nats, to be minimised; metrics show `loss` in bits. The count is the number of samples (or tokens)
+    that the sum runs over: the caller divides once, over everything it accumulated.
+    """
+
+    Parameters = Parameters
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = parameters
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give (loss sum in nats, count, facts). Facts are sums too, left on the device."""
+        raise NotImplementedError
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give what evaluation gathers: tensors with one row per sample, and single numbers that add up."""
+        raise NotImplementedError
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Compute every metric of a split, once, from its gathered predictions."""
+        raise NotImplementedError
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Compute what the training log shows from the summed facts of some updates (`loss_sum`, `count`, ...)."""
+        return {"loss": loss_in_bits(facts)}
+
+
+def loss_in_bits(sums: Mapping[str, Any]) -> float:
+    """Give loss_sum / count in bits; nan when nothing was counted, and nan when the sum is."""
+    count = float(sums["count"])
+    return float(sums["loss_sum"]) / count * BITS_PER_NAT if count else float("nan")

@@ -1,0 +1,146 @@
+"""Cross-entropy over classes, with accuracy, precision, recall, F1 and the area under the curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.config import parameters as declare
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.losses import metrics
+from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+
+
+class CrossEntropy(Loss):
+    """Negative log likelihood of the right class; with R-Drop two passes must also agree with one another.
+
+    Source of R-Drop: Liang et al., "R-Drop: Regularized Dropout for Neural Networks", NeurIPS 2021, with the
+    likelihood term averaged over the two passes.
+    """
+
+    class Parameters(declare.Parameters):
+        """What is trained and how the scores count."""
+
+        negative_classes_in_f1: list[int] = declare.param(
+            [], doc="class numbers left out of precision, recall and F1 ('nothing of interest')"
+        )
+        predict_threshold: float | None = declare.param(
+            None, ge=0, le=1, doc="probability a class must reach, else the negative class is predicted; null = argmax"
+        )
+        query_level_f1: bool = declare.param(
+            False, doc="score only the best row of each query (needs data with query ids)"
+        )
+        f1_average: metrics.Average = declare.param("micro", doc="how classes are averaged in precision, recall, F1")
+        use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree")
+        kl_alpha: float = declare.param(
+            0.5, ge=0, doc="weight of the disagreement of the two passes", when=("use_r_dropout", "is", True)
+        )
+        num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse class numbers out of range, and settings that need another number of classes."""
+            return _conflicts(self)
+
+    parameters: Parameters
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over the rows of the batch, its number of rows, and how many are predicted right."""
+        logits = model(**batch["net_input"]).float()
+        target = batch["target"]
+        loss = functional.cross_entropy(logits, target, reduction="sum")
+        facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
+        if self.parameters.use_r_dropout:
+            loss, more = self._with_second_pass(model, batch, logits, loss)
+            facts.update(more)
+        return loss, len(target), facts
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
+        logits = model(**batch["net_input"]).float()
+        prob = logits.softmax(dim=-1)
+        found = {"prob": prob, "pred": self._predict(prob)}
+        if "query_id" in batch:
+            found["query_id"] = batch["query_id"]
+        if "target" in batch:
+            target = batch["target"]
+            loss_sum = functional.cross_entropy(logits, target, reduction="sum")
+            found |= {"target": target, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
+        return found
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give loss (bits per row), acc, precision, recall, f1, and auc where there are two classes."""
+        prob, pred, target = (np.asarray(gathered[name]) for name in ("prob", "pred", "target"))
+        found = {"loss": loss_in_bits(gathered)}
+        kept = self._scored_rows(gathered, prob)
+        table = metrics.confusion(target, pred, prob.shape[1])
+        found["acc"] = metrics.accuracy(table)
+        if kept is not None:
+            table = metrics.confusion(target[kept], pred[kept], prob.shape[1])
+        known = self.parameters
+        found["precision"], found["recall"], found["f1"] = metrics.precision_recall_f1(
+            table, average=known.f1_average, negative_classes=known.negative_classes_in_f1
+        )
+        if prob.shape[1] == 2:
+            found["auc"] = metrics.area_under_curve(target, prob[:, 1])
+        return found
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Give loss (bits) and acc of the training batches; with R-Drop also its two parts."""
+        found = super().train_metrics(facts)
+        count = facts["count"]
+        found["acc"] = metrics.ratio(facts["correct"], count, empty=float("nan"))
+        for name in ("ce_loss", "kl_loss"):
+            if name in facts:
+                found[name] = metrics.ratio(facts[name] * BITS_PER_NAT, count, empty=float("nan"))
+        return found
+
+    def _with_second_pass(
+        self, model: nn.Module, batch: Batch, first: Tensor, first_loss: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        second = model(**batch["net_input"]).float()
+        likelihood = (first_loss + functional.cross_entropy(second, batch["target"], reduction="sum")) / 2.0
+        disagreement = _symmetric_divergence(first, second)
+        facts = {"ce_loss": likelihood.detach(), "kl_loss": disagreement.detach()}
+        return likelihood + self.parameters.kl_alpha * disagreement, facts
+
+    def _predict(self, prob: Tensor) -> Tensor:
+        threshold = self.parameters.predict_threshold
+        if threshold is None:
+            return prob.argmax(dim=-1)
+        negative = self.parameters.negative_classes_in_f1 or [0]
+        others = prob.clone()
+        others[:, negative] = -1.0
+        best, choice = others.max(dim=-1)
+        return torch.where(best >= threshold, choice, choice.new_full((), negative[0]))
+
+    def _scored_rows(self, gathered: Gathered, prob: NDArray[Any]) -> NDArray[np.int64] | None:
+        """Give the rows that count in precision, recall and F1; None for all."""
+        if not self.parameters.query_level_f1:
+            return None
+        if "query_id" not in gathered:
+            problem = "is true, but the data holds no query ids."
+            raise ConfigError("evaluation", [Fault("query_level_f1", problem, "Set it to false.")])
+        return metrics.best_row_per_query(np.asarray(gathered["query_id"]), prob[:, -1])
+
+
+def _symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
+    """Give the sum over rows of (KL(p|q) + KL(q|p)) / 2 in nats."""
+    p, q = first.log_softmax(dim=-1), second.log_softmax(dim=-1)
+    return ((p.exp() - q.exp()) * (p - q)).sum() / 2.0
+
+
+def _conflicts(known: CrossEntropy.Parameters) -> list[tuple[str, str]]:
+    found = []
+    classes = known.num_classes
+    outside = [index for index in known.negative_classes_in_f1 if index < 0 or (classes and index >= classes)]
+    if outside:
+        found.append(("negative_classes_in_f1", f"holds {outside}. Use class numbers from 0 to {(classes or 1) - 1}."))
+    if known.f1_average == "binary" and classes and classes != 2:
+        found.append(("f1_average", f"is 'binary' but there are {classes} classes. Use macro, micro or weighted."))
+    return found

@@ -1,0 +1,63 @@
+"""What every network has beside its layers: parameter groups, and weights taken over from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from xdpx.config import parameters as declare
+from xdpx.models.pytorch import weights
+
+ReadWeights = Callable[[str], Any]
+"""Reads a checkpoint file safely: the caller hands in `checkpoints.trusted.load_tensors`."""
+
+
+class Model(nn.Module):
+    """A network whose `forward(**net_input)` gives logits.
+
+    A model is built from its typed parameters alone, with random weights. `load_pretrained` is called once, at the
+    start of a training run; whoever has weights of the whole model already (x-eval, resume) never calls it.
+    """
+
+    class Parameters(declare.Parameters):
+        """Keys that every model understands."""
+
+        pretrained_model: str | None = declare.param(
+            None, doc="where to take over weights from: a folder or file, <best> and <last> allowed; null = random"
+        )
+        strict_size: bool = declare.param(
+            True, doc="stop when a weight has another size in the file", when=("pretrained_model", "is not", None)
+        )
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__()
+        self.parameters_used = parameters
+
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """Take over the weights that `pretrained_model` names; say what was missing, unexpected or of another size.
+
+        Raises:
+            ConfigError: the file fits in no part, or a size differs while `strict_size` holds.
+        """
+        known = self.parameters_used
+        if known.pretrained_model:
+            found = self.adapt(weights.read(known.pretrained_model, read_weights))
+            weights.take_over(self, found, strict_size=known.strict_size, source=known.pretrained_model)
+
+    def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Bring foreign names and shapes into ours. A subclass overrides it."""
+        return dict(found)
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Split the trained weights into groups for an optimizer.
+
+        Each group holds `params`, `lr` and `name`; `weight_decay` only where it differs from the optimizer's own.
+        """
+        trained = [weight for weight in self.parameters() if weight.requires_grad]
+        return [{"params": trained, "lr": learning_rate, "name": "all"}]
+
+    def resource_files(self) -> dict[str, str]:
+        """Give the text files that must lie beside a checkpoint to rebuild the model, by name (`config.json`)."""
+        return {}

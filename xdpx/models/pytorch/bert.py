@@ -1,0 +1,262 @@
+"""BERT and its relatives in Hugging Face format: architecture, weights, parameter groups. B batch, T positions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig
+
+from xdpx.config import parameters as declare
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.models.pytorch import pruning
+from xdpx.models.pytorch.base import Model
+from xdpx.utils import io
+
+CONFIG_FILE = "config.json"
+GROUP = "bert_config"
+ARCHITECTURE_KEYS = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+)
+
+
+class Bert(Model):
+    """A Hugging Face encoder under the name `bert`, so that weight names are those of Hugging Face.
+
+    The architecture is that of config.json beside `pretrained_model` (or of `auto_model`), else of the bert_config
+    keys. A bert_config key that is not at its default wins over config.json, and `extra_config` wins over everything.
+    """
+
+    class Parameters(Model.Parameters):
+        """Keys of all BERT models; the group bert_config has the sizes of BERT base."""
+
+        pretrained_model: str | None = declare.param(
+            doc="folder or file to take over weights from, <best> and <last> allowed; null = random weights"
+        )
+        auto_model: str | None = declare.param(None, doc="Hugging Face name or folder that gives the architecture")
+        layer_lr_decay: float = declare.param(
+            1.0, gt=0, le=1, doc="factor on the learning rate from each layer to the one below"
+        )
+        keep_emb_lr: bool = declare.param(
+            True, doc="train the embeddings at the full learning rate", when=("layer_lr_decay", "<", 1.0)
+        )
+        top_lr_ratio: float = declare.param(
+            1.0, gt=0, doc="factor on the learning rate of what stands above the encoder's layers"
+        )
+        fix_lm: bool = declare.param(False, doc="train only what stands above the encoder")
+        gradient_checkpointing: bool = declare.param(
+            False, doc="compute activations twice instead of keeping them: less memory, about a third more time"
+        )
+        bert_wd: float | None = declare.param(
+            None, ge=0, doc="weight decay of embeddings and layers; null = weight_decay"
+        )
+        pruned_heads: dict[str, list[int]] | None = declare.param(
+            None, doc="attention heads to take out, by layer; a negative layer counts from the last"
+        )
+        extra_config: dict[str, Any] = declare.param({}, doc="anything else for the Hugging Face config")
+        vocab_size: int | None = declare.param(None, gt=0, doc="number of tokens, from meta.hjson")
+        pad_index: int | None = declare.param(None, ge=0, doc="token id of the padding, from meta.hjson")
+        max_len: int | None = declare.param(None, gt=0, doc="longest text in tokens, from meta.hjson")
+        attention_probs_dropout_prob: float = declare.param(
+            0.1, ge=0, lt=1, doc="share of the attention weights set to 0 in training", group=GROUP
+        )
+        directionality: str = declare.param("bidi", doc="kept for old configs; has no effect", group=GROUP)
+        hidden_act: str = declare.param("gelu", doc="activation of the feed-forward layers", group=GROUP)
+        hidden_dropout_prob: float = declare.param(
+            0.1, ge=0, lt=1, doc="share of the features set to 0 in training", group=GROUP
+        )
+        hidden_size: int = declare.param(768, gt=0, doc="width of the layers", group=GROUP)
+        initializer_range: float = declare.param(0.02, gt=0, doc="spread of random weights", group=GROUP)
+        intermediate_size: int = declare.param(3072, gt=0, doc="width inside the feed-forward layers", group=GROUP)
+        max_position_embeddings: int = declare.param(512, gt=0, doc="longest text in tokens", group=GROUP)
+        num_attention_heads: int = declare.param(12, gt=0, doc="attention heads of each layer", group=GROUP)
+        num_hidden_layers: int = declare.param(12, gt=0, doc="number of layers", group=GROUP)
+        type_vocab_size: int = declare.param(2, gt=0, doc="number of segments (1 or 2 texts)", group=GROUP)
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse widths that the heads cannot share, and layers to prune that are no numbers."""
+            return _conflicts(self)
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters, *, pooler: bool) -> None:
+        super().__init__(parameters)
+        self.config = architecture(parameters)
+        self.bert = _encoder(self.config, pooler=pooler)
+        self.pruned = pruning.plan(parameters.pruned_heads, self.config.num_hidden_layers)
+        pruning.prune(self.bert, self.pruned)
+        if parameters.gradient_checkpointing:
+            self.bert.gradient_checkpointing_enable()
+        if parameters.fix_lm:
+            self.bert.requires_grad_(requires_grad=False)
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
+        """Give the encoder's output for ids (B, T); the mask (B, T) is true (or 1) at real tokens.
+
+        Raises:
+            ConfigError: the texts are longer than the model has positions.
+        """
+        most = self.config.max_position_embeddings
+        if input_ids.shape[1] > most:
+            raise _too_long(input_ids.shape[1], most)
+        mask = attention_mask.bool()
+        # Padding that nobody has needs no mask; looking costs nothing on a CPU, but would make a GPU wait.
+        whole = mask.device.type == "cpu" and bool(mask.all())
+        return self.bert(
+            input_ids=input_ids,
+            attention_mask=None if whole else mask[:, None, None, :].expand(-1, -1, mask.shape[1], -1),
+            token_type_ids=token_type_ids,
+        )
+
+    def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Rename foreign weights, and take out the heads that are pruned here."""
+        renamed = {self._own_name(name): value for name, value in found.items()}
+        return pruning.prune_weights(renamed, self.pruned, self.config.hidden_size // self.config.num_attention_heads)
+
+    def resource_files(self) -> dict[str, str]:
+        """Give config.json in Hugging Face format."""
+        return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Split by depth and by decay: nothing decays in a bias or a layer norm."""
+        groups: dict[str, dict[str, Any]] = {}
+        for name, weight in self.named_parameters():
+            if weight.requires_grad:
+                part, rate = self._depth(name, learning_rate)
+                decays = not (name.endswith("bias") or "LayerNorm" in name)
+                key = part if decays else f"{part}, no decay"
+                group = groups.setdefault(key, {"params": [], "lr": rate, "name": key})
+                group["params"].append(weight)
+                group |= self._decay(part, decays=decays)
+        return list(groups.values())
+
+    def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:
+        """Give the part of the model that a weight belongs to, and its learning rate."""
+        known, layers = self.parameters_used, int(self.config.num_hidden_layers)
+        if ".embeddings." in name:
+            full = known.keep_emb_lr or known.layer_lr_decay == 1.0
+            return "embeddings", learning_rate * (1.0 if full else known.layer_lr_decay**layers)
+        if ".encoder.layer." in name:
+            number = int(name.split(".encoder.layer.")[1].split(".")[0])
+            if known.layer_lr_decay == 1.0:
+                return "layers", learning_rate
+            return f"layer {number}", learning_rate * known.layer_lr_decay ** (layers - 1 - number)
+        return "top", learning_rate * known.top_lr_ratio
+
+    def _decay(self, part: str, *, decays: bool) -> dict[str, float]:
+        if not decays:
+            return {"weight_decay": 0.0}
+        own = self.parameters_used.bert_wd
+        return {} if own is None or part == "top" else {"weight_decay": own}
+
+    def _own_name(self, name: str) -> str:
+        name = name.removeprefix("module.")
+        head, _, last = name.rpartition(".")
+        if head.endswith("LayerNorm"):
+            name = f"{head}.{ {'gamma': 'weight', 'beta': 'bias'}.get(last, last) }"
+        prefix = f"{self.bert.base_model_prefix}."
+        if name.startswith(prefix):
+            return f"bert.{name.removeprefix(prefix)}"
+        inside = name.split(".")[0] in dict(self.bert.named_children())
+        return f"bert.{name}" if inside else name
+
+
+def architecture(known: Bert.Parameters) -> PretrainedConfig:
+    """Decide the Hugging Face config of a model, and check it against the data.
+
+    Raises:
+        ConfigError: the data has more tokens, or longer texts, than the architecture has room for.
+    """
+    config = _given_config(known)
+    if config is None:
+        config = BertConfig(**{key: getattr(known, key) for key in ARCHITECTURE_KEYS})
+        config.vocab_size = known.vocab_size or config.vocab_size
+    else:
+        for key in ARCHITECTURE_KEYS:
+            if getattr(known, key) != type(known).model_fields[key].default:
+                setattr(config, key, getattr(known, key))
+    for key, value in known.extra_config.items():
+        setattr(config, key, value)
+    if known.pad_index is not None:
+        config.pad_token_id = known.pad_index
+    _check_against_data(known, config)
+    return config
+
+
+def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
+    """Give the config that lies beside the pretrained weights or that `auto_model` names, if any."""
+    if known.auto_model:
+        try:
+            return AutoConfig.from_pretrained(known.auto_model)
+        except (OSError, ValueError) as error:
+            problem = f"is '{known.auto_model}', which cannot be read: {error}"
+            raise ConfigError(
+                "model", [Fault("auto_model", problem, "Name a folder or a Hugging Face model.")]
+            ) from error
+    source = known.pretrained_model
+    if not source:
+        return None
+    path = io.join(source if io.isdir(source) else io.parent(source), CONFIG_FILE)
+    if not io.exists(path):
+        return None
+    with io.open(path) as file:
+        values = json.load(file)
+    return AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+
+
+def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> None:
+    if known.max_len is not None and known.max_len > config.max_position_embeddings:
+        raise _too_long(known.max_len, config.max_position_embeddings)
+    if known.vocab_size is None or known.vocab_size == config.vocab_size:
+        return
+    if known.pretrained_model and known.strict_size:
+        problem = f"is {known.vocab_size} in the data, but the pretrained model knows {config.vocab_size} tokens."
+        remedy = "Preprocess with the vocab.txt of that model, or set strict_size: false for new embeddings."
+        raise ConfigError("model", [Fault("vocab_size", problem, remedy)])
+    config.vocab_size = known.vocab_size
+
+
+def _encoder(config: PretrainedConfig, *, pooler: bool) -> Any:
+    config._attn_implementation = "sdpa"
+    try:
+        return AutoModel.from_config(config, add_pooling_layer=pooler)
+    except TypeError:  # architectures that never have a pooler
+        return AutoModel.from_config(config)
+
+
+def _too_long(length: int, most: int) -> ConfigError:
+    problem = f"is {length}, but the model has positions for {most} tokens."
+    remedy = f"Preprocess with max_len: {most} or less, or use a model with a larger max_position_embeddings."
+    return ConfigError("model", [Fault("max_len", problem, remedy)])
+
+
+def _conflicts(known: Bert.Parameters) -> list[tuple[str, str]]:
+    found = []
+    if known.hidden_size % known.num_attention_heads:
+        remedy = f"Use a multiple of num_attention_heads ({known.num_attention_heads})."
+        found.append(("hidden_size", f"is {known.hidden_size}. {remedy}"))
+    bad = [layer for layer in known.pruned_heads or {} if not layer.lstrip("-").isdigit()]
+    if bad:
+        found.append(("pruned_heads", f"names the layers {bad}. Use numbers, e.g. {{0: [1, 2], -1: [0]}}."))
+    return found
+
+
+def new_linear(size_in: int, size_out: int, config: PretrainedConfig) -> nn.Linear:
+    """Give a linear layer with random weights as BERT's own are drawn."""
+    layer = nn.Linear(size_in, size_out)
+    nn.init.normal_(layer.weight, std=config.initializer_range)
+    with torch.no_grad():
+        layer.bias.zero_()
+    return layer

@@ -1,0 +1,50 @@
+"""Classification of one text, or a pair, with BERT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from xdpx.config import parameters as declare
+from xdpx.models.pytorch.bert import Bert, new_linear
+from xdpx.models.pytorch.word_model import given
+
+
+class BertClassification(Bert):
+    """The pooled first token, dropout, and one linear layer. Weight names are those of BertForSequenceClassification.
+
+    Source: Devlin et al., "BERT", NAACL 2019, section 4.1.
+    """
+
+    class Parameters(Bert.Parameters):
+        """Keys of `bert_classification`."""
+
+        output_dropout_prob: float = declare.param(
+            0.0, ge=0, lt=1, doc="share of the pooled features set to 0 in training"
+        )
+        load_cls_weights: bool = declare.param(False, doc="take over the classifier as well, not only what is below it")
+        num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, pooler=True)
+        num_classes = given(parameters.num_classes, "num_classes")
+        self.config.num_labels = num_classes
+        self.config.architectures = ["BertForSequenceClassification"]
+        self.dropout = nn.Dropout(parameters.output_dropout_prob)
+        self.classifier = new_linear(self.config.hidden_size, num_classes, self.config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Give logits (B, num_classes) of ids (B, T); the mask is true (or 1) at real tokens."""
+        pooled = self.encode(input_ids, attention_mask, token_type_ids).pooler_output
+        logits: Tensor = self.classifier(self.dropout(pooled))
+        return logits
+
+    def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Leave the classifier out unless `load_cls_weights`."""
+        ours = super().adapt(found)
+        if self.parameters_used.load_cls_weights:
+            return ours
+        return {name: value for name, value in ours.items() if not name.startswith("classifier.")}

@@ -1,0 +1,45 @@
+"""Token ids to vectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import ConfigError, Fault
+
+
+class Embedding(nn.Module):
+    """A table of vectors with dropout. The row of the padding is zero and stays zero.
+
+    Args:
+        vocab_size: number of rows.
+        dim: length of a vector.
+        pad_index: row of the padding.
+        fixed: whether the table stays as it is in training.
+        dropout: share of the numbers set to 0 in training.
+    """
+
+    def __init__(self, vocab_size: int, dim: int, *, pad_index: int, fixed: bool, dropout: float) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, dim, padding_idx=pad_index)
+        # Vectors of length about 1 whatever the dimension: small enough for Adam to turn them around in an epoch.
+        nn.init.normal_(self.table.weight, std=dim**-0.5)
+        with torch.no_grad():
+            self.table.weight[pad_index].zero_()
+        self.table.weight.requires_grad_(not fixed)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Give the vectors, shape (B, T, dim)."""
+        vectors: Tensor = self.dropout(self.table(tokens_BT))
+        return vectors
+
+    def fill(self, vectors: Tensor, source: str) -> None:
+        """Put pretrained vectors (vocab_size, dim) into the table. Raises ConfigError for another shape."""
+        if vectors.shape != self.table.weight.shape:
+            here = "x".join(map(str, self.table.weight.shape))
+            there = "x".join(map(str, vectors.shape))
+            problem = f"asks for a table of {here} numbers, but {source} holds {there}."
+            raise ConfigError("model", [Fault("embedding_dim", problem, "Use the dimension that x-prepro wrote.")])
+        with torch.no_grad():
+            self.table.weight.copy_(vectors)

@@ -1,0 +1,111 @@
+"""Weights of other programs and of earlier runs: find the file, read it, and fit it into a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.logger import log
+from xdpx.utils import io
+
+SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
+SHARD_TABLES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+MOST_NAMES_SHOWN = 8
+
+
+def read(source: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[str, Tensor]:
+    """Give the named tensors of a file, or of a folder in Hugging Face format.
+
+    Args:
+        source: a `.safetensors` file, a torch file (a state dict, or one under the key `state_dict` or `model`), or a
+            folder that holds model.safetensors or pytorch_model.bin, whole or in shards. Any path.
+        read_weights: reads a torch file without running code from it.
+
+    Raises:
+        ConfigError: nothing of the kind is there.
+    """
+    if not io.exists(source):
+        raise _fault(f"is '{source}', which does not exist.", "Check the path; null starts from random weights.")
+    found: dict[str, Tensor] = {}
+    for path in _files_of(source):
+        found |= _read_file(path, read_weights)
+    return found
+
+
+def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: bool, source: str) -> None:
+    """Copy into `model` every tensor whose name and shape it knows; log what is missing, unexpected or mismatched.
+
+    Raises:
+        ConfigError: no tensor fits, or a shape differs while `strict_size` holds.
+    """
+    own = model.state_dict(keep_vars=True)
+    mismatched = [name for name in found if name in own and own[name].shape != found[name].shape]
+    fitting = [name for name in found if name in own and own[name].shape == found[name].shape]
+    if mismatched and strict_size:
+        sizes = _listing(f"{name} {_size(found[name])} there, {_size(own[name])} here" for name in mismatched)
+        raise _fault(
+            f"'{source}' holds weights of another size: {sizes}.",
+            "Use the architecture and vocabulary of that file, or strict_size: false to leave them out.",
+        )
+    if not fitting:
+        names = _listing(found)
+        raise _fault(f"'{source}' holds no weight of this model (it holds {names}).", "Name a matching file.")
+    with torch.no_grad():
+        for name in fitting:
+            own[name].copy_(found[name])
+    _report(model, source, fitting, mismatched, unexpected=[name for name in found if name not in own])
+
+
+def _files_of(source: str) -> list[str]:
+    if not io.isdir(source):
+        return [source]
+    for name in SINGLE_FILES:
+        if io.exists(io.join(source, name)):
+            return [io.join(source, name)]
+    for name in SHARD_TABLES:
+        if io.exists(io.join(source, name)):
+            with io.open(io.join(source, name)) as file:
+                return [io.join(source, shard) for shard in sorted(set(json.load(file)["weight_map"].values()))]
+    wanted = " or ".join(SINGLE_FILES)
+    raise _fault(f"is the folder '{source}', which holds no {wanted}.", "Name a folder in Hugging Face format.")
+
+
+def _read_file(path: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[str, Tensor]:
+    if path.endswith(".safetensors"):
+        return load_file(io.local(path))
+    content = read_weights(path)
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _report(model: nn.Module, source: str, fitting: list[str], mismatched: list[str], *, unexpected: list[str]) -> None:
+    # A tied weight stands under two names and is loaded as soon as one of them is.
+    own = model.state_dict(keep_vars=True)
+    loaded = {id(own[name]) for name in fitting}
+    missing = [name for name, value in own.items() if id(value) not in loaded and name not in mismatched]
+    log.info(f"{source}: {len(fitting)} weights taken over")
+    for title, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", mismatched)):
+        if names:
+            log.info(f"{source}: {len(names)} weights {title}: {_listing(names)}")
+
+
+def _listing(names: Iterable[str]) -> str:
+    every = list(names)
+    shown = ", ".join(every[:MOST_NAMES_SHOWN])
+    return shown if len(every) <= MOST_NAMES_SHOWN else f"{shown} and {len(every) - MOST_NAMES_SHOWN} more"
+
+
+def _size(value: Tensor) -> str:
+    return "x".join(map(str, value.shape)) or "1"
+
+
+def _fault(problem: str, remedy: str) -> ConfigError:
+    return ConfigError("model", [Fault("pretrained_model", problem, remedy)])

@@ -1,0 +1,105 @@
+"""What the networks over word vectors share: their keys, their embedding table, and where its vectors come from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from xdpx.config import parameters as declare
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.logger import log
+from xdpx.models.pytorch.base import Model, ReadWeights
+from xdpx.models.pytorch.modules.embedding import Embedding
+from xdpx.models.pytorch.modules.pooling import AttentionPooling, MaxPooling
+from xdpx.utils import io
+
+
+class WordModel(Model):
+    """A model that begins with a table of word vectors."""
+
+    class Parameters(Model.Parameters):
+        """Keys of the table, and what the data decides."""
+
+        embedding_dim: int = declare.param(gt=0, doc="length of a word vector")
+        dropout: float = declare.param(0.2, ge=0, lt=1, doc="share of the features set to 0 in training")
+        kernel_sizes: list[int] = declare.param([3], doc="widths of the convolution windows, in tokens")
+        hidden_size: int = declare.param(gt=0, doc="width of the layers")
+        vocab_size: int | None = declare.param(None, gt=0, doc="number of tokens, from meta.hjson")
+        pad_index: int | None = declare.param(None, ge=0, doc="token id of the padding, from meta.hjson")
+        num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
+        data_dir: str | None = declare.param(None, doc="the folder that x-prepro wrote; its embeddings.pt is used")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse windows that cannot share the width evenly."""
+            sizes = self.kernel_sizes
+            if not sizes or min(sizes) < 1:
+                return [("kernel_sizes", f"is {sizes}. Use one or more positive numbers, e.g. [3].")]
+            if self.hidden_size % len(sizes):
+                remedy = f"Use a multiple of {len(sizes)}: each of the kernel_sizes gets an equal part."
+                return [("hidden_size", f"is {self.hidden_size}. {remedy}")]
+            return []
+
+    embedding: Embedding
+
+    def build_embedding(self, parameters: Parameters, *, fixed: bool) -> Embedding:
+        """Give a table of random vectors."""
+        return Embedding(
+            given(parameters.vocab_size, "vocab_size"),
+            parameters.embedding_dim,
+            pad_index=parameters.pad_index or 0,
+            fixed=fixed,
+            dropout=parameters.dropout,
+        )
+
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """Take over the vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
+        known = self.parameters_used
+        path = io.join(known.data_dir, "embeddings.pt") if known.data_dir else ""
+        if path and io.exists(path):
+            self.embedding.fill(_vectors(read_weights(path), path), path)
+            log.info(f"{path}: word vectors taken over")
+        elif not self.embedding.table.weight.requires_grad and not known.pretrained_model:
+            log.warning(
+                "fix_embeddings is true but there are no pretrained word vectors: random ones stay as they are. "
+                "Set fix_embeddings: false to train them."
+            )
+        super().load_pretrained(read_weights)
+
+
+class PooledParameters(WordModel.Parameters):
+    """Keys of the networks that end in one pooled vector per text."""
+
+    fix_embeddings: bool = declare.param(False, doc="leave the word vectors as they are")
+    encoder_layers: int | None = declare.param(None, gt=0, doc="layers of convolutions; null = 1")
+    pooling: Literal["max", "attn"] = declare.param("max", doc="how one vector is made of all positions")
+    pool_hidden_size: int | None = declare.param(
+        None, gt=0, doc="width of the attention's own layer; null = hidden_size", when=("pooling", "is", "attn")
+    )
+    pool_output_size: int | None = declare.param(
+        None, gt=0, doc="width of the pooled vector; null = hidden_size", when=("pooling", "is", "attn")
+    )
+
+
+def build_pooling(known: PooledParameters) -> tuple[MaxPooling | AttentionPooling, int]:
+    """Give the pooling layer and the width of what it gives."""
+    if known.pooling == "max":
+        return MaxPooling(), known.hidden_size
+    output_size = known.pool_output_size or known.hidden_size
+    hidden_size = known.pool_hidden_size or known.hidden_size
+    return AttentionPooling(known.hidden_size, hidden_size=hidden_size, output_size=output_size), output_size
+
+
+def given(value: int | None, key: str) -> int:
+    """Give a number that the data must have decided. Raises ConfigError when it did not."""
+    if value is None:
+        problem = "is not known: the preprocessed data does not say it."
+        raise ConfigError("model", [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
+    return value
+
+
+def _vectors(content: object, path: str) -> Tensor:
+    if not isinstance(content, Tensor):
+        problem = f"finds {path}, which holds no single tensor of word vectors."
+        raise ConfigError("model", [Fault("data_dir", problem, "Run x-prepro again with `embeddings`.")])
+    return content

@@ -1,0 +1,69 @@
+"""The plain supervised task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from xdpx.config import parameters as declare
+from xdpx.losses.base import Batch, Loss
+
+GROUP = "task"
+
+
+class Task:
+    """One model, one loss: a batch in; a loss sum, a count and facts, or predictions, out."""
+
+    class Parameters(declare.Parameters):
+        """What meets what."""
+
+        model: str = declare.param(doc="the network", registry="model", group=GROUP)
+        loss: str = declare.param(doc="what training minimises", registry="loss", group=GROUP)
+        dataset: Literal["default"] = declare.param("default", doc="how samples are reached", group=GROUP)
+        dataset_format: Literal["torch"] = declare.param("torch", doc="format of the preprocessed files", group=GROUP)
+        sampler: Literal["default"] = declare.param("default", doc="order of the samples", group=GROUP)
+        batch_by_len: bool = declare.param(
+            False, doc="fill batches with texts of similar length: less padding, faster training", group=GROUP
+        )
+
+    def __init__(self, parameters: Parameters, model: nn.Module, loss: Loss) -> None:
+        self.parameters = parameters
+        self.model = model
+        self.loss = loss
+
+    def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
+        return self.loss(self.model, batch)
+
+    def valid_step(self, batch: Batch) -> dict[str, Tensor]:
+        """Give the predictions of one batch: tensors with a row per sample, and single numbers that add up."""
+        return self.loss.predictions(self.model, batch)
+
+    def header(self) -> list[str]:
+        """Name the columns that `rows` gives."""
+        return ["pred", "prob", "target_prob"]
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
+        """Give the cells of each sample, as text.
+
+        Args:
+            predictions: `prob` (N, C), `pred` (N) and perhaps `target` (N), as numpy arrays.
+            labels: names of the classes; without them classes are shown as numbers.
+
+        Yields:
+            The predicted class, all probabilities as a Python list, and the probability of the target (of the
+            predicted class where there is no target).
+        """
+        prob = np.asarray(predictions["prob"], dtype=np.float64).round(6)
+        pred = np.asarray(predictions["pred"])
+        target = np.asarray(predictions.get("target", pred))
+        known = (target >= 0) & (target < prob.shape[1])
+        wanted = np.take_along_axis(prob, np.where(known, target, 0)[:, None], axis=1)[:, 0]
+        wanted = np.where(known, wanted, math.nan)
+        names = labels or [str(index) for index in range(prob.shape[1])]
+        for choice, shares, share in zip(pred.tolist(), prob.tolist(), wanted.tolist(), strict=True):
+            yield [names[choice], str(shares), str(share)]
