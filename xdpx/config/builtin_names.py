@@ -1,0 +1,101 @@
+"""Names that `${...}` knows without anybody writing them. Each is worked out only when a config refers to it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import cache
+from subprocess import DEVNULL, SubprocessError, run
+
+from xdpx.utils import io
+
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Linux shows one of these (NVIDIA, AMD, Windows' own Linux) when a GPU can be used."""
+
+
+def today() -> str:
+    """Give the date as yymmdd."""
+    return date.today().strftime("%y%m%d")
+
+
+@cache
+def commit_hash() -> str:
+    """Give the short commit hash of the working directory, or what its `.git_version` says.
+
+    Raises:
+        ValueError: neither exists.
+    """
+    try:
+        answer = run(  # no shell: the command is fixed
+            ["git", "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            check=True,
+            timeout=10,
+            stdin=DEVNULL,
+            text=True,
+        )
+        return answer.stdout.strip()
+    except (OSError, SubprocessError):
+        return _first_line(".git_version", "this is no git repository, and there is no .git_version file.")
+
+
+def test_root() -> str:
+    """Give the folder for test data that the file `.test_meta` names.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    return _first_line(".test_meta", "there is no .test_meta file in the working directory.")
+
+
+def _first_line(path: str, otherwise: str) -> str:
+    if not io.isfile(path):
+        raise ValueError(otherwise)
+    with io.open(path) as file:
+        return str(file.readline()).strip()
+
+
+@cache
+def device_count() -> int:
+    """Count the GPUs that this process can use. Imports torch only where there may be one."""
+    if not _may_have_gpu():
+        return 0
+    import torch  # slow: only on machines with a GPU
+
+    return int(torch.cuda.device_count())
+
+
+def _may_have_gpu() -> bool:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}
+    return not hidden and (not sys.platform.startswith("linux") or any(map(os.path.exists, _GPU_DEVICES)))
+
+
+@cache
+def compute_capability_is_7() -> bool:
+    """Report whether every GPU has compute capability 7 (Volta) or more, which fp16 needs to be fast."""
+    if not device_count():
+        return False
+    import torch
+
+    return all(torch.cuda.get_device_capability(device)[0] >= 7 for device in range(device_count()))
+
+
+def worker_count() -> int:
+    """Give the number of processes of the job (WORLD_SIZE), 1 outside a job."""
+    text = os.environ.get("WORLD_SIZE", "1")
+    return int(text) if text.isdecimal() else 1
+
+
+BUILTIN_NAMES: Mapping[str, Callable[[], str | int | bool]] = {
+    "__date__": today,
+    "__commit_hash__": commit_hash,
+    "__gpus__": device_count,
+    "__workers__": worker_count,
+    "__apex__": compute_capability_is_7,
+    "apex": compute_capability_is_7,  # the way the printed documentation renders `__apex__`
+    "__dc7__": compute_capability_is_7,
+    "test_root": test_root,
+}
+"""Name -> function. `__apex__`: mixed precision can be used here."""

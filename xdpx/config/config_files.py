@@ -1,0 +1,136 @@
+"""Find a config by its path and read it: any suffix, any place, relative to the file that mentions it."""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from xdpx.config.faults import Fault, Origin, nearest
+from xdpx.config.hjson_reader import read_hjson
+from xdpx.config.located import Located, Table
+from xdpx.config.source_text import MAX_BYTES, SourceText, Unreadable, decode, excerpt
+from xdpx.utils import io
+
+SUFFIXES = (".hjson", ".json", ".yaml", ".yml")
+"""Tried in this order when a path has none of them."""
+
+VERSION = "__version__"
+"""A file that holds this key was written by x-prepro: what it says is meta data, not the user's word."""
+
+
+def resolve_path(path: str, *, beside: str) -> str:
+    """Give the path that a config means: `./` and `../` start at the folder of `beside`, the file that holds it."""
+    if not path.startswith(("./", "../")):
+        return path
+    scheme, separator, rest = beside.rpartition("://")
+    return scheme + separator + posixpath.normpath(posixpath.join(posixpath.dirname(rest), path))
+
+
+class ConfigFiles:
+    """Reads each file once. Faults that leave a file usable go to `faults`; the others to `fatal`."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.fatal: list[Fault] = []
+        self._tables: dict[str, list[Table]] = {}
+
+    def find(self, path: str, asked: Origin, key: str) -> str | None:
+        """Give the full path of an existing config, or add a fault that names the path tried and the nearest file."""
+        tried = [path] if path.endswith(SUFFIXES) else [*(path + suffix for suffix in SUFFIXES), path]
+        try:
+            for candidate in tried:
+                if path and _is_file(candidate):
+                    return io.abspath(candidate)
+            self.fatal.append(_missing(path, asked, key))
+        except ValueError as error:  # a path that no file system can have, e.g. with a NUL, or of an unknown scheme
+            self.fatal.append(Fault(key, f"{excerpt(path)}: {error}", "", asked))
+        return None
+
+    def tables(self, path: str) -> list[Table]:
+        """Give the dicts of a config, one per run it asks for; none if it cannot be read (see `fatal`)."""
+        if path not in self._tables:
+            self._tables[path] = self._read(path)
+        return self._tables[path]
+
+    def _read(self, path: str) -> list[Table]:
+        try:
+            with io.open(path, "rb") as file:
+                source = decode(file.read(MAX_BYTES + 1), shown(path))
+            return [_marked(table) for table in _dicts(_reader(path)(source, self.faults), source.file)]
+        except Unreadable as error:
+            self.fatal.append(error.fault)
+            return []
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return io.isfile(path)
+    except OSError as error:
+        if error.errno in {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EINVAL, errno.ELOOP}:
+            return False
+        raise
+
+
+def shown(path: str) -> str:
+    """Give a local path as a person would write it: relative to the working directory when it is below it."""
+    here = io.abspath(".")
+    return path.removeprefix(here.rstrip("/") + "/") if io.islocal(path) else path
+
+
+def _reader(path: str) -> Callable[[SourceText, list[Fault]], Located]:
+    if path.endswith((".yaml", ".yml")):
+        from xdpx.config.yaml_reader import read_yaml  # PyYAML is imported only by those who use it
+
+        return read_yaml
+    return read_hjson
+
+
+def _dicts(located: Located, file: str) -> list[Table]:
+    """Check the top level: one dict is one run, a list of dicts is several."""
+    if isinstance(located.value, dict):
+        return [located.value]
+    items = located.value if isinstance(located.value, list) else [located]
+    wrong = [item for item in items if not isinstance(item.value, dict)]
+    if wrong or not items:
+        problem = f"holds {kind_of(wrong[0].value) if wrong else 'an empty list'}."
+        remedy = "Write one dict (one run) or a list of dicts (several)."
+        raise Unreadable(Fault("top level", problem, remedy, wrong[0].origin if wrong else Origin(file, 1)))
+    return [item.value for item in items]
+
+
+def kind_of(value: object) -> str:
+    """Name the kind of a value in the words of a config."""
+    names: dict[type, str] = {dict: "a dict", list: "a list", str: "a text", bool: "true or false"}
+    return names.get(type(value), "nothing" if value is None else "a number")
+
+
+def _marked(table: Table) -> Table:
+    if VERSION not in table:
+        return table
+    return {key: replace(located, from_meta=True) for key, located in table.items()}
+
+
+def _missing(path: str, asked: Origin, key: str) -> Fault:
+    suffixes = "" if path.endswith(SUFFIXES) else f" (nor with {', '.join(SUFFIXES)})"
+    problem = f"is a folder, not a config: '{path}'." if path and io.isdir(path) else f"there is no '{path}'{suffixes}."
+    return Fault(key, problem, _remedy(path, asked), asked, "missing_path")
+
+
+def _remedy(path: str, asked: Origin) -> str:
+    """Offer the file that was probably meant."""
+    beside = resolve_path(f"./{path}", beside=asked.file)
+    if asked.line and any(io.isfile(beside + suffix) for suffix in ("", *SUFFIXES)):
+        return f"Paths without ./ start at the working directory; write './{path}' for the file beside this one."
+    if io.name(path).split(".")[0] == "meta":
+        return "x-prepro writes it: run x-prepro first, or correct the folder."
+    folder = io.parent(path) or "."
+    if not io.isdir(folder):
+        return f"The folder '{folder}' does not exist."
+    near = nearest(io.name(path), _config_names(io.listdir(folder)))
+    return f"The nearest file there is '{near}'." if near else f"No config in '{folder}' has a similar name."
+
+
+def _config_names(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.endswith(SUFFIXES))

@@ -1,0 +1,337 @@
+"""Hjson (and JSON, which is hjson) to located values; every silent trap of unquoted text becomes a fault.
+
+The hjson package is not used to read: it keeps no positions, takes quadratic time on hostile lines, and swallows
+comments without a word. A test holds this reader to the package's results wherever both accept a text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, NoReturn
+
+from xdpx.config.faults import Fault
+from xdpx.config.located import Located, Table
+from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number
+
+_GAP = re.compile(r"(?:[ \t\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_BARE_KEY = re.compile(r"[^ \t\n{}\[\],:]+")
+_AFTER_KEY = re.compile(r"[ \t\n]*:")
+_LITERAL = re.compile(
+    r"(true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)[^\S\n]*(?=[,}\]#\n]|//|/\*|\Z)"
+)
+_WORDS = {"true": True, "false": False, "null": None}
+_QUOTED = {
+    '"': re.compile(r'"([^"\\\n\t]*(?:\\.[^"\\\n\t]*)*)"'),
+    "'": re.compile(r"'([^'\\\n\t]*(?:\\.[^'\\\n\t]*)*)'"),
+}
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_INVISIBLE = re.compile(r"[^\S \t\n]|[\u200b-\u200f\u2060\ufeff]")
+_NEXT_KEY = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s{}\[\],:"']+)\s*:(?!//)"""
+_LOOKS_LIKE_KEY = re.compile(_NEXT_KEY)
+_COMMENT_INSIDE = re.compile(r"\s(?=#|//|/\*)")
+_COMMA_BEFORE_KEY = re.compile(rf",(?=\s*{_NEXT_KEY})|,(?=\s*\Z)")
+_NO_VALUE = frozenset({"", "}", "]", ",", ":"})
+_OPENER = {"}": "{", "]": "["}
+_TYPOGRAPHIC = "“”‘’„「」『』《"
+
+
+class _Swallowed(NamedTuple):
+    """What an unquoted text took in with it, and at which offset of the text that begins."""
+
+    offset: int
+    what: str
+    remedy: str
+
+
+def read_hjson(source: SourceText, faults: list[Fault]) -> Located:
+    """Read a whole file: one dict (braces optional) or one list.
+
+    Traps and duplicate keys are added to `faults`, and reading goes on with what was most likely meant.
+
+    Raises:
+        Unreadable: the first place where the structure itself breaks.
+    """
+    return _Reader(source, faults).document()
+
+
+def read_value(text: str, file: str) -> Located:
+    """Read one value given outside a file, where `[a, b]` and `{a: x, b: y}` mean what they seem to mean.
+
+    Text that opens with no bracket or quote is a literal or is taken whole.
+
+    Raises:
+        Unreadable: the structure breaks, something follows the value, or a number does not fit.
+    """
+    reader = _Reader(SourceText(text, file), [], forgiving=True)
+    if not text.startswith(("{", "[", '"', "'")):
+        literal = _LITERAL.fullmatch(text)
+        value = reader.literal("value", literal[1], 0) if literal else text
+        located = Located(value, reader.source.written(0))
+    else:
+        located = reader.value("value", "", 0)
+        reader.end_of_document()
+    for fault in reader.faults:
+        raise Unreadable(fault)
+    return located
+
+
+class _Reader:
+    def __init__(self, source: SourceText, faults: list[Fault], *, forgiving: bool = False) -> None:
+        self.source = source
+        self.forgiving = forgiving
+        self.text = source.text
+        self.faults = faults
+        self.at = 0
+        self.trapped_line = 0
+
+    # ---------------------------------------------------------------- structure
+
+    def document(self) -> Located:
+        self.skip_gap()
+        start = self.at
+        if self.peek() in {"{", "["}:
+            located = self.value("", "", 0)
+        elif self.peek():
+            located = Located(self.pairs("", "", 0, start), self.source.written(start))
+        else:
+            self.stop("file", "holds only comments.", "Write at least `{}`.", start)
+        self.end_of_document()
+        return located
+
+    def end_of_document(self) -> None:
+        self.skip_gap()
+        if self.at < len(self.text):
+            rest = self.line_from(self.at)
+            self.stop("syntax", f"{excerpt(rest)} comes after the end.", "Is a bracket closed too early?")
+
+    def value(self, path: str, closer: str, depth: int) -> Located:
+        """Read the value that begins here; `closer` is the bracket that ends what it stands in."""
+        start, character = self.at, self.peek()
+        if character in {"{", "["} and depth >= MAX_DEPTH:
+            self.stop(path, f"is nested deeper than {MAX_DEPTH} levels.", "Flatten it.")
+        if character in _NO_VALUE:
+            self.stop(path, "has no value.", 'Write one; `null` or "" for nothing.')
+        if character == "{":
+            self.at += 1
+            return Located(self.pairs(path, "}", depth + 1, start), self.source.written(start))
+        if character == "[":
+            self.at += 1
+            return Located(self.items(path, depth + 1, start), self.source.written(start))
+        if self.text.startswith("'''", start):
+            return Located(self.long_text(path), self.source.written(start))
+        if character in _QUOTED:
+            return Located(self.quoted(path), self.source.written(start))
+        return Located(self.bare(path, closer), self.source.written(start))
+
+    def pairs(self, path: str, closer: str, depth: int, start: int) -> Table:
+        """Read `key: value` pairs up to `closer`, or to the end of the file when there is none."""
+        table: Table = {}
+        self.skip_gap()
+        while self.peek() != closer:
+            if not self.peek():
+                self.stop(path or "syntax", "the '{' that opens here is never closed.", "Add '}'.", start)
+            self.pair(path, closer, depth, table)
+            self.skip_gap()
+            if self.peek() == ",":
+                self.at += 1
+                self.skip_gap()
+        self.at += len(closer)
+        return table
+
+    def pair(self, path: str, closer: str, depth: int, table: Table) -> None:
+        start = self.at
+        key = self.key()
+        inner = f"{path}.{key}" if path else key
+        colon = self.at
+        self.skip_gap()
+        origin = self.source.written(start)
+        located = Located(None, origin) if self.has_no_value(inner, colon) else self.value(inner, closer, depth)
+        if key in table:
+            problem = f"is written twice: on line {table[key].origin.line} and on line {origin.line}."
+            self.faults.append(Fault(inner, problem, "Remove one.", self.source.place(start)))
+        table[key] = Located(located.value, origin)
+
+    def has_no_value(self, path: str, colon: int) -> bool:
+        """Report a key without a value: the next thing is a bracket, a comma, the end, or another key below."""
+        missing = self.peek() in _NO_VALUE
+        if not missing and self.source.line(colon) < self.source.line(self.at):
+            line = self.line_from(self.at)
+            missing = bool(_LOOKS_LIKE_KEY.match(line))
+        if missing:
+            self.fault(path, "has no value.", 'Write one; `null` or "" for nothing.', colon - 1)
+        return missing
+
+    def items(self, path: str, depth: int, start: int) -> list[Located]:
+        found: list[Located] = []
+        self.skip_gap()
+        while self.peek() != "]":
+            if not self.peek():
+                self.stop(path or "syntax", "the '[' that opens here is never closed.", "Add ']'.", start)
+            if self.peek() in {",", "}", ":"}:
+                self.stop(path or "syntax", f"found '{self.peek()}' where a list item was expected.", "")
+            found.append(self.value(f"{path}[{len(found)}]", "]", depth))
+            self.skip_gap()
+            if self.peek() == ",":
+                self.at += 1
+                self.skip_gap()
+        self.at += 1
+        return found
+
+    # ---------------------------------------------------------------- keys and scalars
+
+    def key(self) -> str:
+        """Read a key and the colon after it."""
+        start = self.at
+        key = self.quoted("syntax") if self.peek() in _QUOTED else self.bare_key(start)
+        colon = _AFTER_KEY.match(self.text, self.at)
+        if not colon:
+            self.no_colon(key, start)
+        self.at = colon.end()
+        return key
+
+    def bare_key(self, start: int) -> str:
+        match = _BARE_KEY.match(self.text, start)
+        if not match:
+            what = (
+                "no key before the ':'." if self.peek() == ":" else f"found '{self.peek()}' where a key was expected."
+            )
+            self.stop("syntax", what, "Is a bracket or a quote missing above?")
+        hidden = _INVISIBLE.search(match[0])
+        if hidden:
+            code = f"U+{ord(hidden[0]):04X}"
+            self.fault(match[0], f"holds the invisible character {code}.", "Remove it.", start + hidden.start())
+        self.at = match.end()
+        return match[0]
+
+    def no_colon(self, key: str, start: int) -> NoReturn:
+        line = self.line_from(start)
+        if "：" in line:
+            self.stop("syntax", f"{excerpt(line)} has a full-width colon.", "Use ':'.", start)
+        if "=" in line:
+            self.stop("syntax", f"{excerpt(line)} has no ':'.", "Write `key: value`, not `key = value`.", start)
+        self.stop("syntax", f"no ':' after {excerpt(key)}.", "Write `key: value`; quote a key that has spaces.", start)
+
+    def quoted(self, path: str) -> str:
+        start = self.at
+        match = _QUOTED[self.text[start]].match(self.text, start)
+        if not match:
+            tab = self.line_from(start).find("\t")
+            if tab >= 0:
+                self.stop(path, "holds a raw tab inside quotes.", "Write \\t.", start + tab)
+            self.stop(path, "the quote that opens here is not closed on its line.", "Close it; ''' for several lines.")
+        self.at = match.end()
+        body = _ESCAPE.sub(lambda escape: self.unescape(path, escape, start + 1), match[1])
+        try:  # joins surrogate pairs; a lone half cannot be written to any file
+            return body.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self.stop(path, "holds half of a surrogate pair (\\uD800 to \\uDFFF).", "Write both halves.", start)
+
+    def unescape(self, path: str, escape: re.Match[str], offset: int) -> str:
+        code = escape[1]
+        if len(code) == 5:
+            return chr(int(code[1:], 16))
+        if code not in _ESCAPES:
+            self.stop(path, f"'\\{code}' is no escape.", "Write \\\\ for a backslash.", offset + escape.start())
+        return _ESCAPES[code]
+
+    def long_text(self, path: str) -> str:
+        """Read a ''' text: lines lose as much indentation as the opening quotes have."""
+        start = self.at
+        end = self.text.find("'''", start + 3)
+        if end < 0:
+            self.stop(path, "the ''' that opens here is never closed.", "Add '''.")
+        self.at = end + 3
+        indent = start - (self.text.rfind("\n", 0, start) + 1)
+        first, *rest = self.text[start + 3 : end].split("\n")
+        lines = [first.lstrip(" \t"), *(_unindented(line, indent) for line in rest)]
+        if rest and not lines[0]:
+            lines = lines[1:]
+        return "\n".join(lines).removesuffix("\n")
+
+    def bare(self, path: str, closer: str) -> str | int | float | bool | None:
+        """Read an unquoted value: a literal, or text to the end of the line."""
+        start = self.at
+        literal = _LITERAL.match(self.text, start)
+        if literal:
+            self.at = literal.end()
+            return self.literal(path, literal[1], start)
+        line = self.line_from(start)
+        swallowed = _swallowed(line, closer)
+        self.at = start + len(line)
+        if line[0] in _TYPOGRAPHIC:
+            self.fault(path, f"{excerpt(line)} begins with a typographic quote.", "Use \" or '.", start)
+        elif swallowed:
+            self.at = start + swallowed.offset
+        if swallowed and not self.forgiving and self.source.line(start) != self.trapped_line:
+            self.trapped_line = self.source.line(start)  # what follows on this line is part of the same slip
+            problem = (
+                f"the unquoted text {excerpt(line)} runs to the end of its line and takes {swallowed.what} with it."
+            )
+            self.fault(path, problem, swallowed.remedy, self.at)
+        return self.text[start : self.at].strip()
+
+    def literal(self, path: str, text: str, start: int) -> int | float | bool | None:
+        if text in _WORDS:
+            return _WORDS[text]
+        try:
+            return read_number(text)
+        except ValueError as error:
+            self.fault(path, str(error), "Quote it if it is a text.", start)
+            return 0
+
+    # ---------------------------------------------------------------- reading along
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def line_from(self, offset: int) -> str:
+        """Give the rest of the line, without copying the rest of the file."""
+        end = self.text.find("\n", offset)
+        return self.text[offset : end if end >= 0 else len(self.text)]
+
+    def skip_gap(self) -> None:
+        """Skip white space and comments."""
+        gap = _GAP.match(self.text, self.at)
+        self.at = gap.end() if gap else self.at
+        if self.text.startswith("/*", self.at):
+            self.stop("syntax", "the comment that opens here is never closed.", "Add */.")
+
+    def fault(self, key: str, problem: str, remedy: str, offset: int) -> None:
+        self.faults.append(Fault(key, problem, remedy, self.source.place(offset)))
+
+    def stop(self, key: str, problem: str, remedy: str, offset: int | None = None) -> NoReturn:
+        place = self.source.place(self.at if offset is None else offset)
+        raise Unreadable(Fault(key, problem, remedy, place))
+
+
+def _unindented(line: str, indent: int) -> str:
+    """Remove at most `indent` blanks from the front of a line."""
+    blanks = len(line) - len(line.lstrip(" \t"))
+    return line[min(indent, blanks) :]
+
+
+def _swallowed(line: str, closer: str) -> _Swallowed | None:
+    """Find the first thing in an unquoted text that its writer cannot have meant as text."""
+    quote = "or quote the text."
+    comment = _COMMENT_INSIDE.search(line)
+    comma = re.search(",", line) if closer == "]" else _COMMA_BEFORE_KEY.search(line)
+    bracket = _unopened(line, closer)
+    found = []
+    if comment:
+        found.append(_Swallowed(comment.start(), "the comment", f"Put the comment on its own line, {quote}"))
+    if comma:
+        found.append(_Swallowed(comma.start(), "the comma", f"Remove the comma, write one value per line, {quote}"))
+    if bracket is not None:
+        found.append(_Swallowed(bracket, f"the '{closer}'", f"Put '{closer}' on its own line, {quote}"))
+    return min(found, default=None)
+
+
+def _unopened(line: str, closer: str) -> int | None:
+    """Give the offset of the first `closer` that has no opener in the same line."""
+    depth = 0
+    for match in re.finditer(r"[{}\[\]]", line):
+        if match[0] == closer and depth == 0:
+            return match.start()
+        depth += (match[0] == _OPENER.get(closer)) - (match[0] == closer)
+    return None

@@ -1,0 +1,232 @@
+"""`__parent__`: what a config takes from others, and how loops multiply the runs.
+
+Priority: the child wins; a later parent beats an earlier one; the whole ancestry of a parent stands right below it.
+Loops: the one listed first varies fastest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from xdpx.config.config_files import VERSION, ConfigFiles, kind_of, resolve_path, shown
+from xdpx.config.faults import Fault, Origin
+from xdpx.config.located import Located, Table, merge
+from xdpx.config.source_text import excerpt
+from xdpx.config.substitution import DEFINITIONS, Substitution, references
+
+PARENT = "__parent__"
+IGNORE = "__ignore__"
+MAX_RUNS = 10_000
+"""Most runs of one config; more is a slip in the loops."""
+MAX_GENERATIONS = 64
+"""Longest line of parents of parents."""
+
+_PREFIXED = re.compile(r"(.*?)\s*>>\s*(.*)", re.DOTALL)
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NAME_INSIDE = re.compile(r"(\$?)\$\{([^${}]+)\}|@\{\s*([^:{}]+?)\s*:")
+
+
+class TooManyRuns(Exception):
+    """The loops multiply to more than `MAX_RUNS`."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a dict stands: its file, the files that led there, and the values that beat it or stand below it."""
+
+    file: str
+    chain: tuple[str, ...]
+    above: Table
+    below: Table
+
+
+class _Ancestor(NamedTuple):
+    """One item of a `__parent__` list: the choices of a loop, or a single one."""
+
+    choices: list[Located]
+
+
+class Family:
+    """Expands dicts with parents into one merged table per run. Faults go to the `ConfigFiles` it reads with."""
+
+    def __init__(self, files: ConfigFiles) -> None:
+        self.files = files
+
+    def runs(self, table: Table, place: Place) -> list[Table]:
+        """Give the merged tables that a dict stands for, in the order in which they run.
+
+        Raises:
+            TooManyRuns: more than `MAX_RUNS`.
+        """
+        own = {key: located for key, located in table.items() if key not in {PARENT, IGNORE}}
+        ancestors = self._ancestors(table.get(PARENT), place)
+        ignored = self._ignored(table.get(IGNORE))
+        chosen: list[dict[int, Table]] = [{}]
+        for _ in ancestors:
+            chosen = [one for partial in chosen for one in self._extended(partial, ancestors, own, place)]
+            if len(chosen) > MAX_RUNS:
+                raise TooManyRuns(f"the loops make more than {MAX_RUNS:,} runs.")
+        return [_joined(own, partial, ignored) for partial in chosen]
+
+    def _extended(
+        self, partial: dict[int, Table], ancestors: list[_Ancestor], own: Table, place: Place
+    ) -> list[dict[int, Table]]:
+        """Add one more ancestor to those already chosen: the last listed whose path can be told by now."""
+        waiting = [index for index in reversed(range(len(ancestors))) if index not in partial]
+        higher = merge(place.above, own, *(partial[index] for index in sorted(partial, reverse=True)))
+        scope = merge(higher, place.below)
+        index = next((index for index in waiting if _can_be_told(ancestors[index], scope)), waiting[0])
+        inner = replace(place, above=higher)
+        tables = [found for choice in ancestors[index].choices for found in self._choice(choice, inner)]
+        return [{**partial, index: found} for found in tables or [{}]]
+
+    # ---------------------------------------------------------------- one parent
+
+    def _choice(self, choice: Located, place: Place) -> list[Table]:
+        if isinstance(choice.value, dict):
+            return self.runs(choice.value, place)
+        match = _PREFIXED.fullmatch(choice.value)
+        path_text, prefix_text = match.groups() if match else (choice.value, "")
+        path = self._text(replace(choice, value=path_text.strip()), place)
+        prefix = self._text(replace(choice, value=prefix_text.strip()), place)
+        if path is None or prefix is None:
+            return []
+        if match and not _PREFIX.fullmatch(prefix):
+            self._fault(choice, f"{excerpt(prefix)} cannot be put before a key.", "Write `path >> name_`.")
+            return []
+        return self._file(path, choice.origin, prefix, place)
+
+    def _text(self, located: Located, place: Place) -> str | None:
+        """Resolve the references of a parent's path; None, with a fault, if one is unknown."""
+        substitution = Substitution(merge(place.above, place.below))
+        value = substitution.text(located, PARENT).value
+        self.files.fatal.extend(substitution.faults)
+        if substitution.faults:
+            return None
+        if not isinstance(value, str):
+            self._fault(located, f"the path becomes {kind_of(value)}.", "A path must be a text.")
+            return None
+        return value
+
+    def _file(self, path: str, origin: Origin, prefix: str, place: Place) -> list[Table]:
+        found = self.files.find(resolve_path(path, beside=place.file), origin, PARENT)
+        if found is None or self._closes_a_circle(found, origin, place):
+            return []
+        inner = Place(found, (*place.chain, found), place.above, place.below)
+        if prefix:
+            outside = merge(place.above, place.below)
+            inner = replace(inner, above=_without_prefix(place.above, prefix), below=outside)
+        tables = [run for table in self.files.tables(found) for run in self.runs(table, inner)]
+        return [_with_prefix(table, prefix) for table in tables] if prefix else tables
+
+    def _closes_a_circle(self, path: str, origin: Origin, place: Place) -> bool:
+        if path in place.chain:
+            ring = [*place.chain[place.chain.index(path) :], path]
+            problem = f"is its own ancestor: {' -> '.join(map(shown, ring))}."
+            self.files.fatal.append(Fault(PARENT, problem, "Break the circle.", origin))
+        elif len(place.chain) >= MAX_GENERATIONS:
+            problem = f"is more than {MAX_GENERATIONS} generations away."
+            self.files.fatal.append(Fault(PARENT, problem, "Shorten the line.", origin))
+        else:
+            return False
+        return True
+
+    # ---------------------------------------------------------------- what was written
+
+    def _ancestors(self, written: Located | None, place: Place) -> list[_Ancestor]:
+        """Check the form of `__parent__` and split it into ancestors."""
+        if written is None or written.value is None:
+            return []
+        items = written.value if isinstance(written.value, list) else [written]
+        return [_Ancestor(self._checked(item)) for item in items]
+
+    def _checked(self, item: Located) -> list[Located]:
+        choices = item.value if isinstance(item.value, list) else [item]
+        wrong = [choice for choice in choices if not isinstance(choice.value, (str, dict))]
+        for choice in wrong:
+            self._fault(choice, f"holds {kind_of(choice.value)}.", "Use paths, dicts, and lists of dicts (loops).")
+        if not choices:
+            self._fault(item, "holds an empty loop, which makes no run at all.", "Remove it or fill it.")
+        return [choice for choice in choices if choice not in wrong]
+
+    def _ignored(self, written: Located | None) -> set[str]:
+        if written is None:
+            return set()
+        items = written.value if isinstance(written.value, list) else [written]
+        for item in items:
+            if not isinstance(item.value, str):
+                problem = f"holds {kind_of(item.value)}."
+                self.files.fatal.append(Fault(IGNORE, problem, "Write a key, or a list of keys.", item.origin))
+        return {item.value for item in items if isinstance(item.value, str)}
+
+    def _fault(self, located: Located, problem: str, remedy: str) -> None:
+        self.files.fatal.append(Fault(PARENT, problem, remedy, located.origin))
+
+
+def _joined(own: Table, chosen: dict[int, Table], ignored: set[str]) -> Table:
+    """Put the chosen parents under the child, later ones first, without the keys that the child ignores."""
+    parents = [chosen[index] for index in sorted(chosen, reverse=True)]
+    return merge(own, *({key: value for key, value in parent.items() if key not in ignored} for parent in parents))
+
+
+def _can_be_told(ancestor: _Ancestor, scope: Table) -> bool:
+    """Report whether every path of an ancestor can be resolved with what is merged so far."""
+    paths = [choice for choice in ancestor.choices if isinstance(choice.value, str) and references(choice.value)]
+    if not paths:
+        return True
+    substitution = Substitution(scope)
+    for path in paths:
+        substitution.text(path, PARENT)
+    return not substitution.faults
+
+
+def _without_prefix(table: Table, prefix: str) -> Table:
+    """Give the keys that override those of a prefixed parent, under the names they have inside it."""
+    inner = {key.removeprefix(prefix): located for key, located in table.items() if key.startswith(prefix)}
+    definitions = table.get(DEFINITIONS)
+    if definitions and isinstance(definitions.value, dict):
+        inner[DEFINITIONS] = replace(definitions, value=_without_prefix(definitions.value, prefix))
+    return inner
+
+
+def _with_prefix(table: Table, prefix: str) -> Table:
+    """Put `prefix` before every key of a parent, and before every reference to one of them."""
+    definitions = table.get(DEFINITIONS)
+    macros: Table = definitions.value if definitions and isinstance(definitions.value, dict) else {}
+    names = {*macros, *(key for key in table if not key.startswith("__"))}
+    prefixed: Table = {}
+    for key, located in table.items():
+        if key not in {DEFINITIONS, VERSION}:
+            name = prefix + key if key in names else key
+            prefixed[name] = _renamed(located, names, prefix)
+    if definitions and macros:
+        inner = {prefix + key: _renamed(located, names, prefix) for key, located in macros.items()}
+        prefixed[DEFINITIONS] = replace(definitions, value=inner)
+    return prefixed
+
+
+def _renamed(located: Located, names: set[str], prefix: str) -> Located:
+    value = located.value
+    if isinstance(value, str):
+        return replace(located, value=_with_renamed_references(value, names, prefix))
+    if isinstance(value, list):
+        return replace(located, value=[_renamed(item, names, prefix) for item in value])
+    if isinstance(value, dict):
+        inner = {
+            _with_renamed_references(key, names, prefix): _renamed(item, names, prefix) for key, item in value.items()
+        }
+        return replace(located, value=inner)
+    return located
+
+
+def _with_renamed_references(text: str, names: set[str], prefix: str) -> str:
+    def rename(match: re.Match[str]) -> str:
+        escaped, name, relative = match.groups()
+        root = (name or relative).split(".")[0]
+        if escaped or root not in names:
+            return match[0]
+        return f"${{{prefix}{name}}}" if name else f"@{{{prefix}{relative}:"
+
+    return _NAME_INSIDE.sub(rename, text)

@@ -1,0 +1,84 @@
+"""Values that remember the file and line they were written in, and how two tables of them merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from xdpx.config.faults import Origin
+
+MAX_VALUES = 100_000
+"""Most values under one key, after aliases and references are written out."""
+
+MAX_LEVELS = 128
+"""Deepest nesting after references are written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """One value: a scalar, a `Table`, or a list of `Located`. `from_meta`: written by x-prepro, not by the user."""
+
+    value: Any
+    origin: Origin
+    from_meta: bool = False
+
+
+Table: TypeAlias = dict[str, Located]
+
+
+class TooLarge(ValueError):
+    """A value whose shared parts, written out, are too many or too deep; the message says which."""
+
+
+def merge(higher: Table, *lowers: Table) -> Table:
+    """Join tables by falling priority. Two dicts under one key are merged one level deep; all else is replaced."""
+    merged = dict(higher)
+    for lower in lowers:
+        for key, located in lower.items():
+            merged[key] = _join(merged[key], located) if key in merged else located
+    return merged
+
+
+def _join(higher: Located, lower: Located) -> Located:
+    if not (isinstance(higher.value, dict) and isinstance(lower.value, dict)):
+        return higher
+    from_meta = higher.from_meta and lower.from_meta
+    return replace(higher, value={**lower.value, **higher.value}, from_meta=from_meta)
+
+
+def plain(located: Located) -> Any:
+    """Give the bare Python value.
+
+    Raises:
+        TooLarge: it would hold more than `MAX_VALUES`, or nest deeper than `MAX_LEVELS`.
+    """
+    return _plain(located, iter(range(MAX_VALUES)), 0)
+
+
+def _plain(located: Located, budget: Iterator[int], level: int) -> Any:
+    if next(budget, None) is None:
+        raise TooLarge(f"holds more than {MAX_VALUES:,} values.")
+    if level > MAX_LEVELS:
+        raise TooLarge(f"is nested deeper than {MAX_LEVELS} levels.")
+    value = located.value
+    if isinstance(value, dict):
+        return {key: _plain(item, budget, level + 1) for key, item in value.items()}
+    return [_plain(item, budget, level + 1) for item in value] if isinstance(value, list) else value
+
+
+def origins(table: Table, prefix: str = "") -> dict[str, Origin]:
+    """Give the origin of every value: `key`, `key.inner`, `key[0]`."""
+    found: dict[str, Origin] = {}
+    for key, located in table.items():
+        _add_origins(prefix + key, located, found)
+    return found
+
+
+def _add_origins(path: str, located: Located, found: dict[str, Origin]) -> None:
+    found[path] = located.origin
+    if isinstance(located.value, dict):
+        found.update(origins(located.value, f"{path}."))
+    elif isinstance(located.value, list):
+        for index, item in enumerate(located.value):
+            _add_origins(f"{path}[{index}]", item, found)

@@ -1,0 +1,79 @@
+"""Numbers that follow another parameter: `@{batch_size:64}/50` is 50 at batch size 64, and 100 at 32."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from xdpx.config.faults import ConfigError, Fault, Origin, nearest
+from xdpx.config.source_text import excerpt, read_number
+
+_NUMBER = r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?"
+_RELATIVE = re.compile(rf"@\{{\s*([^:{{}}]+?)\s*:\s*({_NUMBER})\s*\}}\s*/\s*({_NUMBER})\s*")
+
+FORM = "@{name:reference}/value, e.g. @{batch_size:64}/50"
+
+
+def is_relative(value: object) -> bool:
+    """Report whether `value` is a text that means to be a relative number."""
+    return isinstance(value, str) and value.lstrip().startswith("@{")
+
+
+def resolve(
+    text: str,
+    values: Mapping[str, Any],
+    direction: Literal["inverse", "direct"] = "inverse",
+    *,
+    key: str = "relative number",
+    origin: Origin | None = None,
+) -> int | float:
+    """Give the number that `text` stands for among `values`.
+
+    Args:
+        text: `@{name:reference}/value`: the result is `value` when `values[name]` is `reference`.
+        values: the parameters of the run.
+        direction: "inverse" gives value * reference / actual, "direct" gives value * actual / reference.
+        key: the parameter that holds `text`, for the fault.
+        origin: where `text` was written.
+
+    Returns:
+        An int, rounded towards zero, if value, reference and actual are all ints; else a float.
+
+    Raises:
+        ConfigError: the text has another form, or the name is not a number other than 0.
+    """
+    match = _RELATIVE.fullmatch(text.strip())
+    if not match:
+        raise _refused(key, origin, f"{excerpt(text)} is no relative number.", f"Write {FORM}.")
+    try:
+        reference, value = read_number(match[2]), read_number(match[3])
+    except ValueError as error:
+        raise _refused(key, origin, f"{excerpt(text)}: {error}.", f"Write {FORM}.") from None
+    actual = _actual(match[1], values, key, origin)
+    if reference == 0:
+        raise _refused(key, origin, f"{excerpt(text)} has the reference 0.", "Use another number.")
+    above, below = (reference, actual) if direction == "inverse" else (actual, reference)
+    if isinstance(reference, int) and isinstance(value, int) and isinstance(actual, int):
+        quotient = abs(value * above) // abs(below)
+        return quotient if value * above * below >= 0 else -quotient
+    return value * above / below
+
+
+def _actual(name: str, values: Mapping[str, Any], key: str, origin: Origin | None) -> int | float:
+    """Give the number that the reference points at."""
+    if name not in values:
+        near = nearest(name, values)
+        remedy = f"Did you mean '{near}'?" if near else f"Set '{name}', or write a plain number."
+        raise _refused(key, origin, f"refers to '{name}', which this run does not have.", remedy)
+    actual = values[name]
+    if is_relative(actual):
+        raise _refused(key, origin, f"refers to '{name}', which is itself relative.", "Refer to a plain number.")
+    if isinstance(actual, bool) or not isinstance(actual, (int, float)) or actual == 0:
+        problem = f"refers to '{name}', which is {excerpt(repr(actual))}."
+        raise _refused(key, origin, problem, "Refer to a number other than 0.")
+    return actual
+
+
+def _refused(key: str, origin: Origin | None, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(origin.file if origin else key, [Fault(key, problem, remedy, origin)])

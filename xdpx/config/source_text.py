@@ -1,0 +1,103 @@
+"""The text of one config file: decoded, with its line numbers, and the numbers written in it."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+
+from xdpx.config.faults import Fault, Origin
+
+MAX_BYTES = 1_000_000
+"""A config larger than this is a mistake (a data file given by accident)."""
+
+MAX_DEPTH = 64
+"""Deepest nesting of dicts and lists."""
+
+MAX_DIGITS = 300
+"""Longest number, in characters; Python itself refuses to read integers of more than 4,300 digits."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class Unreadable(Exception):
+    """The file cannot be read any further; `fault` says why and where."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class SourceText:
+    """A text, the name of its file, and where each line begins."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self.file = file
+        self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def line(self, offset: int) -> int:
+        """Give the 1-based line that holds the character at `offset`."""
+        return bisect_right(self._starts, offset)
+
+    def place(self, offset: int) -> Origin:
+        """Give file, line and column of the character at `offset`."""
+        line = self.line(offset)
+        return Origin(self.file, line, offset - self._starts[line - 1] + 1)
+
+    def written(self, offset: int) -> Origin:
+        """Give file and line of the value at `offset`, without the column."""
+        return Origin(self.file, self.line(offset))
+
+
+def decode(data: bytes, file: str) -> SourceText:
+    """Read the bytes of a config as UTF-8, with or without a byte order mark.
+
+    Raises:
+        Unreadable: too large, not UTF-8, or with control characters.
+    """
+    if len(data) > MAX_BYTES:
+        raise Unreadable(_whole_file(file, "is larger than 1 MB.", "Is this a config? Data files belong elsewhere."))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problem = f"byte {error.start} (0x{data[error.start]:02x}) is not UTF-8."
+        raise Unreadable(Fault("encoding", problem, "Save the file as UTF-8.", Origin(file, line))) from None
+    source = SourceText(text, file)
+    control = _CONTROL.search(source.text)
+    if control:
+        problem = f"holds the control character U+{ord(control[0]):04X}."
+        raise Unreadable(
+            Fault("encoding", problem, "Remove it, or write \\u00XX in quotes.", source.place(control.start()))
+        )
+    if not source.text.strip():
+        raise Unreadable(_whole_file(file, "is empty.", "Write at least `{}`."))
+    return source
+
+
+def _whole_file(file: str, problem: str, remedy: str) -> Fault:
+    return Fault("file", problem, remedy, Origin(file))
+
+
+def excerpt(text: str, length: int = 40) -> str:
+    """Quote `text` on one line, cut to about `length` characters."""
+    return repr(text if len(text) <= length else text[: length - 1] + "…")
+
+
+def read_number(text: str) -> int | float:
+    """Read a number as hjson does: `1e3` and `2.0` are the integers 1000 and 2.
+
+    Raises:
+        ValueError: too long, too large or too small; the message says so.
+    """
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"is a number of {len(text)} characters.")
+    if not re.search("[.eE]", text):
+        return int(text)
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{excerpt(text)} is too large for a number.")
+    if number == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        raise ValueError(f"{excerpt(text)} is too small for a number and would be read as 0.")
+    return int(number) if number.is_integer() and abs(number) < 1e10 else number

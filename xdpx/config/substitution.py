@@ -1,0 +1,241 @@
+"""`${name}` becomes the value of that name: typed when it is the whole text, spliced in when it is a part."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from xdpx.config.builtin_names import BUILTIN_NAMES
+from xdpx.config.config_files import kind_of
+from xdpx.config.faults import Fault, Origin, nearest
+from xdpx.config.located import Located, Table
+
+DEFINITIONS = "__def__"
+MAX_STEPS = 120
+"""Deepest way through nested values and references; Python's own stack is not much deeper."""
+MAX_NESTING = 16
+"""Deepest nesting of `${a_${b}}`."""
+MAX_TEXT = 10_000_000
+"""Longest text that all splicing of a run may make together, in characters."""
+
+_MARK = re.compile(r"\$\$\{|\$\{|\}")
+
+
+class _Reference(NamedTuple):
+    """`${...}`; its name is itself a template, as in `${lr_${task}}`."""
+
+    name: list[str | _Reference]
+
+
+Template: TypeAlias = "list[str | _Reference]"
+
+
+class _Unresolved(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+def references(text: str) -> bool:
+    """Report whether a text has something to substitute (or an escaped `$${`)."""
+    return "${" in text
+
+
+class Substitution:
+    """Looks names up in `__def__`, then among the keys of `table`, then among the built-ins. Gathers `faults`."""
+
+    def __init__(self, table: Table) -> None:
+        definitions = table.get(DEFINITIONS)
+        self._definitions: Table = definitions.value if definitions and isinstance(definitions.value, dict) else {}
+        self._keys = {key: located for key, located in table.items() if key != DEFINITIONS}
+        self._done: dict[str, Located] = {}
+        self._steps = 0
+        self._characters = 0
+        self._faults: dict[Fault, None] = {}
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Every fault so far, once each."""
+        return list(self._faults)
+
+    def table(self) -> Table:
+        """Give all keys with every reference replaced. A text that cannot be resolved stays as it is written."""
+        for name in self._definitions:
+            self._named(name, (), self._definitions[name].origin)
+        return self._dict(self._keys, "", ())
+
+    def text(self, located: Located, key: str) -> Located:
+        """Give one value that is not itself in the table, with its references replaced."""
+        return self._value(located, key, ())
+
+    # ---------------------------------------------------------------- walking
+
+    def _value(self, located: Located, path: str, chain: tuple[str, ...]) -> Located:
+        value = located.value
+        if isinstance(value, str):
+            return self._string(located, path, chain) if references(value) else located
+        if not isinstance(value, (dict, list)):
+            return located
+        if self._steps >= MAX_STEPS:
+            return self._refuse(located, Fault(path, "is nested too deeply in references.", "", located.origin))
+        self._steps += 1
+        if isinstance(value, dict):
+            result = replace(located, value=self._dict(value, f"{path}.", chain))
+        else:
+            items = [self._value(item, f"{path}[{index}]", chain) for index, item in enumerate(value)]
+            result = replace(located, value=items)
+        self._steps -= 1
+        return result
+
+    def _dict(self, table: Table, prefix: str, chain: tuple[str, ...]) -> Table:
+        result: Table = {}
+        for key, located in table.items():
+            name = self._key(key, prefix + key, located.origin, chain)
+            if name in result:
+                self._add(Fault(name, f"comes out of '{key}' and of another key.", "Rename one.", located.origin))
+            result[name] = self._value(located, prefix + key, chain) if prefix else self._top(key, located)
+        return result
+
+    def _top(self, key: str, located: Located) -> Located:
+        """Work out a key of the run itself. A macro of the same name hides it from references, but the run has it."""
+        hidden = key in self._definitions
+        return self._value(located, key, ()) if hidden else self._named(key, (), located.origin)
+
+    def _key(self, key: str, path: str, origin: Origin, chain: tuple[str, ...]) -> str:
+        if not references(key):
+            return key
+        value = self._string(Located(key, origin), path, chain).value
+        if isinstance(value, (dict, list)):
+            self._add(Fault(path, f"the key becomes {kind_of(value)}.", "A key must be a text.", origin))
+            return key
+        return as_text(value)
+
+    def _string(self, located: Located, path: str, chain: tuple[str, ...]) -> Located:
+        if self._steps >= MAX_STEPS:
+            return self._refuse(located, Fault(path, "goes through too many references.", "", located.origin))
+        self._steps += 1
+        try:
+            template = parse(located.value)
+            if len(template) == 1 and isinstance(template[0], _Reference):
+                found = self._named(self._spliced(template[0].name, chain, located), chain, located.origin)
+                return replace(located, value=found.value)
+            return replace(located, value=self._spliced(template, chain, located))
+        except _Unresolved as error:
+            fault = error.fault
+            return self._refuse(located, replace(fault, key=fault.key or path, origin=fault.origin or located.origin))
+        finally:
+            self._steps -= 1
+
+    def _spliced(self, template: Template, chain: tuple[str, ...], located: Located) -> str:
+        text = ""
+        for index, part in enumerate(template):
+            if isinstance(part, str):
+                text += part
+                continue
+            name = self._spliced(part.name, chain, located)
+            value = self._named(name, chain, located.origin).value
+            if isinstance(value, (dict, list)):
+                problem = f"${{{name}}} is {kind_of(value)} and cannot be part of a text."
+                raise _Unresolved(Fault("", problem, "Let it be the whole value."))
+            follower = template[index + 1] if index + 1 < len(template) else ""
+            text += _without_slash(as_text(value), follower)
+            self._characters += len(text)
+            if self._characters > MAX_TEXT:
+                raise _Unresolved(Fault("", f"references make more than {MAX_TEXT:,} characters of text.", ""))
+        return text
+
+    # ---------------------------------------------------------------- looking up
+
+    def _named(self, name: str, chain: tuple[str, ...], origin: Origin) -> Located:
+        """Give the value of a name, with its own references replaced."""
+        if name in self._done:
+            return self._done[name]
+        if name in chain:
+            raise _Unresolved(_cycle(chain[chain.index(name) :], self._raw(chain[chain.index(name)], origin)))
+        found = self._value(self._raw(name, origin), name, (*chain, name))
+        self._done[name] = found
+        return found
+
+    def _raw(self, name: str, origin: Origin) -> Located:
+        for table in (self._definitions, self._keys):
+            found = _reach(table, name)
+            if found:
+                return found
+        if name not in BUILTIN_NAMES:
+            raise _Unresolved(self._unknown(name))
+        try:
+            return Located(BUILTIN_NAMES[name](), origin)
+        except ValueError as error:
+            raise _Unresolved(Fault("", f"${{{name}}} has no value here: {error}", "")) from None
+
+    def _unknown(self, name: str) -> Fault:
+        near = nearest(name, [*self._definitions, *self._keys, *BUILTIN_NAMES])
+        remedy = f"Did you mean '${{{near}}}'?" if near else "Define it in `__def__`; write $${ for a literal ${."
+        return Fault("", f"${{{name}}} is neither in `__def__`, nor a key, nor built in.", remedy)
+
+    def _refuse(self, located: Located, fault: Fault) -> Located:
+        self._add(fault)
+        return located
+
+    def _add(self, fault: Fault) -> None:
+        self._faults[fault] = None
+
+
+def parse(text: str) -> Template:
+    """Split a text into literal pieces and references. `$${` is a literal `${`.
+
+    Raises:
+        _Unresolved: a `${` without `}`.
+    """
+    stack: list[Template] = [[]]
+    position = 0
+    for mark in _MARK.finditer(text):
+        stack[-1].append(text[position : mark.start()])
+        position = mark.end()
+        if mark[0] == "${":
+            stack.append([])
+            if len(stack) > MAX_NESTING:
+                raise _Unresolved(Fault("", f"nests '${{' more than {MAX_NESTING} deep.", ""))
+        elif mark[0] == "}" and len(stack) > 1:
+            name = stack.pop()
+            stack[-1].append(_Reference(name))
+        else:
+            stack[-1].append(mark[0].removeprefix("$"))
+    stack[-1].append(text[position:])
+    if len(stack) > 1:
+        raise _Unresolved(Fault("", "has a '${' without '}'.", "Close it, or write $${ for a literal ${."))
+    return [part for part in stack[0] if part]
+
+
+def as_text(value: object) -> str:
+    """Write a scalar as a config would: true, false, null, and numbers as Python prints them."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _without_slash(text: str, follower: str | _Reference) -> str:
+    """Drop the trailing / of a spliced path, so that `${folder}/x` has one; `s3://` and a lone / are no folders."""
+    if text.endswith("://"):
+        return text
+    if text.strip("/"):
+        return text.rstrip("/")
+    return "" if isinstance(follower, str) and follower.startswith("/") else text
+
+
+def _reach(table: Table, name: str) -> Located | None:
+    """Find `name`, or `outer.inner` inside a dict."""
+    if name in table:
+        return table[name]
+    outer, dot, inner = name.partition(".")
+    if dot and outer in table and isinstance(table[outer].value, dict):
+        return _reach(table[outer].value, inner)
+    return None
+
+
+def _cycle(names: tuple[str, ...], first: Located) -> Fault:
+    """Describe a circle of references, always from its alphabetically first name, so that it is reported once."""
+    start = names.index(min(names))
+    ring = [*names[start:], *names[: start + 1]]
+    return Fault(ring[0], f"refers to itself: {' -> '.join(ring)}.", "Break the circle.", first.origin)
