@@ -95,7 +95,8 @@ def _kept(table_CC: Counts, negative_classes: Iterable[int]) -> list[int]:
 
 
 def _divide(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0)
+    quotient: NDArray[np.float64] = np.divide(part, whole, out=np.zeros(len(part)), where=whole != 0)
+    return quotient
 
 
 def _per_row(table_CC: Counts, negative_classes: Sequence[int]) -> tuple[float, float, float]:

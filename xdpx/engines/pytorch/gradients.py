@@ -31,7 +31,8 @@ def gradient_norm(optimizer: Any) -> Tensor:
     ]
     if not gradients:
         raise RuntimeError("this is a bug: no weight received a gradient; is the loss cut off from the model?")
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return norm
 
 
 def scale_of(summed_norm: Tensor, count: Tensor | float, loss_scale: float, clip_norm: float) -> Scaling:

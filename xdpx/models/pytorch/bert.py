@@ -213,7 +213,8 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
         return None
     with io.open(path) as file:
         values = json.load(file)
-    return AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+    config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+    return config
 
 
 def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> None:
@@ -231,9 +232,9 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
 def _encoder(config: PretrainedConfig, *, pooler: bool) -> Any:
     config._attn_implementation = "sdpa"
     try:
-        return AutoModel.from_config(config, add_pooling_layer=pooler)
+        return AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]
     except TypeError:  # architectures that never have a pooler
-        return AutoModel.from_config(config)
+        return AutoModel.from_config(config)  # type: ignore[no-untyped-call]
 
 
 def _too_long(length: int, most: int) -> ConfigError:

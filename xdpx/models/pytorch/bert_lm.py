@@ -24,7 +24,7 @@ class BertLanguageModel(Bert):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=False)
         self.config.architectures = ["BertForMaskedLM"]
-        self.cls = BertOnlyMLMHead(self.config)
+        self.cls = BertOnlyMLMHead(self.config)  # type: ignore[no-untyped-call]
         self.cls.predictions.transform.dense.weight.data.normal_(std=self.config.initializer_range)
         self.cls.predictions.transform.dense.bias.data.zero_()
         self.cls.predictions.decoder.weight = self.bert.get_input_embeddings().weight

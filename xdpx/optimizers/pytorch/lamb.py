@@ -45,7 +45,7 @@ class Lamb(torch.optim.Optimizer):
                 self._step_group(group, weights)
 
     def _step_group(self, group: dict[str, Any], weights: list[Tensor]) -> None:
-        gradients = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         if self.grad_scale is not None:
             gradients = list(torch._foreach_div(gradients, self.grad_scale))
         direction = self._adam_direction(group, weights, gradients)

@@ -73,11 +73,13 @@ def linear(size_in: int, size_out: int, *, activation: bool = False) -> nn.Modul
     layer = nn.Linear(size_in, size_out)
     nn.init.normal_(layer.weight, std=((2.0 if activation else 1.0) / size_in) ** 0.5)
     nn.init.zeros_(layer.bias)
-    return nn.Sequential(weight_norm(layer), nn.GELU()) if activation else weight_norm(layer)
+    normalised: nn.Module = weight_norm(layer)
+    return nn.Sequential(normalised, nn.GELU()) if activation else normalised
 
 
 def _convolution(size_in: int, size_out: int, width: int) -> nn.Module:
     layer = nn.Conv1d(size_in, size_out, width, padding="same")
     nn.init.normal_(layer.weight, std=(2.0 / (size_in * width)) ** 0.5)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return weight_norm(layer)
+    normalised: nn.Module = weight_norm(layer)
+    return normalised
