@@ -1,7 +1,8 @@
 """The rooms of xdpx, lowest first. A room may import rooms on lower floors only."""
 
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"utils", "logger"}),
+    frozenset({"utils"}),
+    frozenset({"logger"}),
     frozenset({"config"}),
     frozenset({"loaders", "tokenizers", "models", "optimizers", "engines", "checkpoints", "reports"}),
     frozenset({"processors", "losses"}),

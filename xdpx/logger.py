@@ -1,0 +1,176 @@
+"""What a run says: lines on the console and in its log file, bars, and numbers for the next row of the log tables.
+
+`log` is the object everybody uses. Nothing is configured at import; a process that only imports this prints nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import IO, Any, Self, TypeVar
+
+from xdpx.utils.distributed_utils import is_master
+from xdpx.utils.paths import StrPath
+from xdpx.utils.progress import Progress
+
+T = TypeVar("T")
+ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
+MARK = "| "
+"""Every line of a log begins with this, as users' scripts expect."""
+
+
+class _Console(logging.Handler):
+    """Writes to standard error, above a bar when there is one. Only the master process tells what goes well."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING and not is_master():
+            return
+        _write_line(_marked(_text_of(record)))
+
+
+def _write_line(text: str) -> None:
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if tqdm is not None and getattr(tqdm, "_instances", None):
+        tqdm.write(text, file=sys.stderr)
+    elif sys.stderr is not None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    return f"{record.levelname.lower()}: {text}" if record.levelno >= logging.WARNING else text
+
+
+def _marked(text: str, stamp: str = "") -> str:
+    return "\n".join(f"{MARK}{stamp}{line}".rstrip() for line in (text.splitlines() or [""]))
+
+
+class LogFile(logging.Handler):
+    """Writes every line to a file, local or remote, with the time in front. Close it, or use it in a `with`."""
+
+    def __init__(self, path: StrPath) -> None:
+        super().__init__()
+        from xdpx.utils.io_utils import io
+
+        self._file: IO[Any] = io.open(path, "a")
+        logging.getLogger("xdpx").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record and flush it."""
+        stamp = datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="seconds")
+        try:
+            self._file.write(_marked(_text_of(record), f"{stamp} ") + "\n")
+            self._file.flush()
+        except (OSError, ValueError):
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once that the log file cannot be written, and go on: a full disk must not stop a run by its log."""
+        del record
+        logging.getLogger("xdpx").removeHandler(self)
+        log.warning(f"The log file cannot be written any more: {sys.exc_info()[1]}")
+
+    def close(self) -> None:
+        """Stop writing."""
+        logging.getLogger("xdpx").removeHandler(self)
+        if not self._file.closed:
+            self._file.close()
+        super().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Log:
+    """Lines, bars and summaries of this process."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("xdpx")
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+        self._logger.addHandler(_Console())
+        self._lock = threading.Lock()
+        self._summaries: dict[str, tuple[Any, Any]] = {}
+        self._accumulated: dict[tuple[str, str], tuple[ReduceFunction, list[Any]]] = {}
+        self._warned: set[str] = set()
+
+    # ---- lines
+
+    def info(self, text: str) -> None:
+        """Tell something."""
+        self._logger.info("%s", text)
+
+    def warning(self, text: str, *, once: bool = False) -> None:
+        """Tell something that the user should look at; with `once`, only the first time in this process."""
+        if once and text in self._warned:
+            return
+        self._warned.add(text)
+        self._logger.warning("%s", text)
+
+    def to_file(self, path: StrPath) -> LogFile:
+        """Write every line also to a file (at its end when it is there), until what is returned is closed."""
+        return LogFile(path)
+
+    # ---- bars
+
+    def progress(
+        self, items: Iterable[T] = (), *, total: int | None = None, what: str = "", unit: str = "it"
+    ) -> Progress[T]:
+        """Give a bar over `items` (or counted by hand with `update`); plain lines where nobody watches."""
+        return Progress(items, total=total, what=what, unit=unit, shown=is_master())
+
+    # ---- summaries
+
+    def add_summary(self, name: str, value: Any, n: float = 1) -> None:
+        """Add a number to the average shown in the next row of the training log.
+
+        Args:
+            name: of the column.
+            value: a number or a tensor with one element; it is not read before the row is written, so the device
+                need not be waited for.
+            n: how many samples it stands for.
+        """
+        value = value.detach() if hasattr(value, "detach") else value
+        with self._lock:
+            total, count = self._summaries.get(name, (0.0, 0))
+            self._summaries[name] = (total + value * n, count + n)
+
+    def take_summaries(self) -> dict[str, float]:
+        """Give the average of each summary since the last call, and begin anew."""
+        with self._lock:
+            taken, self._summaries = self._summaries, {}
+        return {name: float(total) / float(count) if count else float("nan") for name, (total, count) in taken.items()}
+
+    def add_accumulative_summary(self, name: str, values: Any, reduce_fn: ReduceFunction, prefix: str = "") -> None:
+        """Collect something at each step of an evaluation, to be reduced once at its end.
+
+        Args:
+            name: of the collection.
+            values: what this step adds; anything.
+            reduce_fn: takes the list of all `values`, gives {column: number}.
+            prefix: put in front of each column.
+        """
+        with self._lock:
+            self._accumulated.setdefault((name, prefix), (reduce_fn, []))[1].append(values)
+
+    def take_accumulated(self) -> dict[str, float]:
+        """Reduce what was collected since the last call, and begin anew."""
+        with self._lock:
+            taken, self._accumulated = self._accumulated, {}
+        return {
+            f"{prefix}{column}": float(value)
+            for (_, prefix), (reduce_fn, values) in taken.items()
+            for column, value in reduce_fn(values).items()
+        }
+
+
+log = Log()
+
+__all__ = ["MARK", "Log", "LogFile", "Progress", "log"]

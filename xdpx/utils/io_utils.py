@@ -1,0 +1,236 @@
+"""Every file of the package is opened here: local or remote, by the same verbs.
+
+`io` is the object everybody uses. A path is local unless it begins with a scheme such as `s3://`, `oss://`, `gs://`,
+`http(s)://` or `memory://`. Text is UTF-8 everywhere. Folders above a file that is written are made by themselves, as
+on an object store.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob as _glob
+import hashlib
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from xdpx.utils.local_files import LocalFiles
+from xdpx.utils.paths import Paths, StrPath
+from xdpx.utils.storage import Entry, Storage, scheme_of, walk
+
+if TYPE_CHECKING:
+    from xdpx.utils.read_cache import ReadCache
+    from xdpx.utils.remote_filesystems import OSS, RemoteFiles
+
+BLOCK = 1 << 20
+
+
+class FileAccess(Paths):
+    """Any path by the same verbs; `io` is its one shared object."""
+
+    def __init__(self) -> None:
+        self.local_files = LocalFiles()
+        self._remotes: dict[str, RemoteFiles] = {}
+        self._oss: OSS | None = None
+
+    # ---- where a path leads
+
+    def set_io(self, oss: OSS) -> None:
+        """Use these credentials for every `oss://` path of this process; call it from user/modules/*.py."""
+        from xdpx.utils.remote_filesystems import OSS
+
+        if not isinstance(oss, OSS):
+            raise TypeError(f"io.set_io takes an OSS(access_key_id, access_key_secret, region_bucket), not {oss!r}.")
+        self._oss = oss
+        self._remotes.pop("oss", None)
+
+    def remote(self, path: StrPath) -> RemoteFiles | None:
+        """Give the remote storage that keeps `path`, or None for a local path."""
+        scheme = scheme_of(os.fspath(path))
+        if not scheme:
+            return None
+        if scheme not in self._remotes:
+            from xdpx.utils.remote_filesystems import RemoteFiles
+
+            self._remotes[scheme] = RemoteFiles(scheme, oss=self._oss)
+        return self._remotes[scheme]
+
+    def store(self, path: StrPath) -> Storage:
+        """Give the storage that keeps `path`."""
+        return self.remote(path) or self.local_files
+
+    @property
+    def cache(self) -> ReadCache:
+        """Local copies of remote files that were read."""
+        from xdpx.utils.read_cache import ReadCache
+
+        return ReadCache(self.local_files)
+
+    # ---- one file
+
+    def open(
+        self,
+        path: StrPath,
+        mode: str = "r",
+        encoding: str = "utf-8",
+        *,
+        newline: str | None = None,
+        errors: str = "strict",
+    ) -> IO[Any]:
+        """Open a file, local or remote.
+
+        A remote file that is written goes up when it is closed, whole or not at all; leaving its `with` by an exception
+        sends nothing. A large remote file that is read comes from the read cache.
+
+        Raises:
+            OSError: as the builtin does; a remote file that cannot be reached in time as well.
+        """
+        store, place = self.remote(path), self.plain(path)
+        text = {} if "b" in mode else {"encoding": encoding, "newline": newline, "errors": errors}
+        if store is None:
+            if mode[0] in "wax":
+                self.local_files.make_folder(os.path.dirname(place))
+            return self.local_files.open(place, mode, **text)
+        from xdpx.utils.remote_files import open_remote
+
+        return open_remote(store, place, mode, cache=self.cache, text=text)
+
+    def local(self, path: StrPath) -> str:
+        """Give a local file with the content of `path`: itself, or a copy in the read cache (to map into memory)."""
+        store, place = self.remote(path), self.plain(path)
+        return place if store is None else self.cache.fetch(store, place)
+
+    def size(self, path: StrPath) -> int:
+        """Give the bytes of a file, or of all files in a folder. Raises FileNotFoundError."""
+        entry = self._entry(path)
+        if entry.folder:
+            return sum(found.size or 0 for found in walk(self.store(path), entry.path))
+        return entry.size if entry.size is not None else os.path.getsize(self.local(path))
+
+    def lines(self, path: StrPath) -> int:
+        """Count the lines of a file; a last one without a line end counts."""
+        count, last = 0, b"\n"
+        for block in self._blocks(path):
+            count, last = count + block.count(b"\n"), block
+        return count + (not last.endswith(b"\n"))
+
+    def md5(self, path: StrPath) -> str:
+        """Give the MD5 of a file's content, 32 hex digits: to compare with others' lists, not to trust."""
+        digest = hashlib.md5(usedforsecurity=False)
+        for block in self._blocks(path):
+            digest.update(block)
+        return digest.hexdigest()
+
+    def _blocks(self, path: StrPath) -> Iterator[bytes]:
+        with self.open(path, "rb") as file:
+            while block := file.read(BLOCK):
+                yield block
+
+    def last_modified(self, path: StrPath) -> float:
+        """Give when a file was last modified, in seconds since 1970 (UTC). Raises OSError when nobody knows."""
+        modified = self._entry(path).modified
+        if modified is None:
+            raise OSError(f"{path}: the server does not tell when this was last modified.")
+        return modified
+
+    def last_modified_str(self, path: StrPath) -> str:
+        """Give when a file was last modified, as ISO 8601 with the local time zone."""
+        return datetime.fromtimestamp(self.last_modified(path)).astimezone().isoformat(timespec="seconds")
+
+    # ---- what is there
+
+    def _entry(self, path: StrPath) -> Entry:
+        entry = self.store(path).entry(self.plain(path))
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+        return entry
+
+    def exists(self, path: StrPath) -> bool:
+        """Whether a file or folder is there."""
+        return self.store(path).entry(self.plain(path)) is not None
+
+    def isfile(self, path: StrPath) -> bool:
+        """Whether a file is there."""
+        entry = self.store(path).entry(self.plain(path))
+        return entry is not None and not entry.folder
+
+    def isdir(self, path: StrPath) -> bool:
+        """Whether a folder is there; on an object store, whether any file's path goes through it."""
+        entry = self.store(path).entry(self.plain(path))
+        return entry is not None and entry.folder
+
+    def listdir(
+        self, path: StrPath, recursive: bool = False, full_path: bool = False, contains: str | None = None
+    ) -> list[str]:
+        """List what is in a folder, sorted.
+
+        Args:
+            path: the folder.
+            recursive: list the files below it instead, by their path within it.
+            full_path: put the folder in front of each.
+            contains: only what has this text in its name (in its path within, when recursive).
+
+        Raises:
+            FileNotFoundError: when there is no such folder.
+            NotADirectoryError: when it is a file.
+        """
+        store, place = self.store(path), self.plain(path)
+        found = walk(store, place) if recursive else iter(store.children(place))
+        prefix = self.join(place, "") if place else ""
+        names = sorted(entry.path.removeprefix(prefix) for entry in found)
+        kept = [name for name in names if contains is None or contains in name]
+        return [prefix + name for name in kept] if full_path else kept
+
+    def glob(self, pattern: StrPath) -> list[str]:
+        """Give the paths that match `*`, `?`, `[…]` and `**` (any number of folders), sorted."""
+        store, place = self.remote(pattern), self.plain(pattern)
+        return sorted(_glob.glob(place, recursive=True)) if store is None else store.glob(place)
+
+    def is_writable(self, path: StrPath) -> bool:
+        """Whether a file could be written at `path` (or into it, when it is a folder): tried, not guessed."""
+        from xdpx.utils.transfers import try_writing
+
+        return try_writing(self, path)
+
+    # ---- change what is there
+
+    def makedirs(self, path: StrPath, exist_ok: bool = True) -> None:
+        """Make a folder and those above it. Object stores have none: there it only checks `exist_ok`."""
+        if not exist_ok and self.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+        store = self.remote(path) or self.local_files
+        store.make_folder(self.plain(path))
+
+    def copy(self, source: StrPath, target: StrPath) -> None:
+        """Copy one file, whole or not at all; into `target` when that is a folder (or ends in a slash)."""
+        from xdpx.utils.transfers import copy
+
+        copy(self, source, target)
+
+    def copytree(self, source: StrPath, target: StrPath) -> None:
+        """Copy all files below a folder to below `target`, each whole or not at all, replacing those of equal name."""
+        from xdpx.utils.transfers import copytree
+
+        copytree(self, source, target)
+
+    def move(self, source: StrPath, target: StrPath) -> None:
+        """Move a file or folder; into `target` when that is a folder. Nothing is removed before its copy is whole."""
+        from xdpx.utils.transfers import move
+
+        move(self, source, target)
+
+    def remove(self, path: StrPath) -> None:
+        """Remove a file, or a folder with all below it. A link goes, not what it leads to."""
+        from xdpx.utils.transfers import remove
+
+        remove(self, path)
+
+    def rmtree(self, path: StrPath) -> None:
+        """Remove a folder with all below it. Raises NotADirectoryError when it is a file."""
+        from xdpx.utils.transfers import rmtree
+
+        rmtree(self, path)
+
+
+io = FileAccess()

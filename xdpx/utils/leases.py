@@ -1,0 +1,200 @@
+"""One owner per folder: a lease that is refused to a second run and taken over, exactly once, from a dead one.
+
+`<folder>/.lease/owner.json` is created only if absent, so one of several starters wins. It never changes. Whoever finds
+its owner dead creates `after-<its id>.json`, only if absent, and so becomes the owner: the owner is the end of that
+chain. A heartbeat file shows that an owner lives to those who cannot look at its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+from xdpx.utils.io_utils import io
+from xdpx.utils.owners import fate_of, new_owner_id
+from xdpx.utils.paths import StrPath
+
+HEARTBEAT_SECONDS = 15.0
+SECONDS_UNTIL_DEAD = 60.0
+FOLDER = ".lease"
+_logger = logging.getLogger("xdpx.io")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease."""
+
+    id: str
+    host: str
+    pid: int
+    started: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.started}"
+
+
+class LeaseHeld(OSError):
+    """Another run owns the folder. `holder` says which."""
+
+    def __init__(self, folder: str, holder: Holder) -> None:
+        self.folder, self.holder = folder, holder
+        super().__init__(
+            f"{folder}: another run is using this folder ({holder}). Wait for it, stop it, or choose another folder."
+        )
+
+    def __reduce__(self) -> tuple[type[LeaseHeld], tuple[str, Holder]]:
+        return type(self), (self.folder, self.holder)
+
+
+class LeaseLost(OSError):
+    """Another run took the folder over, because this one showed no life for too long."""
+
+
+class Lease:
+    """Own a folder while the block runs.
+
+    Args:
+        folder: any path; made when missing.
+        heartbeat: seconds between signs of life.
+        dead_after: seconds without one after which an owner on another machine counts as dead. An owner on this
+            machine counts as dead as soon as its process is gone.
+    """
+
+    def __init__(
+        self, folder: StrPath, *, heartbeat: float = HEARTBEAT_SECONDS, dead_after: float = SECONDS_UNTIL_DEAD
+    ) -> None:
+        self.folder = io.plain(folder)
+        self._place = io.join(self.folder, FOLDER)
+        self._heartbeat, self._dead_after = heartbeat, dead_after
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.me = Holder(new_owner_id(), socket.gethostname(), os.getpid(), started)
+
+    # ---- taking and giving back
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Become the owner, or raise LeaseHeld at once."""
+        while not self._try():
+            time.sleep(0.01)
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._beat, name="xdpx-lease", daemon=True)
+        self._thread.start()
+
+    def _try(self) -> bool:
+        """Take one look. True: ours. False: things changed meanwhile, look again. Raises LeaseHeld."""
+        chain = self._chain()
+        if chain and self._lives(chain[-1]):
+            raise LeaseHeld(self.folder, chain[-1])
+        store = io.remote(self._place) or io.local_files
+        store.make_folder(self._place)
+        store.touch(self._beat_path(self.me.id))
+        link = self._after(chain[-1].id) if chain else self._first()
+        try:
+            store.create(link, json.dumps(asdict(self.me)).encode())
+        except (FileExistsError, FileNotFoundError):
+            return False  # a rival was faster, or the folder went with its last owner
+        # The chain may have been removed under us by an owner that ended; only its true end is the owner.
+        ours = [holder.id for holder in self._chain()][-1:] == [self.me.id]
+        if ours and chain:
+            _logger.warning("%s: took over from %s, which is gone.", self.folder, chain[-1])
+        if not ours:
+            store.delete(link)
+        return ours
+
+    def release(self) -> None:
+        """Let go. Only the process that took the lease does anything."""
+        self._stop.set()
+        if os.getpid() != self.me.pid or self._thread is None:
+            return
+        self._thread.join()
+        self._thread = None
+        store = io.remote(self._place) or io.local_files
+        chain = self._chain()
+        if [holder.id for holder in chain][-1:] != [self.me.id]:
+            return
+        store.delete(self._first())  # first: from here on nobody can reach the rest of the chain
+        for holder in chain:
+            store.delete(self._after(holder.id))
+            store.delete(self._beat_path(holder.id))
+        with contextlib.suppress(OSError):
+            store.remove_folder(self._place)
+
+    def check(self) -> None:
+        """Raise LeaseLost when another run took over meanwhile. Cheap enough before every commit."""
+        if [holder.id for holder in self._chain()][-1:] != [self.me.id]:
+            raise LeaseLost(f"{self.folder}: another run has taken this folder over. This one must not write any more.")
+
+    # ---- the chain
+
+    def _first(self) -> str:
+        return io.join(self._place, "owner.json")
+
+    def _after(self, holder_id: str) -> str:
+        return io.join(self._place, f"after-{holder_id}.json")
+
+    def _beat_path(self, holder_id: str) -> str:
+        return io.join(self._place, f"beat-{holder_id}")
+
+    def _chain(self) -> list[Holder]:
+        chain: list[Holder] = []
+        link = self._first()
+        while (holder := _read_holder(link)) is not None and holder not in chain:
+            chain.append(holder)
+            link = self._after(holder.id)
+        return chain
+
+    # ---- signs of life
+
+    def _beat(self) -> None:
+        store = io.store(self._place)
+        while not self._stop.wait(self._heartbeat):
+            try:
+                if io.exists(self._beat_path(self.me.id)):
+                    store.touch(self._beat_path(self.me.id))
+            except OSError as error:
+                _logger.debug("%s: the lease's sign of life failed: %s", self.folder, error)
+
+    def _lives(self, holder: Holder) -> bool:
+        fate = fate_of(holder.id)
+        if fate != "elsewhere":
+            return fate == "alive"
+        before = self._last_beat(holder)
+        if before is not None and time.time() - before < self._dead_after:
+            return True
+        # Clocks differ between machines: before burying it, watch it for two heartbeats.
+        end = time.monotonic() + 2 * self._heartbeat
+        while time.monotonic() < end:
+            time.sleep(min(self._heartbeat / 4, 1.0))
+            if self._last_beat(holder) != before:
+                return True
+        return False
+
+    def _last_beat(self, holder: Holder) -> float | None:
+        path = self._beat_path(holder.id)
+        entry = io.store(path).entry(path)
+        return None if entry is None else entry.modified
+
+
+def _read_holder(path: str) -> Holder | None:
+    try:
+        return Holder(**json.loads(io.store(path).read_bytes(path)))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise OSError(f"{path}: this lease cannot be read ({error}). Remove its folder if no run is active.") from error

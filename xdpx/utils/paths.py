@@ -1,0 +1,56 @@
+"""Take paths apart and put them together, local or remote."""
+
+from __future__ import annotations
+
+import os
+
+from xdpx.utils.storage import scheme_of
+
+StrPath = str | os.PathLike[str]
+
+
+class Paths:
+    """What can be said about a path without looking at what is there."""
+
+    def islocal(self, path: StrPath) -> bool:
+        """Whether `path` is on this machine's disks."""
+        return not scheme_of(os.fspath(path))
+
+    def plain(self, path: StrPath) -> str:
+        """Give a path as the storages take it: text, `~` and `file://` resolved, no slash at the end."""
+        text = os.fspath(path)
+        scheme = scheme_of(text)
+        if scheme:
+            rest = text.partition("://")[2]
+            return f"{scheme}://{rest if scheme.startswith('http') else rest.rstrip('/')}"
+        if text[:8].lower().startswith(("file://", "local://")):
+            text = text.partition("://")[2]
+        if text == "~" or text.startswith("~/"):
+            text = os.path.expanduser(text)
+        return text.rstrip("/") or ("/" if text.startswith("/") else text)
+
+    def abspath(self, path: StrPath) -> str:
+        """Give a local path in full, links not resolved; a remote path as it is."""
+        text = self.plain(path)
+        return os.path.abspath(text) if self.islocal(text) else text
+
+    def join(self, base: StrPath, *names: StrPath) -> str:
+        """Put names behind a folder; a name that is whole in itself (`/…`, `s3://…`) begins anew."""
+        result = os.fspath(base)
+        for part in names:
+            name = os.fspath(part)
+            result = name if scheme_of(name) else os.path.join(result, name)
+        return result
+
+    def parent(self, path: StrPath) -> str:
+        """Give the folder a path is in; empty for a bare local name, the bucket itself for a bucket."""
+        text = self.plain(path)
+        if self.islocal(text):
+            return os.path.dirname(text)
+        scheme, _, rest = text.partition("://")
+        rest = rest.rstrip("/")
+        return f"{scheme}://{rest.rpartition('/')[0] or rest}"
+
+    def name(self, path: StrPath) -> str:
+        """Give the last part of a path."""
+        return self.plain(path).rstrip("/").rpartition("/")[2]

@@ -1,0 +1,123 @@
+"""A bar with the time that is left on a terminal; a plain line now and then everywhere else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+SECONDS_BETWEEN_LINES = 30.0
+_logger = logging.getLogger("xdpx.progress")
+
+
+def on_terminal() -> bool:
+    """Whether somebody is watching: standard error is a terminal."""
+    return bool(sys.stderr and sys.stderr.isatty())
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a length of time as people say it: `42 s`, `3 min 05 s`, `2 h 07 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def format_bytes(count: float) -> str:
+    """Write a number of bytes as people say it, in powers of 1024: `512 B`, `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+class Progress(Generic[T]):
+    """Counts what is done and shows it: a tqdm bar on a terminal, a log line every 30 seconds elsewhere.
+
+    Iterate over it to count items of `items`, or call `update` by hand. Use it as a context manager, or `close` it.
+    """
+
+    def __init__(
+        self, items: Iterable[T] = (), *, total: int | None = None, what: str = "", unit: str = "it", shown: bool = True
+    ) -> None:
+        self.items = items
+        self.total = total if total is not None else _length(items)
+        self.what, self.unit = what, unit
+        self.done = 0
+        self._note = ""
+        self._start = self._last_line = time.monotonic()
+        self._start_done = 0
+        self._shown = shown
+        self._bar = self._make_bar() if shown and on_terminal() else None
+
+    def _make_bar(self) -> Any:
+        from tqdm import tqdm
+
+        in_bytes = self.unit == "B"
+        return tqdm(
+            total=self.total, desc=self.what or None, unit=self.unit, unit_scale=in_bytes, unit_divisor=1024,
+            dynamic_ncols=True, leave=False, file=sys.stderr,
+        )  # fmt: skip
+
+    def start_at(self, done: int) -> None:
+        """Say that `done` of the total was done before: it counts for the share, not for the speed."""
+        self.done = self._start_done = done
+        if self._bar is not None:
+            self._bar.initial = self._bar.n = done
+            self._bar.refresh()
+
+    def update(self, count: int = 1) -> None:
+        """Count `count` more."""
+        self.done += count
+        if self._bar is not None:
+            self._bar.update(count)
+        elif self._shown and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            _logger.info(str(self))
+
+    def note(self, text: str) -> None:
+        """Show `text` behind the numbers, e.g. the current loss and the best score."""
+        self._note = text
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def __iter__(self) -> Iterator[T]:
+        with self:
+            for item in self.items:
+                yield item
+                self.update()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        amount = format_bytes if self.unit == "B" else lambda count: f"{count:,.0f}"
+        rate = (self.done - self._start_done) / max(time.monotonic() - self._start, 1e-9)
+        speed = f"{amount(rate)}/s" if self.unit == "B" else f"{rate:,.1f} {self.unit}/s"
+        parts = [f"{amount(self.done)} {'' if self.unit == 'B' else self.unit}".strip(), speed]
+        if self.total:
+            parts[0] = f"{self.done / self.total:.1%} ({amount(self.done)} of {amount(self.total)})"
+            if rate > 0:
+                parts.append(f"{format_seconds(max(self.total - self.done, 0) / rate)} left")
+        if self._note:
+            parts.append(self._note)
+        return f"{self.what}: {', '.join(parts)}" if self.what else ", ".join(parts)
+
+
+def _length(items: object) -> int | None:
+    return len(items) if hasattr(items, "__len__") and items != () else None

@@ -1,0 +1,232 @@
+"""Local copies of remote files: each checked against the remote one before use, the least recently used go first.
+
+A copy lies at `<root>/files/<hash of path>/<hash of version>/<file name>` and is put there by one rename, so whatever
+is there is whole. The version is size, time and tag of the remote file. Processes that want the same file wait for one
+download.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from xdpx.utils.local_files import LocalFiles
+from xdpx.utils.owners import fate_of, owner_in, temporary_name
+from xdpx.utils.progress import Progress, format_bytes
+from xdpx.utils.retries import redact
+from xdpx.utils.storage import Entry, walk
+
+if TYPE_CHECKING:
+    from xdpx.utils.remote_filesystems import RemoteFiles
+
+DEFAULT_LIMIT = 20 << 30
+SHOW_FROM = 1 << 20
+"""Downloads from this size (bytes) on show a bar."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_logger = logging.getLogger("xdpx.io")
+
+
+class ReadCache:
+    """Keeps local copies below `root`, at most `limit` bytes of them (one larger file is kept alone)."""
+
+    def __init__(self, files: LocalFiles, root: str | None = None, limit: int | None = None) -> None:
+        self._files = files
+        self._root = root
+        self.limit = limit if limit is not None else _limit()
+
+    @property
+    def root(self) -> str:
+        """The folder of the cache: `$XDPX_CACHE_PATH`, or one of this user's own in the system's temporary folder."""
+        if self._root is None:
+            chosen = os.environ.get("XDPX_CACHE_PATH")
+            self._root = os.path.abspath(os.path.expanduser(chosen)) if chosen else private_folder(self._files)
+            self._files.make_folder(self._root)
+        return self._root
+
+    def spool(self) -> str:
+        """Give the folder for files on their way up."""
+        folder = os.path.join(self.root, "spool")
+        self._files.make_folder(folder)
+        return folder
+
+    def open(self, store: RemoteFiles, path: str) -> IO[bytes]:
+        """Open the local copy of a remote file; it stays readable even when another process evicts it meanwhile."""
+        for _ in range(3):
+            with contextlib.suppress(FileNotFoundError):
+                return self._files.open(self.fetch(store, path))
+            if store.entry(path) is None:
+                break
+        return self._files.open(self.fetch(store, path))
+
+    def fetch(self, store: RemoteFiles, path: str) -> str:
+        """Give a local file with the present content of a remote one, downloading it when it is new or has changed.
+
+        Raises:
+            FileNotFoundError: when the remote file is not there (any more).
+            OSError: when it cannot be had in time, or changed while it was read, twice.
+        """
+        entry = store.entry(path)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if entry.folder:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        copy = self._place(entry)
+        if not self._is_whole(copy, entry):
+            copy = self._download(store, entry)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.set_modified(os.path.dirname(copy), time.time())
+        return copy
+
+    def _place(self, entry: Entry) -> str:
+        version = _hash(f"{entry.size}|{entry.modified}|{entry.tag}")
+        name = entry.path.rstrip("/").rpartition("/")[2].partition("?")[0][-120:] or "file"
+        return os.path.join(self.root, "files", _hash(entry.path), version, name)
+
+    def _is_whole(self, copy: str, entry: Entry) -> bool:
+        kept = self._files.entry(copy)
+        unknown = entry.size is None and not entry.tag
+        return kept is not None and not unknown and entry.size in {None, kept.size}
+
+    def _download(self, store: RemoteFiles, entry: Entry) -> str:
+        shelf = os.path.dirname(os.path.dirname(self._place(entry)))
+        self._files.make_folder(shelf)
+        with self._files.lock(f"{shelf}.lock"):
+            for _ in range(2):
+                copy = self._place(entry)
+                if self._is_whole(copy, entry):
+                    return copy  # another process was faster
+                self._save(store, entry, copy)
+                now = store.entry(entry.path)
+                if now is None or self._place(now) == copy:
+                    self._forget_older(shelf, keep=os.path.dirname(copy))
+                    self.evict(keep=copy)
+                    return copy
+                entry = now
+        raise OSError(f"{redact(entry.path)}: it changed again and again while it was read. Try when it is at rest.")
+
+    def _save(self, store: RemoteFiles, entry: Entry, copy: str) -> None:
+        self._files.make_folder(os.path.dirname(copy))
+        temporary = temporary_name(copy)
+        try:
+            with self._files.open(temporary, "wb") as file:
+                download(store, entry, file.write)
+            self._files.rename(temporary, copy)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._files.unlink(temporary)
+            raise
+
+    def _forget_older(self, shelf: str, *, keep: str) -> None:
+        for version in self._files.children(shelf):
+            if version.path != keep:
+                self._drop(version.path)
+
+    def _drop(self, version: str) -> None:
+        with contextlib.suppress(OSError):
+            for entry in self._files.children(version):
+                self._files.delete(entry.path)
+            self._files.remove_folder(version)
+
+    def evict(self, *, keep: str = "") -> None:
+        """Remove the least recently used copies until the rest fits the limit, and what dead downloads left."""
+        used = 0
+        for modified, size, version in sorted(self._versions(), reverse=True):
+            used += size
+            if used > self.limit and os.path.dirname(keep) != version:
+                _logger.debug("the read cache is full: %s of %s go", format_bytes(size), version)
+                self._drop(version)
+                used -= size
+            del modified
+
+    def _versions(self) -> list[tuple[float, int, str]]:
+        found = []
+        top = os.path.join(self.root, "files")
+        for shelf in self._files.children(top) if self._files.entry(top) else []:
+            if not shelf.folder:
+                continue
+            for version in self._files.children(shelf.path):
+                size = sum(file.size or 0 for file in self._live_files(version.path))
+                found.append((version.modified or 0.0, size, version.path))
+        return found
+
+    def _live_files(self, version: str) -> list[Entry]:
+        files = list(walk(self._files, version)) if self._files.entry(version) else []
+        for file in files:
+            owner = owner_in(file.path)
+            if owner and fate_of(owner) == "gone":
+                self._files.delete(file.path)
+        return files
+
+
+def download(store: RemoteFiles, entry: Entry, write: Callable[[bytes], object], *, show_from: int = SHOW_FROM) -> None:
+    """Hand a remote file's content to `write`, block by block, with a bar from `show_from` bytes on."""
+    from xdpx.utils.remote_filesystems import DOWNLOAD_BLOCK
+
+    shown = entry.size is not None and entry.size >= show_from
+    with Progress[Any](total=entry.size, what=f"reading {redact(entry.path)}", unit="B", shown=shown) as bar:
+
+        def take(block: bytes) -> None:
+            write(block)
+            bar.update(len(block))
+
+        if entry.size is None:
+            store.stream(entry.path, take)
+            return
+        for start in range(0, entry.size, DOWNLOAD_BLOCK):
+            take(store.read_range(entry.path, start, min(DOWNLOAD_BLOCK, entry.size - start)))
+
+
+def private_folder(files: LocalFiles) -> str:
+    """Give this user's own cache folder: same in every process, its name known to nobody else, entered by nobody else.
+
+    The name is drawn once and kept in the user's home; a folder of that name that is not truly ours is never used.
+    """
+    note = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "xdpx" / "folder-name"
+    top = tempfile.gettempdir()
+    try:
+        name = _drawn_name(files, str(note))
+    except OSError:
+        return tempfile.mkdtemp(prefix="xdpx-")  # no home to keep the name in: this process has a folder of its own
+    folder = os.path.join(top, name)
+    with contextlib.suppress(FileExistsError):
+        files.make_private_folder(folder)
+    return folder if _is_ours(folder) else tempfile.mkdtemp(prefix="xdpx-")
+
+
+def _drawn_name(files: LocalFiles, note: str) -> str:
+    with contextlib.suppress(FileExistsError):
+        if files.entry(note) is None:
+            files.make_folder(os.path.dirname(note))
+            files.create(note, f"xdpx-{secrets.token_hex(16)}".encode())
+    return files.read_bytes(note).decode().strip().replace("/", "")
+
+
+def _is_ours(folder: str) -> bool:
+    found = os.lstat(folder)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
+
+
+def _limit() -> int:
+    """Read `$XDPX_CACHE_LIMIT`: bytes, or a number with K, M, G or T."""
+    text = os.environ.get("XDPX_CACHE_LIMIT", "").strip().upper().removesuffix("IB").removesuffix("B")
+    if not text:
+        return DEFAULT_LIMIT
+    number, unit = (text[:-1], text[-1]) if text[-1] in _UNITS else (text, "")
+    try:
+        return int(float(number) * _UNITS[unit])
+    except ValueError:
+        raise ValueError(f"XDPX_CACHE_LIMIT is '{text}'. Use bytes, or a number with K, M, G or T, e.g. 20G.") from None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:24]

@@ -1,0 +1,165 @@
+"""File objects over remote storage: read whole, from the cache, or in ranges; written beside and sent when closed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tempfile
+import time
+from typing import IO, TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from xdpx.utils.read_cache import ReadCache
+    from xdpx.utils.remote_filesystems import RemoteFiles
+
+READ_AT_ONCE = 5 << 20
+"""Remote files up to this size (bytes) are read in one request; larger ones go through the read cache."""
+RANGE = 8 << 20
+SECONDS_BETWEEN_FLUSHES = 30.0
+
+
+class RangeReader(io.RawIOBase):
+    """Reads a remote file in ranges, each tried again by itself: for files too large to keep a copy of."""
+
+    def __init__(self, store: RemoteFiles, path: str, size: int) -> None:
+        super().__init__()
+        self._store, self._path, self._size = store, path, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Give the position, in bytes."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to another position."""
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` from here."""
+        count = min(len(buffer), self._size - self._at)
+        if count <= 0:
+            return 0
+        buffer[:count] = self._store.read_range(self._path, self._at, count)
+        self._at += count
+        return count
+
+
+class RemoteWriter(io.BufferedIOBase):
+    """Collects what is written in a local temporary file and sends it when closed, whole or not at all."""
+
+    def __init__(self, store: RemoteFiles, path: str, *, folder: str, before: bytes = b"", new: bool = False) -> None:
+        super().__init__()
+        self._store, self._path, self._new = store, path, new
+        self._file = tempfile.NamedTemporaryFile(dir=folder, prefix="up-")  # noqa: SIM115 - closed by close()
+        self._file.write(before)
+        self._sent_at = time.monotonic()
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Give the position, in bytes."""
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to another position."""
+        return self._file.seek(offset, whence)
+
+    def write(self, data: Any) -> int:
+        """Take bytes."""
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Send what there is so far, at most twice a minute: so that others can follow a log."""
+        if not self._file.closed and not self._new and time.monotonic() - self._sent_at > SECONDS_BETWEEN_FLUSHES:
+            self._send()
+
+    def _send(self) -> None:
+        self._file.flush()
+        if self._new:
+            self._file.seek(0)
+            self._store.create(self._path, self._file.read())
+        else:
+            self._store.upload(self._file.name, self._path)
+        self._sent_at = time.monotonic()
+
+    def discard(self) -> None:
+        """Forget all that was written and send nothing."""
+        if not self.closed:
+            self._file.close()
+            super().close()
+
+    def close(self) -> None:
+        """Send what was written."""
+        if self.closed:
+            return
+        try:
+            self._send()
+        finally:
+            self.discard()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+class _Text(io.TextIOWrapper):
+    """Text over a RemoteWriter that sends nothing when its `with` ends by an exception."""
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            cast(RemoteWriter, self.buffer).discard()
+        else:
+            self.close()
+
+
+def open_remote(store: RemoteFiles, path: str, mode: str, *, cache: ReadCache, text: dict[str, Any]) -> IO[Any]:
+    """Open a remote file as the builtin `open` would a local one; `text` holds what a text layer needs, if any."""
+    plain = mode.replace("b", "").replace("t", "")
+    if plain == "r":
+        raw = _reader(store, path, cache)
+        return cast(IO[Any], io.TextIOWrapper(raw, **text) if text else raw)
+    if plain not in {"w", "a", "x"}:
+        raise ValueError(f"{path}: mode '{mode}' does not work on remote files. Use r, w, a or x, with b for bytes.")
+    writer = _writer(store, path, plain, cache)
+    return cast(IO[Any], _Text(cast(IO[bytes], writer), **text) if text else writer)
+
+
+def _reader(store: RemoteFiles, path: str, cache: ReadCache) -> Any:
+    entry = store.entry(path)
+    if entry is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if entry.folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if entry.size is not None and entry.size <= READ_AT_ONCE:
+        return io.BytesIO(store.read_bytes(path))
+    if entry.size is not None and entry.size > cache.limit // 2:
+        return io.BufferedReader(RangeReader(store, path, entry.size), RANGE)
+    return cache.open(store, path)
+
+
+def _writer(store: RemoteFiles, path: str, plain: str, cache: ReadCache) -> RemoteWriter:
+    store.must_write(path)
+    before = b""
+    if plain == "a" and store.entry(path) is not None:
+        before = store.read_bytes(path)
+    if plain == "x" and store.entry(path) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    return RemoteWriter(store, path, folder=cache.spool(), before=before, new=plain == "x")

@@ -1,0 +1,390 @@
+"""Object stores and web servers behind the same verbs as the local disk, on fsspec.
+
+Every call is tried again while the fault may pass, and every upload is read back by size. Nothing relies on a listing
+to be fresh. fsspec and the client libraries are imported at the first use of such a path.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xdpx.utils.retries import ShortRead, causes, code_of, keep_secret, persistently, redact, status_of
+from xdpx.utils.storage import Entry
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+T = TypeVar("T")
+
+_EXTRAS = {"oss": "oss", "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_WEB = frozenset({"http", "https"})
+_MEMORY = threading.Lock()
+DOWNLOAD_BLOCK = 16 << 20
+ONE_PUT = 8 << 20
+
+
+class OSS:
+    """Credentials for `oss://` paths. Make one in user/modules/*.py and hand it to `io.set_io`.
+
+    Args:
+        access_key_id, access_key_secret: of an Alibaba Cloud account; never printed.
+        region_bucket: pairs `[region, bucket]`, e.g. `[["cn-hangzhou", "my-bucket"]]`. A region may also be a whole
+            endpoint that begins with `http`, e.g. an internal one.
+    """
+
+    def __init__(self, access_key_id: str, access_key_secret: str, region_bucket: Sequence[Sequence[str]]) -> None:
+        self.access_key_id = access_key_id
+        self.access_key_secret = access_key_secret
+        self.endpoints = {bucket: _endpoint(region) for region, bucket in _pairs(region_bucket)}
+        keep_secret(access_key_secret)
+
+    def endpoint(self, bucket: str) -> str:
+        """Give the address of the region that holds `bucket`."""
+        if bucket not in self.endpoints:
+            known = ", ".join(sorted(self.endpoints)) or "none"
+            raise PermissionError(
+                f"oss://{bucket}: this bucket is not in region_bucket of your OSS credentials (there: {known}). "
+                f"Add ['<region>', '{bucket}'] to it."
+            )
+        return self.endpoints[bucket]
+
+    def __repr__(self) -> str:
+        return f"OSS(buckets={sorted(self.endpoints)})"
+
+
+def _pairs(region_bucket: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    pairs = [region_bucket] if len(region_bucket) == 2 and isinstance(region_bucket[0], str) else region_bucket
+    if not all(not isinstance(p, str) and len(p) == 2 and all(isinstance(x, str) for x in p) for p in pairs):
+        raise ValueError(
+            "region_bucket is no list of pairs. Use [['cn-hangzhou', 'my-bucket'], …]: region, then bucket."
+        )
+    return [(str(region), str(bucket)) for region, bucket in pairs]
+
+
+def _endpoint(region: str) -> str:
+    if region.startswith(("http://", "https://")):
+        return region
+    return f"https://oss-{region.removeprefix('oss-')}.aliyuncs.com"
+
+
+class RemoteFiles:
+    """One scheme's storage. Safe to use after a fork: connections belong to the process that made them."""
+
+    renames = False
+
+    def __init__(self, scheme: str, *, oss: OSS | None = None) -> None:
+        self.scheme = scheme
+        self._oss = oss
+
+    # ---- what Storage asks for
+
+    def entry(self, path: str) -> Entry | None:
+        """Describe what is at `path`, or None when nothing is."""
+        try:
+            return self._call(path, lambda fs: self._entry(path, fs.info(self._key(fs, path))))
+        except FileNotFoundError:
+            return None
+
+    def children(self, path: str) -> list[Entry]:
+        """List a folder, one level, by name. Raises FileNotFoundError when there is none."""
+        found = self._call(path, lambda fs: self._list(fs, path))
+        return sorted(found, key=lambda entry: entry.path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Give the whole content. Raises FileNotFoundError."""
+        return self._call(path, lambda fs: bytes(fs.cat_file(self._key(fs, path))))
+
+    def read_range(self, path: str, start: int, count: int) -> bytes:
+        """Give `count` bytes from `start`; the file must have them."""
+
+        def read(fs: AbstractFileSystem) -> bytes:
+            # ossfs takes the end as inside the range, the others as outside: cut what is too much.
+            data = bytes(fs.cat_file(self._key(fs, path), start=start, end=start + count)[:count])
+            if len(data) < count:
+                raise ShortRead(f"{path}: asked for {count} bytes at {start}, got {len(data)}.")
+            return data
+
+        return self._call(path, read)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Make `data` the content of `path` in one request, and read its size back."""
+        self.must_write(path)
+
+        def send(fs: AbstractFileSystem) -> None:
+            fs.pipe_file(self._key(fs, path), data)
+            self._verify(fs, path, len(data))
+
+        self._call(path, send)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Put `data` unless something is there: then raise FileExistsError. `data` must differ from every rival's."""
+        self.must_write(path)
+        try:
+            self._call(path, lambda fs: self._create(fs, self._key(fs, path), data))
+        except FileExistsError:
+            # An answer may have been lost and our own first try be what is there.
+            if self.read_bytes(path) != data:
+                raise
+
+    def touch(self, path: str) -> None:
+        """Make the file at `path` (created when missing) carry the time of now, by putting it again."""
+        try:
+            data = self.read_bytes(path)
+        except FileNotFoundError:
+            data = b""
+        self.put(path, data)
+
+    def delete(self, path: str) -> None:
+        """Remove one file; no error when it is gone already."""
+        self.must_write(path)
+        try:
+            self._call(path, lambda fs: fs.rm_file(self._key(fs, path)))
+        except FileNotFoundError:
+            return
+
+    # ---- what transfers and folders ask for
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder where the scheme knows folders; on object stores they come with their first file."""
+        if self.scheme == "memory":
+            self._call(path, lambda fs: fs.makedirs(self._key(fs, path), exist_ok=True))
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder where the scheme knows folders."""
+        if self.scheme == "memory":
+            self._call(path, lambda fs: fs.rmdir(self._key(fs, path)))
+
+    def copy_within(self, source: str, target: str) -> None:
+        """Copy one file inside this storage, without its bytes passing through here."""
+        self.must_write(target)
+        size = getattr(self.entry(source), "size", None)
+
+        def copy(fs: AbstractFileSystem) -> None:
+            fs.cp_file(self._key(fs, source), self._key(fs, target))
+            self._verify(fs, target, size)
+
+        self._call(target, copy)
+
+    def upload(self, local_path: str, path: str, counted: Callable[[int], None] = lambda _: None) -> None:
+        """Make a local file's content that of `path`, whole or not at all; `counted` hears how many bytes went."""
+        self.must_write(path)
+        size = os.path.getsize(local_path)
+
+        def send(fs: AbstractFileSystem) -> None:
+            _send(fs, local_path, self._key(fs, path), _Counter(counted))
+            self._verify(fs, path, size)
+
+        self._call(path, send)
+
+    def stream(self, path: str, write: Callable[[bytes], object]) -> None:
+        """Hand the whole content to `write`, block by block, for servers that do not tell sizes or serve ranges."""
+
+        def read(fs: AbstractFileSystem) -> None:
+            with fs.open(self._key(fs, path), "rb", block_size=0) as file:
+                while block := file.read(DOWNLOAD_BLOCK):
+                    write(block)
+
+        self._call(path, read, once=True)
+
+    def glob(self, pattern: str) -> list[str]:
+        """Give the paths that match, sorted."""
+        found = self._call(pattern, lambda fs: fs.glob(self._key(fs, pattern)))
+        return sorted(str(name) if self.scheme in _WEB else f"{self.scheme}://{str(name).strip('/')}" for name in found)
+
+    # ---- the client
+
+    def _connect(self, path: str) -> AbstractFileSystem:
+        import fsspec
+
+        try:
+            return fsspec.filesystem(self.scheme, **self._options(path))
+        except ImportError as error:
+            raise _missing_extra(self.scheme, error) from error
+        except ValueError as error:
+            raise OSError(f"{redact(path)}: '{self.scheme}://' is no known kind of path. {error}") from error
+
+    def _options(self, path: str) -> dict[str, Any]:
+        options: dict[str, Any] = {"use_listings_cache": False}
+        if self.scheme in {"s3", "s3a"}:
+            options["config_kwargs"] = {"retries": {"total_max_attempts": 2, "mode": "standard"}}
+        if self.scheme == "oss":
+            if self._oss is None:
+                raise PermissionError(
+                    f"{redact(path)}: no OSS credentials are set. Call io.set_io(OSS(access_key_id, access_key_secret, "
+                    "region_bucket)) in user/modules/oss_credentials.py."
+                )
+            bucket = path.partition("://")[2].partition("/")[0]
+            options |= {"key": self._oss.access_key_id, "secret": self._oss.access_key_secret}
+            options["endpoint"] = self._oss.endpoint(bucket)
+        return options
+
+    def _key(self, fs: AbstractFileSystem, path: str) -> str:
+        return str(fs._strip_protocol(path))
+
+    def _call(self, path: str, action: Callable[[AbstractFileSystem], T], *, once: bool = False) -> T:
+        def attempt() -> T:
+            try:
+                return action(self._connect(path))
+            except Exception as error:
+                raise _unmasked(error) from error.__cause__
+
+        try:
+            return attempt() if once else persistently(attempt, what=path)
+        except Exception as error:
+            raise _explained(error, path) from error
+
+    def must_write(self, path: str) -> None:
+        """Refuse to write where one can only read."""
+        if self.scheme in _WEB:
+            raise PermissionError(f"{redact(path)}: {self.scheme}:// paths can only be read.")
+
+    def _verify(self, fs: AbstractFileSystem, path: str, size: int | None) -> None:
+        # An object store may answer "done" and keep a shorter object (mlcommons/storage #593).
+        kept = fs.info(self._key(fs, path)).get("size")
+        if size is not None and kept != size:
+            raise ShortRead(f"{path}: {size} bytes were sent, but {kept} are kept.")
+
+    def _create(self, fs: AbstractFileSystem, key: str, data: bytes) -> None:
+        try:
+            if self.scheme == "memory":
+                with _MEMORY:  # fsspec's in-memory store looks and writes in two steps
+                    fs.pipe_file(key, data, mode="create")
+            elif self.scheme == "oss":
+                fs.pipe_file(key, data, headers={"x-oss-forbid-overwrite": "true"})
+            else:
+                fs.pipe_file(key, data, mode="create")
+        except Exception as error:
+            if any(_says_exists(cause) for cause in causes(error)):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), key) from error
+            raise
+
+    def _list(self, fs: AbstractFileSystem, path: str) -> list[Entry]:
+        key = self._key(fs, path)
+        found = [self._entry(path, info) for info in fs.ls(key, detail=True)]
+        if not found and self.scheme == "oss":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if len(found) == 1 and not found[0].folder and found[0].path == path.rstrip("/"):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        # A store may list the folder's own marker object among its children.
+        return [entry for entry in found if entry.path.rstrip("/") != path.rstrip("/")]
+
+    def _entry(self, path: str, info: dict[str, Any]) -> Entry:
+        name = path if self.scheme in _WEB else f"{self.scheme}://{str(info['name']).strip('/')}"
+        if self.scheme in _WEB and str(info["name"]) != path:
+            name = str(info["name"])
+        folder = info.get("type") == "directory"
+        modified = _modified(info)
+        marks = (info.get(key) for key in ("ETag", "etag", "Content-MD5", "generation"))
+        tag = next((str(mark) for mark in marks if mark), str(modified or ""))
+        return Entry(name, folder, None if folder else info.get("size"), modified, tag)
+
+
+class _Counter:
+    """What fsspec calls a callback: hears how many bytes of a transfer are through."""
+
+    def __init__(self, counted: Callable[[int], None]) -> None:
+        self._counted = counted
+        self._done = 0
+
+    def relative_update(self, inc: int = 1) -> None:
+        self._done += inc
+        self._counted(inc)
+
+    def absolute_update(self, value: int) -> None:
+        self.relative_update(value - self._done)
+
+    def set_size(self, size: int) -> None:
+        """Nothing to do: the size is known before."""
+
+
+def _send(fs: AbstractFileSystem, local_path: str, key: str, counter: _Counter) -> None:
+    size = os.path.getsize(local_path)
+    protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    if protocol == "memory" or size <= ONE_PUT:
+        from xdpx.utils.io_utils import io
+
+        fs.pipe_file(key, io.local_files.read_bytes(local_path))
+        counter.absolute_update(size)
+    elif protocol.startswith("s3"):
+        # The default, ten parts of 50 MiB at a time, would hold half a gigabyte.
+        fs.put_file(local_path, key, callback=counter, chunksize=_part_size(size), max_concurrency=4)
+    else:
+        fs.put_file(local_path, key, callback=counter)
+
+
+def _part_size(size: int) -> int:
+    """Give a part size that stays within the 10,000 parts an object store allows."""
+    return max(16 << 20, -(-size // 9_000))
+
+
+def _modified(info: dict[str, Any]) -> float | None:
+    for key in ("LastModified", "mtime", "updated", "last_modified", "created", "Last-Modified"):
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+        if isinstance(value, str):
+            return _parsed(value)
+    return None
+
+
+def _parsed(text: str) -> float | None:
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            return parse(text).timestamp()
+        except ValueError:
+            continue
+    return None
+
+
+def _says_exists(error: BaseException) -> bool:
+    return (
+        isinstance(error, FileExistsError)
+        or code_of(error) in {"PreconditionFailed", "FileAlreadyExists"}
+        or status_of(error) == 412
+    )
+
+
+def _unmasked(error: Exception) -> Exception:
+    """Give what really happened: fsspec's http says `not found` for every failure, also for a server that is down."""
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and type(cause).__module__ != "builtins":
+        status = status_of(cause)
+        if type(cause).__module__.startswith("aiohttp") and status not in {404, 410}:
+            return cause
+    return error
+
+
+def _missing_extra(scheme: str, error: ImportError) -> OSError:
+    if scheme in _EXTRAS:
+        return OSError(f"{scheme}:// paths need an extra part of xdpx: pip install 'xdpx[{_EXTRAS[scheme]}]'")
+    return OSError(f"{scheme}:// paths need a package that is not installed. {error}")
+
+
+def _explained(error: Exception, path: str) -> Exception:
+    """Give the same fault as an OSError that names the path and tells no secret."""
+    shown = redact(path)
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
+    if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+        return type(error)(error.errno or errno.EEXIST, error.strerror or "File exists", shown)
+    if type(error).__name__ in {"NoCredentialsError", "PartialCredentialsError"}:
+        return PermissionError(f"{shown}: no credentials for {shown.partition('://')[0]}:// were found. {_HINT}")
+    kind = PermissionError if isinstance(error, PermissionError) or status_of(error) in {401, 403} else OSError
+    text = redact(str(error))
+    if not isinstance(error, OSError):
+        text = f"{type(error).__name__}: {text}"
+    return kind(text if shown in text else f"{shown}: {text}")
+
+
+_HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`."
+
+logging.getLogger("oss2").setLevel(logging.CRITICAL)

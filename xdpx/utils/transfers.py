@@ -1,0 +1,247 @@
+"""Copy, move and remove, between any two places. A file arrives whole or not at all, through bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from xdpx.utils.owners import temporary_name
+from xdpx.utils.progress import Progress
+from xdpx.utils.read_cache import download
+from xdpx.utils.retries import redact
+from xdpx.utils.storage import Entry, walk
+
+if TYPE_CHECKING:
+    from xdpx.utils.io_utils import FileAccess
+    from xdpx.utils.paths import StrPath
+    from xdpx.utils.remote_filesystems import RemoteFiles
+
+BLOCK = 4 << 20
+SHOW_FROM = 100 << 20
+"""Copies from this size (bytes) on show a bar."""
+
+
+def copy(io: FileAccess, source: StrPath, target: StrPath) -> None:
+    """Copy one file. Raises IsADirectoryError for a folder."""
+    entry = _must_be(io, source)
+    if entry.folder:
+        raise IsADirectoryError(errno.EISDIR, "Is a folder; copytree copies folders", os.fspath(source))
+    target = _into(io, target, io.name(source))
+    if _same(io, source, target):
+        raise OSError(errno.EINVAL, "Source and target are the same file", os.fspath(source))
+    _copy_file(io, entry, target)
+
+
+def copytree(io: FileAccess, source: StrPath, target: StrPath) -> None:
+    """Copy all files below a folder. Raises NotADirectoryError for a file."""
+    top, place = _must_be(io, source), io.plain(target)
+    if not top.folder:
+        raise NotADirectoryError(errno.ENOTDIR, "Is a file; copy copies files", os.fspath(source))
+    if io.join(io.abspath(place), "").startswith(io.join(io.abspath(top.path), "")):
+        raise OSError(errno.EINVAL, "A folder cannot be copied into itself", place)
+    io.makedirs(place)
+    for entry in list(_folders(io, top)):
+        io.makedirs(io.join(place, _within(top, entry)))
+    for entry in list(walk(io.store(source), top.path)):
+        _copy_file(io, entry, io.join(place, _within(top, entry)))
+
+
+def move(io: FileAccess, source: StrPath, target: StrPath) -> None:
+    """Move a file or folder: a rename where that works, else copy, compare sizes, and only then remove."""
+    entry = _must_be(io, source)
+    target = _into(io, target, io.name(source))
+    if _same(io, source, target):
+        return
+    if io.islocal(source) and io.islocal(target) and _renamed(io, entry.path, target):
+        return
+    if entry.folder:
+        copytree(io, source, target)
+        rmtree(io, source)
+    else:
+        _copy_file(io, entry, target)
+        io.store(source).delete(entry.path)
+
+
+def remove(io: FileAccess, path: StrPath) -> None:
+    """Remove a file, a link, or a folder with all below it."""
+    place = io.plain(path)
+    if io.islocal(place) and os.path.islink(place):
+        io.local_files.unlink(place)
+    elif _must_be(io, path).folder:
+        rmtree(io, path)
+    else:
+        io.store(path).delete(place)
+
+
+def rmtree(io: FileAccess, path: StrPath) -> None:
+    """Remove a folder with all below it. Links in it go, never what they lead to."""
+    top, store = _must_be(io, path), io.remote(path) or io.local_files
+    if not top.folder:
+        raise NotADirectoryError(errno.ENOTDIR, "Is a file; remove removes files", os.fspath(path))
+    if _is_root(io, top.path):
+        raise PermissionError(errno.EPERM, "Refused to remove a whole disk, home or bucket", os.fspath(path))
+    if io.islocal(path) and os.path.islink(top.path):
+        raise NotADirectoryError(errno.ENOTDIR, "Is a link; remove removes it alone", os.fspath(path))
+    _empty(io, top.path)
+    with contextlib.suppress(FileNotFoundError):
+        store.remove_folder(top.path)
+
+
+def _empty(io: FileAccess, folder: str) -> None:
+    store = io.remote(folder) or io.local_files
+    names = [entry.path for entry in store.children(folder)]
+    if io.islocal(folder):
+        names = [os.path.join(folder, name) for name in os.listdir(folder)]  # broken links as well
+    for path in names:
+        entry = store.entry(path)
+        if entry is not None and entry.folder and not (io.islocal(path) and os.path.islink(path)):
+            _empty(io, path)
+            with contextlib.suppress(FileNotFoundError):
+                store.remove_folder(path)
+        else:
+            store.delete(path)
+
+
+def try_writing(io: FileAccess, path: StrPath) -> bool:
+    """Whether a file could be written at `path`: makes one beside and removes it; leaves no new folder behind."""
+    place = io.abspath(path)
+    if io.islocal(place):
+        folder = place if io.isdir(place) else io.parent(place)
+        if io.isfile(place) and not os.access(place, os.W_OK):
+            return False
+        while not io.exists(folder) and io.parent(folder) != folder:
+            folder = io.parent(folder)
+    else:
+        folder = place
+    probe = temporary_name(io.join(folder, "probe"))
+    try:
+        io.store(probe).put(probe, b"probe")
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            io.store(probe).delete(probe)
+    return True
+
+
+# ---- one file
+
+
+def _copy_file(io: FileAccess, source: Entry, target: str) -> None:
+    from_store, to_store = io.remote(source.path), io.remote(target)
+    if to_store is None:
+        _copy_here(io, source, target)
+    elif from_store is to_store:
+        to_store.copy_within(source.path, target)
+    elif from_store is None:
+        _upload(to_store, source.path, target, size=source.size)
+    else:
+        with _spooled(io, from_store, source) as local_copy:
+            _upload(to_store, local_copy, target, size=source.size)
+
+
+def _copy_here(io: FileAccess, source: Entry, target: str) -> None:
+    files, store = io.local_files, io.remote(source.path)
+    files.make_folder(os.path.dirname(target))
+    temporary = temporary_name(target)
+    try:
+        with files.open(temporary, "wb") as file:
+            if store is None:
+                _pour(io, source, file)
+            else:
+                download(store, source, file.write, show_from=SHOW_FROM)
+            files.sync(file)
+        if store is None:
+            files.copy_mode(source.path, temporary)
+        files.rename(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+        raise
+    files.sync_folder(os.path.dirname(target) or ".")
+
+
+def _pour(io: FileAccess, source: Entry, target: Any) -> None:
+    shown = (source.size or 0) >= SHOW_FROM
+    with (
+        io.local_files.open(source.path) as file,
+        Progress[Any](total=source.size, what=f"copying {source.path}", unit="B", shown=shown) as bar,
+    ):
+        while block := file.read(BLOCK):
+            target.write(block)
+            bar.update(len(block))
+
+
+def _upload(store: RemoteFiles, local_path: str, target: str, *, size: int | None) -> None:
+    shown = (size or 0) >= SHOW_FROM
+    with Progress[Any](total=size, what=f"writing {redact(target)}", unit="B", shown=shown) as bar:
+        store.upload(local_path, target, bar.update)
+
+
+@contextlib.contextmanager
+def _spooled(io: FileAccess, store: RemoteFiles, source: Entry) -> Generator[str]:
+    local_copy = temporary_name(os.path.join(io.cache.spool(), "copy"))
+    try:
+        with io.local_files.open(local_copy, "wb") as file:
+            download(store, source, file.write, show_from=SHOW_FROM)
+        yield local_copy
+    finally:
+        with contextlib.suppress(OSError):
+            io.local_files.unlink(local_copy)
+
+
+# ---- what paths mean to each other
+
+
+def _must_be(io: FileAccess, path: StrPath) -> Entry:
+    place = io.plain(path)
+    entry = io.store(path).entry(place)
+    if entry is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+    return Entry(place, entry.folder, entry.size, entry.modified, entry.tag)
+
+
+def _into(io: FileAccess, target: StrPath, name: str) -> str:
+    place = io.plain(target)
+    if os.fspath(target).endswith("/") or io.isdir(place):
+        return io.join(place, name)
+    return place
+
+
+def _same(io: FileAccess, one: StrPath, other: StrPath) -> bool:
+    first, second = io.abspath(one), io.abspath(other)
+    if first == second:
+        return True
+    both_here = io.islocal(first) and io.islocal(second) and io.exists(second)
+    return both_here and os.path.samefile(first, second)
+
+
+def _renamed(io: FileAccess, source: str, target: str) -> bool:
+    io.local_files.make_folder(os.path.dirname(target))
+    try:
+        io.local_files.rename(source, target)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return False
+        raise
+    return True
+
+
+def _folders(io: FileAccess, top: Entry) -> Iterator[Entry]:
+    for entry in io.store(top.path).children(top.path):
+        if entry.folder:
+            yield entry
+            yield from _folders(io, entry)
+
+
+def _within(top: Entry, entry: Entry) -> str:
+    return entry.path.removeprefix(top.path).lstrip("/")
+
+
+def _is_root(io: FileAccess, path: str) -> bool:
+    if not io.islocal(path):
+        return "/" not in path.partition("://")[2].strip("/")
+    return os.path.realpath(path) in {"/", os.path.realpath(os.path.expanduser("~"))}
