@@ -19,6 +19,7 @@ from typing import NamedTuple
 from xdpx.checkpoints import layout
 from xdpx.commands.script_arguments import need_paths, read_arguments
 from xdpx.utils import io
+from xdpx.utils.progress import format_bytes
 
 NAME = "clean_checkpoints"
 USAGE = "x-script clean_checkpoints ROOT... [-WORD...] [--dry]"
@@ -46,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     dry = "--dry" in arguments.flags
     freed = sum(_clean(run, dry=dry) for run in runs)
-    print(f"{'would free' if dry else 'freed'} {readable_size(freed)} in {len(runs)} run{'s' if len(runs) > 1 else ''}")
+    print(f"{'would free' if dry else 'freed'} {format_bytes(freed)} in {len(runs)} run{'s' if len(runs) > 1 else ''}")
     return 0
 
 
@@ -130,7 +131,7 @@ def _report(run: str, surplus: Surplus, *, dry: bool) -> int:
     sizes = {name: io.size(io.join(run, name)) for name in surplus.files}
     print(f"{run}: keep {', '.join(surplus.kept)}")
     for name, size in sizes.items():
-        print(f"{run}: {'would delete' if dry else 'delete'} {name} ({readable_size(size)})")
+        print(f"{run}: {'would delete' if dry else 'delete'} {name} ({format_bytes(size)})")
     return sum(sizes.values())
 
 
@@ -142,10 +143,3 @@ def _delete(run: str, surplus: Surplus) -> None:
         if io.exists(io.join(run, file_name)):  # it never had a manifest: written by hand, or by an older program
             io.remove(io.join(run, file_name))
 
-
-def readable_size(count: int) -> str:
-    """Write a number of bytes for people: 812 B, 3.4 MB, 1.2 GB (powers of 1000)."""
-    for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} B"

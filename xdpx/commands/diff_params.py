@@ -40,7 +40,8 @@ def read_settings(path: str) -> Mapping[str, Any]:
     if args_file.endswith(".py"):
         if not io.isfile(args_file):
             raise _nothing_there(path)
-        return read_args(args_file)
+        settings: Mapping[str, Any] = read_args(args_file)
+        return settings
     return _config_values(path)
 
 
@@ -52,7 +53,8 @@ def _config_values(path: str) -> Mapping[str, Any]:
     if len(runs) > 1:
         fault = Fault(path, f"stands for {len(runs)} runs.", "Compare one run: name its folder instead.")
         raise ConfigError(f"x-script {NAME}", [fault])
-    return runs[0].values
+    values: Mapping[str, Any] = runs[0].values
+    return values
 
 
 def _nothing_there(path: str) -> ConfigError:

@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from xdpx.config.loading import RUN_ONLY_KEYS
 from xdpx.reports.run_logs import TRAIN_LOG, VALID_LOG, RunLogs, read_run
 from xdpx.utils import io
 
 LIVE_SECONDS = 60
 """A run whose logs were touched less than this long ago counts as running."""
 
-NOT_COMPARED = frozenset(
-    {
-        *("save_dir", "overwrite", "auto_suffix", "resume", "train_steps", "data_size", "__version__"),
-        *("viz_ref_dir", "log_file", "figext", "distributed_rank", "device_id"),
-    }
-)
-"""Settings that say where or how long a run ran, not what it did."""
+_NOT_COMPARED = RUN_ONLY_KEYS | {"__version__"}
 
 
 def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
@@ -86,5 +81,5 @@ def _speed(run: RunLogs) -> dict[str, float]:
 
 def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Give the keys whose values are not the same in all of `settings`, in the order in which they occur."""
-    keys = dict.fromkeys(key for each in settings for key in each if key not in NOT_COMPARED)
+    keys = dict.fromkeys(key for each in settings for key in each if key not in _NOT_COMPARED)
     return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings[1:])]

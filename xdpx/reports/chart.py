@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from xdpx.reports.curves import Curve, Floats, Stroke, y_limits
+from xdpx.reports.curves import Curve, Stroke, y_limits
 from xdpx.reports.fonts import families
+from xdpx.reports.run_logs import Floats
 
 COLOURS = ("#2166ac", "#e08214", "#7b3294", "#1b9e9e", "#c51b7d", "#8c6d31", "#4d4d4d", "#5aae61", "#d6604d", "#74add1")
 BEST, EPOCH, LEVEL, INK, QUIET = "#1a9641", "#d7191c", "#555555", "#222222", "#777777"
@@ -104,7 +106,7 @@ def _line(axes: Axes, curve: Curve) -> None:
     axes.plot(curve.x, curve.y, **_style(curve), marker="." if curve.dots and len(curve.x) <= 40 else None)
 
 
-def _style(curve: Curve) -> dict[str, object]:
+def _style(curve: Curve) -> dict[str, Any]:
     return {
         "color": _colour(curve.colour),
         "linestyle": curve.stroke.value,
@@ -174,6 +176,6 @@ def _colour(number: int) -> str:
 
 def _file(figure: Figure, figure_format: str) -> bytes:
     buffer = BytesIO()
-    options = {"pil_kwargs": {"compress_level": 3}} if figure_format == "png" else {}
-    figure.savefig(buffer, format=figure_format, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if figure_format == "png" else {}
+    figure.savefig(buffer, format=figure_format, **options)
     return buffer.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def parse_table(text: str) -> Table:
     starts = [index for index, line in enumerate(lines) if line.startswith("epoch\tstep")]
     parts = [
         _columns(lines[start].split("\t"), lines[start + 1 : end])
-        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+        for start, end in pairwise([*starts, len(lines)])
     ]
     return _without_rewalked(_stack(parts))
 

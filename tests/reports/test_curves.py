@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from xdpx.reports.curves import calm, epoch_borders, group_names, step_axis, thin, walltime_axis, y_limits
+from xdpx.reports.run_logs import read_run
+
+
+def test_one_place_on_the_step_axis_is_one_number_of_samples(make_run):
+    own, reference = read_run(make_run("own", batch_size=2048)), read_run(make_run("reference", batch_size=1024))
+    assert step_axis(reference, own).place(np.array([20000.0])).tolist() == [10000]
+    accumulated = read_run(make_run("accumulated", batch_size=1024, update_freq=4))
+    assert step_axis(accumulated, own).place(np.array([100.0])).tolist() == [200]
+
+
+def test_steps_stay_as_they_are_where_the_batch_size_is_not_known(make_run, tmp_path):
+    own = read_run(make_run())
+    (tmp_path / "bare").mkdir()
+    assert step_axis(read_run(str(tmp_path / "bare")), own).place(np.array([7.0])).tolist() == [7]
+
+
+def test_the_wall_time_axis_goes_on_at_the_same_speed_after_the_last_evaluation(make_run):
+    axis = walltime_axis(read_run(make_run()))
+    assert axis.place(np.array([0.0, 25.0, 400.0, 500.0])).tolist() == [0, 2.5, 40, 50]
+
+
+def test_an_epoch_begins_between_the_rows_that_lie_on_both_sides(make_run):
+    assert epoch_borders(read_run(make_run()).train).tolist() == [105, 205, 305]
+
+
+def test_thinning_keeps_every_spike():
+    values = np.zeros(10_000)
+    values[[3_333, 7_777]] = [5, -5]
+    x, y = thin(np.arange(10_000.0), values, 100)
+    assert len(x) == len(y) == 100
+    assert (y.max(), y.min()) == (5, -5)
+
+
+def test_one_spike_does_not_move_the_course():
+    values = np.ones(400)
+    values[100] = 1e9
+    assert calm(np.arange(400.0), values)[1].max() == 1
+
+
+def test_limits_show_the_body_and_leave_far_outliers_out():
+    body = np.linspace(1, 2, 200)
+    low, high = y_limits([np.append(body, [1e6, np.nan, np.inf])])
+    assert 0.8 < low < 1
+    assert 2 < high < 2.2
+
+
+def test_limits_of_a_few_points_show_all_of_them_and_a_flat_line_has_room():
+    low, high = y_limits([np.array([0.0, 100.0])])
+    assert low < 0
+    assert high > 100
+    low, high = y_limits([np.full(50, 3.0)])
+    assert low < 3 < high
+    assert y_limits([np.array([np.nan])]) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        (["acc", "f1_0", "f1_1"], {"acc": ["acc"], "f1": ["f1_0", "f1_1"]}),
+        (["f1", "f1_0", "f1_1"], {"f1": ["f1"], "f1_each": ["f1_0", "f1_1"]}),
+        (["f1"], {"f1": ["f1"]}),
+        (["f1", "f2"], {"f": ["f1", "f2"]}),
+        (["top5", "loss"], {"top5": ["top5"], "loss": ["loss"]}),
+        (["7"], {"7": ["7"]}),
+    ],
+)
+def test_names_that_differ_in_their_last_digits_share_a_figure(names, groups):
+    assert group_names(names) == groups

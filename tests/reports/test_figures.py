@@ -1,0 +1,83 @@
+import struct
+from pathlib import Path
+
+import pytest
+
+from xdpx.reports import fonts
+from xdpx.reports.figures import draw_run
+
+
+def size_of(path):
+    return struct.unpack(">II", Path(path).read_bytes()[16:24])
+
+
+def names(files):
+    return sorted(Path(path).name for path in files)
+
+
+def test_every_column_of_a_run_gets_its_figure(make_run):
+    files = draw_run(make_run())
+    expected = ["acc.png", "clip.png", "f1.png", "gnorm.png", "loss.png", "lr.png", "usage.png"]
+    assert names(files) == expected
+    assert all(size_of(path)[0] >= 800 for path in files)
+    assert all("/plots/" in path for path in files)
+
+
+def test_references_change_the_figures_and_a_reference_without_logs_is_left_out(make_run, tmp_path):
+    own, other = make_run("own"), make_run("other", batch_size=64)
+    alone = [Path(path).read_bytes() for path in draw_run(own)]
+    beside = draw_run(own, label="mine", references={"twice": other, "nothing": str(tmp_path / "no")})
+    assert all(Path(path).read_bytes() != before for path, before in zip(beside, alone, strict=True))
+
+
+def test_drawing_the_same_logs_twice_gives_the_same_bytes(make_run):
+    run = make_run()
+    first = [Path(path).read_bytes() for path in draw_run(run)]
+    assert [Path(path).read_bytes() for path in draw_run(run)] == first
+
+
+@pytest.mark.parametrize("options", [{"walltime": True}, {"figext": "svg"}, {"figext": "pdf"}])
+def test_every_option_draws(make_run, options):
+    files = draw_run(make_run(), references={"base": make_run("base")}, **options)
+    assert len(files) == 7
+    assert all(path.endswith(options.get("figext", "png")) for path in files)
+
+
+def test_a_run_before_its_first_evaluation_shows_its_training(make_run):
+    run = make_run()
+    (Path(run) / "valid.log.tsv").unlink()
+    assert names(draw_run(run)) == ["clip.png", "gnorm.png", "loss.png", "lr.png", "usage.png"]
+
+
+def test_a_run_with_a_single_row_or_no_logs_does_not_stop_anybody(make_run, tmp_path):
+    assert names(draw_run(make_run(scores=(0.5,))))
+    (tmp_path / "empty").mkdir()
+    assert draw_run(str(tmp_path / "empty")) == []
+
+
+def test_labels_no_font_can_draw_are_replaced_without_noise(make_run, recwarn):
+    draw_run(make_run("own"), label="\U0010fffd", references={"变体1": make_run("variant"), "a$b_{": make_run("b")})
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+def test_a_label_falls_back_on_the_folder_and_then_on_a_number():
+    assert fonts.drawable_label(["\U0010fffd", "folder"], otherwise="reference 1") == "folder"
+    assert fonts.drawable_label(["\U0010fffd"], otherwise="reference 1") == "reference 1"
+    assert len(fonts.drawable_label(["x" * 100], otherwise="")) <= 41
+
+
+def test_a_summary_with_odd_letters_in_its_name_stays_inside_the_folder(make_run):
+    run = Path(make_run())
+    text = (run / "train.log.tsv").read_text().replace("usage", "../a b/c")
+    (run / "train.log.tsv").write_text(text)
+    files = draw_run(str(run))
+    assert {Path(path).parent for path in files} == {run / "plots"}
+
+
+def test_figures_are_written_to_a_store(make_run):
+    from xdpx.utils import io
+
+    io.copytree(make_run(), "memory://figures/run")
+    files = draw_run("memory://figures/run")
+    assert len(files) == 7
+    assert io.size(files[0]) > 5000

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from xdpx.reports.run_logs import parse_table, read_run, read_table
+
+
+def test_a_run_is_read_from_its_folder(make_run):
+    run = read_run(make_run())
+    assert run.valid["step"].tolist() == [50, 100, 150, 200, 250, 300, 350, 400]
+    assert run.samples_per_step == 32
+    assert run.valid.row(0)["valid_acc"] == 0.5
+
+
+def test_the_first_of_equally_good_evaluations_is_best(make_run):
+    assert read_run(make_run(scores=(0.5, 0.9, 0.9))).best_row == 1
+    assert read_run(make_run("down", scores=(0.5, 0.2, 0.9), ascending_metric=False)).best_row == 1
+
+
+def test_a_score_that_is_not_a_number_is_never_best(make_run):
+    assert read_run(make_run(scores=(0.5, float("nan"), 0.4))).best_row == 0
+    assert read_run(make_run("none", scores=(float("nan"),))).best_row is None
+
+
+def test_a_run_without_logs_is_empty_and_not_an_error(tmp_path):
+    run = read_run(str(tmp_path))
+    assert (len(run.train), len(run.valid), run.best_row, run.samples_per_step) == (0, 0, None, None)
+
+
+def test_a_line_that_is_still_being_written_is_left_out():
+    table = parse_table("epoch\tstep\tloss\n1\t10\t0.5\n1\t20\t0.2")
+    assert table["step"].tolist() == [10]
+
+
+def test_a_cell_nobody_wrote_is_nan_and_does_not_shift_its_row():
+    table = parse_table("epoch\tstep\tloss\tacc\n1\t10\t\t0.5\n1\t20\t0.2\n1\t30\tx\t0.6\n")
+    assert np.isnan(table["loss"]).tolist() == [True, False, True]
+    assert np.isnan(table["acc"]).tolist() == [False, True, False]
+    assert table.row(0) == {"epoch": 1, "step": 10, "acc": 0.5}
+
+
+def test_a_second_header_adds_columns_from_there_on():
+    table = parse_table("epoch\tstep\tloss\n1\t10\t0.5\nepoch\tstep\tlate\tloss\n1\t20\t7\t0.4\n")
+    assert table["loss"].tolist() == [0.5, 0.4]
+    assert np.isnan(table["late"][0])
+    assert table["late"][1] == 7
+
+
+def test_steps_walked_again_after_a_resume_replace_the_first_ones():
+    table = parse_table("epoch\tstep\tloss\n1\t10\t1\n1\t20\t2\n1\t30\t3\n1\t20\t4\n1\t30\t5\n")
+    assert table["loss"].tolist() == [1, 4, 5]
+
+
+@pytest.mark.parametrize("text", ["", "epoch\tstep\tloss\n", "epoch\tste", "noise\n\n"])
+def test_a_log_without_rows_is_an_empty_table(text):
+    assert len(parse_table(text)) == 0
+
+
+def test_a_log_that_grew_is_read_again(tmp_path):
+    path = tmp_path / "valid.log.tsv"
+    path.write_text("epoch\tstep\n1\t10\n")
+    assert len(read_table(str(path))) == 1
+    path.write_text("epoch\tstep\n1\t10\n1\t20\n")
+    assert len(read_table(str(path))) == 2
+
+
+def test_logs_are_read_from_a_store_as_from_a_disk(make_run):
+    from xdpx.utils import io
+
+    io.copytree(make_run(), "memory://reports/run")
+    run = read_run("memory://reports/run")
+    assert run.best_row == 3
+    assert run.settings["clip_norm"] == 5.0
