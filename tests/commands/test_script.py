@@ -1,0 +1,59 @@
+import pytest
+
+from xdpx.commands import script
+from xdpx.commands.script import SHIPPED, main
+from xdpx.config.faults import ConfigError
+
+
+@pytest.fixture
+def own_script(tmp_path, monkeypatch):
+    folder = tmp_path / "user" / "scripts"
+    folder.mkdir(parents=True)
+    (folder / "greet.py").write_text('"""Say hello."""\nimport sys\nprint("hello", *sys.argv[1:])\nsys.exit(3)\n')
+    (folder / "broken.py").write_text("def (")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_alone_it_lists_every_script_with_one_line_each(own_script, capsys):
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in SHIPPED)
+    assert "greet              Say hello." in text
+    assert "broken             (cannot be read)" in text
+
+
+def test_a_users_script_runs_with_its_arguments_and_gives_its_exit_code(own_script, capsys):
+    assert main(["greet", "you", "--loud"]) == 3
+    assert capsys.readouterr().out == "hello you --loud\n"
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(own_script):
+    with pytest.raises(ConfigError, match="Did you mean 'aggregate_results'"):
+        main(["agregate_results"])
+    with pytest.raises(ConfigError, match="Did you mean 'greet'"):
+        main(["great"])
+
+
+def test_help_explains_a_script_without_running_it(capsys):
+    assert main(["verify", "--help"]) == 0
+    assert "Usage: x-script verify" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_no_flag_is_dropped_silently(name):
+    with pytest.raises(ConfigError, match="no such flag"):
+        main([name, "a", "b", "--fulll"])
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_without_arguments_the_usage_is_told(name):
+    with pytest.raises(ConfigError, match=f"Usage: x-script {name}"):
+        main([name])
+
+
+def test_scripts_are_found_where_only_the_package_is_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "__file__", str(tmp_path / "site-packages/xdpx/commands/script.py"))
+    monkeypatch.chdir(tmp_path)
+    assert script.script_files() == {}
+    with pytest.raises(FileNotFoundError):
+        main(["verify", str(tmp_path / "nowhere")])
