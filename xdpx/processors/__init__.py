@@ -1,1 +1,17 @@
-"""TODO one line: what this room decides."""
+"""Numbered fields -> samples -> padded batches: the table of processors, by the name a config uses."""
+
+from typing import Any
+
+from xdpx.config.registry import Registry
+
+processors: Registry[Any] = Registry(
+    "processor",
+    {
+        "single": "xdpx.processors.single:SingleProcessor",
+        "pair": "xdpx.processors.pair:PairProcessor",
+        "bert_single": "xdpx.processors.bert:BertSingleProcessor",
+        "bert_pair": "xdpx.processors.bert:BertPairProcessor",
+        "bert_lm": "xdpx.processors.bert_lm:BertLMProcessor",
+    },
+)
+register = processors.register

@@ -1,0 +1,90 @@
+"""Samples for BERT: one text or a pair of texts between [CLS] and [SEP]."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from xdpx.config.parameters import param
+from xdpx.processors.base import Batch, Fields, Processor, labelled
+from xdpx.processors.samples import Samples
+from xdpx.tokenizers.vocabulary import Vocabulary
+
+
+class BertProcessor(Processor):
+    """What the processors for BERT share: the ids of [CLS] and [SEP]."""
+
+    class Parameters(Processor.Parameters):
+        """Ids of special tokens; None means: from the vocabulary."""
+
+        cls_index: int | None = param(None, doc="Id of [CLS]; from the vocabulary.", ge=0)
+        sep_index: int | None = param(None, doc="Id of [SEP]; from the vocabulary.", ge=0)
+
+    def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(parameters, vocabulary=vocabulary)
+        self.cls_index = self._token_index("cls_index", parameters.cls_index, "[CLS]")
+        self.sep_index = self._token_index("sep_index", parameters.sep_index, "[SEP]")
+        self._room = parameters.max_len - self.num_special
+
+    def meta(self) -> dict[str, Any]:
+        """Add the ids of the special tokens."""
+        return {**super().meta(), "cls_index": self.cls_index, "sep_index": self.sep_index}
+
+
+class BertSingleProcessor(BertProcessor):
+    """[CLS] text [SEP]. Samples {input_ids, target}; batches {input_ids, attention_mask}."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
+    num_special: ClassVar[int] = 2
+
+    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+        """Cut the text so that it fits into `max_len` with its two special tokens."""
+        input_ids = [self.cls_index, *fields["tokens"][: self._room], self.sep_index]
+        return labelled({"input_ids": input_ids, "length": len(input_ids)}, target)
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Pad to `input_ids` and `attention_mask`, both of shape (B, T)."""
+        input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
+        return self._batch(samples, {"input_ids": input_ids, "attention_mask": mask}, int(mask.sum()))
+
+
+class BertPairProcessor(BertProcessor):
+    """[CLS] first [SEP] second [SEP]. Batches {input_ids, attention_mask, token_type_ids}.
+
+    Where the second text begins is stored as one number per sample, `second_start`; token types are made from it.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "second_start": "int32"}
+    num_special: ClassVar[int] = 3
+
+    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+        """Cut the longer text first, until both fit into `max_len` with their three special tokens."""
+        first, second = fields["tokens1"], fields["tokens2"]
+        if len(first) + len(second) > self._room:
+            kept1, kept2 = balanced_cut(len(first), len(second), self._room)
+            first, second = first[:kept1], second[:kept2]
+        input_ids = [self.cls_index, *first, self.sep_index, *second, self.sep_index]
+        return labelled({"input_ids": input_ids, "second_start": len(first) + 2, "length": len(input_ids)}, target)
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Pad to `input_ids`, `attention_mask` and `token_type_ids` (1 in the second text), all of shape (B, T)."""
+        input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
+        second = (np.arange(mask.shape[1]) >= samples.numbers("second_start")[:, None]) & mask
+        net_input = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": second.astype(np.int64)}
+        return self._batch(samples, net_input, int(mask.sum()))
+
+
+def balanced_cut(first: int, second: int, room: int) -> tuple[int, int]:
+    """Tell how much of two texts to keep when tokens are taken off the longer one, one by one, until both fit.
+
+    Of two equally long texts the second is cut. Returns (kept of first, kept of second).
+    """
+    kept_first = min(first, max(room - second, (room + 1) // 2))
+    return kept_first, min(second, room - kept_first)

@@ -1,0 +1,192 @@
+"""Masked language modelling: blocks of text of which a share must be guessed, another share in every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.processors.base import Batch, Fields
+from xdpx.processors.bert import BertProcessor
+from xdpx.processors.masking import Masking, cumulative_weights
+from xdpx.processors.samples import Samples
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+
+class BertLMProcessor(BertProcessor):
+    """Samples {input_ids}, no special tokens; batches {input_ids, attention_mask, masked_positions} and target (M,)."""
+
+    class Parameters(BertProcessor.Parameters):
+        """How much is masked, and how."""
+
+        mask_prob: float = param(0.15, doc="Share of the words, or tokens, that must be guessed.", gt=0, le=1)
+        leave_unmasked_prob: float = param(0.1, doc="Share of these that are left as they are.", ge=0, le=1)
+        random_token_prob: float = param(0.1, doc="Share of these that become a random token.", ge=0, le=1)
+        max_predictions: int | float = param(
+            0.33, doc="Most tokens to guess per sample: a number (int) or a share of its length (float).", gt=0
+        )
+        mask_whole_words: bool = param(True, doc="Mask all pieces of a word or none; '##' pieces continue a word.")
+        mask_index: int | None = param(None, doc="Id of [MASK]; from the vocabulary.", ge=0)
+        freq_weighted_replacement: str | None = param(
+            None, doc="File of `token<TAB>count` lines; random tokens are drawn by frequency.", path="file"
+        )
+        token_default_count: int | None = param(
+            None,
+            doc="Count of tokens that the file lacks.",
+            ge=0,
+            when=("freq_weighted_replacement", "is not", None),
+        )
+        vocab_sample_alpha: float = param(
+            0.5,
+            doc="Random tokens are drawn in proportion to count ** alpha.",
+            ge=0,
+            when=("freq_weighted_replacement", "is not", None),
+        )
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse shares above one, and a file of counts without a count for the tokens it lacks."""
+            found = super().conflicts()
+            shares = self.leave_unmasked_prob + self.random_token_prob
+            if shares > 1:
+                found.append(
+                    ("random_token_prob", f"and leave_unmasked_prob add up to {shares:g}. Use at most 1 together.")
+                )
+            if isinstance(self.max_predictions, float) and self.max_predictions > 1:
+                found.append(
+                    ("max_predictions", f"is {self.max_predictions}. Use a whole number, or a share of at most 1.0.")
+                )
+            if self.freq_weighted_replacement is not None and self.token_default_count is None:
+                found.append(("token_default_count", "is missing. Say what count tokens have that the file lacks."))
+            return found
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
+    num_special: ClassVar[int] = 2
+
+    def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(parameters, vocabulary=vocabulary)
+        self.mask_index = self._token_index("mask_index", parameters.mask_index, "[MASK]")
+        self._masking: Masking | None = None
+
+    def meta(self) -> dict[str, Any]:
+        """Add the id of the mask token."""
+        return {**super().meta(), "mask_index": self.mask_index}
+
+    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+        """Cut the block so that it fits with [CLS] and [SEP]; drop one that is shorter than `min_len`."""
+        tokens = fields["tokens"][: self._room]
+        if len(tokens) < self.parameters.min_len:
+            return None
+        return {"input_ids": tokens, "length": len(tokens) + self.num_special}
+
+    def columns(self, *, labelled: bool) -> dict[str, str]:
+        """Give the schema; what must be guessed is the text itself, so labels are not kept."""
+        return super().columns(labelled=False)
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Mask, surround with [CLS] and [SEP], and pad.
+
+        `masked_positions` (M,) are ascending flat indices into (B * T,), and `target` (M,) is what stood there.
+        """
+        tokens = samples.ragged("input_ids")
+        chosen, corrupted = self.masking.corrupt(
+            tokens, ids=samples.ids, word_starts=self._word_starts(tokens.values), seed=seed, epoch=epoch
+        )
+        lengths = tokens.lengths
+        width = self._width(lengths + self.num_special, pad_multiple=pad_multiple)
+        columns = np.arange(width)
+        inside = (columns > 0) & (columns <= lengths[:, None])
+        input_ids = np.full(inside.shape, self.pad_index, np.int64)
+        input_ids[inside] = corrupted
+        input_ids[:, 0] = self.cls_index
+        input_ids[np.arange(len(lengths)), lengths + 1] = self.sep_index
+        mask = columns < (lengths + self.num_special)[:, None]
+        net_input = {
+            "input_ids": input_ids,
+            "attention_mask": mask,
+            "masked_positions": np.flatnonzero(inside)[chosen],
+        }
+        return {
+            "id": samples.ids,
+            "net_input": net_input,
+            "target": tokens.values[chosen].astype(np.int64),
+            "ntokens": int(mask.sum()),
+        }
+
+    @property
+    def masking(self) -> Masking:
+        """The rules of corruption, made at first use: preprocessing never needs them."""
+        if self._masking is None:
+            self._masking = self._make_masking()
+        return self._masking
+
+    def _make_masking(self) -> Masking:
+        known = self.parameters
+        size = len(self.vocabulary) if self.vocabulary is not None else known.vocab_size
+        if size is None:
+            problem = "is not known: there is neither a vocabulary nor a meta.hjson."
+            raise ConfigError(
+                "processor", [Fault("vocab_size", problem, "Inherit it: `__parent__: ${data_dir}/meta`.")]
+            )
+        special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index, *self._unknown()}
+        candidates = np.setdiff1d(np.arange(size), list(special))
+        if not len(candidates):
+            problem = f"is {size}: there are only special tokens, and none to put in the place of others."
+            raise ConfigError("processor", [Fault("vocab_size", problem, "Use a vocabulary with words in it.")])
+        return Masking(
+            mask_prob=known.mask_prob,
+            leave_unmasked_prob=known.leave_unmasked_prob,
+            random_token_prob=known.random_token_prob,
+            max_predictions=known.max_predictions,
+            mask_index=self.mask_index,
+            candidates=candidates,
+            cumulative=self._cumulative(candidates),
+        )
+
+    def _cumulative(self, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        path = self.parameters.freq_weighted_replacement
+        if path is None:
+            return None
+        with io.open(path) as lines:
+            counts = read_counts(lines, path)
+        tokens = self._needed("freq_weighted_replacement").tokens
+        default = self.parameters.token_default_count
+        weights = np.array([counts.get(tokens[index], default) for index in candidates], np.float64)
+        if not weights.any():
+            raise ConfigError(
+                path, [Fault("token_default_count", "and all counts are 0.", "Use at least 1 somewhere.")]
+            )
+        return cumulative_weights(weights, self.parameters.vocab_sample_alpha)
+
+    def _word_starts(self, tokens: NDArray[Any]) -> NDArray[np.bool_] | None:
+        if not self.parameters.mask_whole_words:
+            return None
+        starts: NDArray[np.bool_] = ~self._needed("mask_whole_words").continuation[tokens]
+        return starts
+
+    def _needed(self, key: str) -> Vocabulary:
+        if self.vocabulary is None:
+            problem = "needs the text of the tokens, but there is no vocabulary."
+            raise ConfigError("processor", [Fault(key, problem, "Put vocab.txt beside the data, or switch it off.")])
+        return self.vocabulary
+
+
+def read_counts(lines: Iterable[str], path: str) -> dict[str, int]:
+    """Read `token<TAB>count` lines. Raises ConfigError that names the file and line of what is no such line."""
+    counts = {}
+    for number, line in enumerate(lines, 1):
+        token, _, count = line.rstrip("\r\n").rpartition("\t")
+        if not token or not count.isdecimal():
+            fault = Fault(
+                "freq_weighted_replacement", f"line {number} is {line.strip()!r}.", "Write `token<TAB>count`."
+            )
+            raise ConfigError(path, [fault])
+        counts[token] = int(count)
+    return counts

@@ -1,0 +1,189 @@
+"""Many samples as a few flat columns: what a store holds, what `take` cuts out, what `collate` pads.
+
+A column is either one number per sample, or one row of numbers per sample (`Ragged`). No sample is ever a Python
+object, so ten million of them cost no more to open than ten.
+
+Shape letters: N samples, V values of all rows together, T width after padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Integers = NDArray[np.integer[Any]]
+Schema = Mapping[str, str]
+"""Column name -> kind, such as "ragged int32" (a row per sample) or "int64" (a number per sample)."""
+
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+
+class ColumnKind(NamedTuple):
+    """How one column is stored."""
+
+    dtype: np.dtype[Any]
+    ragged: bool
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnKind:
+        """Read "ragged int32" or "int64". Raises ValueError, naming the text, for anything else."""
+        ragged = text.startswith("ragged ")
+        name = text.removeprefix("ragged ")
+        if name not in DTYPES:
+            raise ValueError(
+                f"'{text}' is no kind of column. Use one of {', '.join(DTYPES)}, 'ragged ' before it for rows."
+            )
+        return cls(np.dtype(name), ragged)
+
+    def __str__(self) -> str:
+        return f"ragged {self.dtype.name}" if self.ragged else self.dtype.name
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of different lengths, laid end to end.
+
+    Attributes:
+        values: all rows together, shape (V,).
+        offsets: int64, shape (N + 1,); row i is values[offsets[i]:offsets[i + 1]].
+    """
+
+    values: NDArray[Any]
+    offsets: Integers
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Integers:
+        """Length of each row, shape (N,)."""
+        return np.diff(self.offsets)
+
+    def row(self, index: int) -> NDArray[Any]:
+        """Give row `index` without copying it."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    def take(self, rows: Integers) -> Ragged:
+        """Gather rows in the given order, copying only what they hold."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        offsets = offsets_of(lengths)
+        source = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Ragged(self.values[source], offsets)
+
+    def mask(self, width: int) -> NDArray[np.bool_]:
+        """True where a row padded to `width` holds a value, shape (N, T)."""
+        return np.arange(width) < self.lengths[:, None]
+
+    def padded(self, width: int, fill: float, dtype: DTypeLike = np.int64) -> NDArray[Any]:
+        """Lay the rows out as a rectangle, `fill` behind each, shape (N, T). No row may be longer than `width`."""
+        rectangle = np.full((len(self), width), fill, dtype)
+        rectangle[self.mask(width)] = self.values
+        return rectangle
+
+
+Column = Ragged | NDArray[Any]
+
+
+def offsets_of(lengths: Integers) -> NDArray[np.int64]:
+    """Give where each row starts, and behind them where the last one ends, from the lengths of the rows."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+class Samples:
+    """Columns of equal length, and an id for each sample.
+
+    An id is `first_id` plus the row number unless `ids` says otherwise. It follows a sample through every `take`, and
+    alone decides, with the seed and the epoch, the noise that a processor adds to the sample.
+    """
+
+    __slots__ = ("_ids", "columns", "first_id", "num_samples")
+
+    def __init__(self, columns: Mapping[str, Column], *, first_id: int = 0, ids: Integers | None = None) -> None:
+        counts = {name: len(column) for name, column in columns.items()}
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"Columns differ in length: {counts}.")
+        self.columns = dict(columns)
+        self.num_samples = next(iter(counts.values()), 0)
+        self.first_id = first_id
+        self._ids = ids
+
+    @classmethod
+    def from_dicts(cls, samples: Sequence[Mapping[str, Any]], schema: Schema) -> Samples:
+        """Turn what `numerize` gave, one dict per sample, into columns."""
+        return cls({name: _column([sample[name] for sample in samples], kind) for name, kind in schema.items()})
+
+    @property
+    def ids(self) -> Integers:
+        """Id of each sample, int64, shape (N,)."""
+        return self._ids if self._ids is not None else np.arange(self.first_id, self.first_id + self.num_samples)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def ragged(self, name: str) -> Ragged:
+        """Give a column of rows. Raises KeyError with a reason when there is none of that name."""
+        column = self._get(name)
+        if not isinstance(column, Ragged):
+            raise KeyError(f"Column '{name}' holds one number per sample, not a row.")
+        return column
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Give a column of one number per sample. Raises KeyError with a reason when there is none of that name."""
+        column = self._get(name)
+        if isinstance(column, Ragged):
+            raise KeyError(f"Column '{name}' holds a row per sample, not one number.")
+        return column
+
+    def take(self, rows: Integers) -> Samples:
+        """Gather samples in the given order: one vectorised gather per column."""
+        ids = rows + self.first_id if self._ids is None else self._ids[rows]
+        columns = {
+            name: column.take(rows) if isinstance(column, Ragged) else column[rows]
+            for name, column in self.columns.items()
+        }
+        return Samples(columns, ids=ids)
+
+    def sample(self, index: int) -> dict[str, Any]:
+        """Give one sample as plain Python numbers and lists, as `numerize` made it."""
+        return {
+            name: column.row(index).tolist() if isinstance(column, Ragged) else column[index].item()
+            for name, column in self.columns.items()
+        }
+
+    def _get(self, name: str) -> Column:
+        if name not in self.columns:
+            raise KeyError(f"There is no column '{name}' in these samples, only: {', '.join(self.columns)}.")
+        return self.columns[name]
+
+
+def concatenate(parts: Sequence[Samples]) -> Samples:
+    """Lay samples with the same columns one behind the other; each keeps its id."""
+    columns = {name: _concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    return Samples(columns, ids=np.concatenate([part.ids for part in parts]))
+
+
+def _column(values: list[Any], kind: str) -> Column:
+    dtype, ragged = ColumnKind.parse(kind)
+    if not ragged:
+        return np.array(values, dtype)
+    offsets = offsets_of(np.fromiter(map(len, values), np.int64, len(values)))
+    return Ragged(np.fromiter(chain.from_iterable(values), dtype, offsets[-1]), offsets)
+
+
+def _concatenate(columns: Sequence[Column]) -> Column:
+    rows = [column for column in columns if isinstance(column, Ragged)]
+    if not rows:
+        return np.concatenate([column for column in columns if not isinstance(column, Ragged)])
+    lengths = np.concatenate([column.lengths for column in rows])
+    return Ragged(np.concatenate([column.values for column in rows]), offsets_of(lengths))
