@@ -20,16 +20,20 @@ def today() -> str:
     return date.today().strftime("%y%m%d")
 
 
-@cache
 def commit_hash() -> str:
     """Give the short commit hash of the working directory, or what its `.git_version` says.
 
     Raises:
         ValueError: neither exists.
     """
+    return _commit_of(io.abspath("."))
+
+
+@cache
+def _commit_of(folder: str) -> str:
     try:
         answer = run(  # no shell: the command is fixed
-            ["git", "rev-parse", "--short", "HEAD"],
+            ["git", "-C", folder, "rev-parse", "--short", "HEAD"],
             capture_output=True,
             check=True,
             timeout=10,

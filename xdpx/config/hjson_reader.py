@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 
 from xdpx.config.faults import Fault
 from xdpx.config.located import Located, Table
-from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number
+from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number, short_path
 
 _GAP = re.compile(r"(?:[ \t\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _BARE_KEY = re.compile(r"[^ \t\n{}\[\],:]+")
@@ -149,7 +149,7 @@ class _Reader:
         located = Located(None, origin) if self.has_no_value(inner, colon) else self.value(inner, closer, depth)
         if key in table:
             problem = f"is written twice: on line {table[key].origin.line} and on line {origin.line}."
-            self.faults.append(Fault(inner, problem, "Remove one.", self.source.place(start)))
+            self.fault(inner, problem, "Remove one.", start)
         table[key] = Located(located.value, origin)
 
     def has_no_value(self, path: str, colon: int) -> bool:
@@ -298,11 +298,11 @@ class _Reader:
             self.stop("syntax", "the comment that opens here is never closed.", "Add */.")
 
     def fault(self, key: str, problem: str, remedy: str, offset: int) -> None:
-        self.faults.append(Fault(key, problem, remedy, self.source.place(offset)))
+        self.faults.append(Fault(short_path(key), problem, remedy, self.source.place(offset)))
 
     def stop(self, key: str, problem: str, remedy: str, offset: int | None = None) -> NoReturn:
         place = self.source.place(self.at if offset is None else offset)
-        raise Unreadable(Fault(key, problem, remedy, place))
+        raise Unreadable(Fault(short_path(key), problem, remedy, place))
 
 
 def _unindented(line: str, indent: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from xdpx.config.faults import Origin
 
 MAX_VALUES = 100_000
-"""Most values under one key, after aliases and references are written out."""
+"""Most values of one run, after aliases and references are written out."""
 
 MAX_LEVELS = 128
 """Deepest nesting after references are written out."""
@@ -47,24 +47,26 @@ def _join(higher: Located, lower: Located) -> Located:
     return replace(higher, value={**lower.value, **higher.value}, from_meta=from_meta)
 
 
-def plain(located: Located) -> Any:
+def plain(located: Located, budget: Iterator[int] | None = None, level: int = 0) -> Any:
     """Give the bare Python value.
 
+    Args:
+        located: the value.
+        budget: yields once per value that may still be made; shared by all keys of a run.
+        level: how deep the value already stands.
+
     Raises:
-        TooLarge: it would hold more than `MAX_VALUES`, or nest deeper than `MAX_LEVELS`.
+        TooLarge: the budget (by default `MAX_VALUES`) is used up, or it nests deeper than `MAX_LEVELS`.
     """
-    return _plain(located, iter(range(MAX_VALUES)), 0)
-
-
-def _plain(located: Located, budget: Iterator[int], level: int) -> Any:
+    budget = iter(range(MAX_VALUES)) if budget is None else budget
     if next(budget, None) is None:
-        raise TooLarge(f"holds more than {MAX_VALUES:,} values.")
+        raise TooLarge(f"makes the run hold more than {MAX_VALUES:,} values.")
     if level > MAX_LEVELS:
         raise TooLarge(f"is nested deeper than {MAX_LEVELS} levels.")
     value = located.value
     if isinstance(value, dict):
-        return {key: _plain(item, budget, level + 1) for key, item in value.items()}
-    return [_plain(item, budget, level + 1) for item in value] if isinstance(value, list) else value
+        return {key: plain(item, budget, level + 1) for key, item in value.items()}
+    return [plain(item, budget, level + 1) for item in value] if isinstance(value, list) else value
 
 
 def origins(table: Table, prefix: str = "") -> dict[str, Origin]:

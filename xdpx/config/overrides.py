@@ -40,7 +40,7 @@ def _set(table: Table, keys: tuple[str, ...], value: Located, name: str) -> tupl
         problem = f"'{first}' is {kind_of(inner.value)}, so nothing can be set inside it."
         return table, Fault(name, problem, "Set the whole value.", ORIGIN)
     changed, fault = _set(inner.value, tuple(rest), value, name)
-    return {**table, first: replace(inner, value=changed)}, fault
+    return {**table, first: replace(inner, value=changed, from_meta=False)}, fault
 
 
 def read_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Fault]]:

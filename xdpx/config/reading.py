@@ -14,7 +14,7 @@ from typing import Any
 from xdpx.config.config_files import VERSION, ConfigFiles, shown
 from xdpx.config.faults import ConfigError, Fault, Origin, nearest
 from xdpx.config.inheritance import IGNORE, PARENT, Family, Place, TooManyRuns
-from xdpx.config.located import Located, Table, TooLarge, origins, plain
+from xdpx.config.located import MAX_VALUES, Located, Table, TooLarge, origins, plain
 from xdpx.config.overrides import COMMAND_LINE, ORIGIN, Override, apply_overrides, read_overrides
 from xdpx.config.substitution import DEFINITIONS, Substitution
 
@@ -70,10 +70,12 @@ def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
     files = ConfigFiles()
     settings, faults = read_overrides(overrides)
     files.fatal.extend(faults)
-    tables = _merged(str(path), settings, files)
+    found = files.find(str(path), ORIGIN, "config")
+    tables = _merged(found, settings, files) if found else []
     if files.fatal:
-        raise ConfigError(str(path), at_most(list(dict.fromkeys([*files.fatal, *files.faults]))))
-    return [_run(str(path), index, table, settings, files.faults) for index, table in enumerate(tables)]
+        raise ConfigError(str(path), at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))
+    source = shown(found or str(path))
+    return [_run(source, index, table, settings, files.faults) for index, table in enumerate(tables)]
 
 
 def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Fault]:
@@ -86,16 +88,13 @@ def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Faul
 
 def _merged(path: str, settings: Sequence[Override], files: ConfigFiles) -> list[Table]:
     """Give the table of every run, with all parents merged in."""
-    found = files.find(path, ORIGIN, "config")
-    if found is None:
-        return []
     above, _ = apply_overrides(settings, {})  # paths of parents may refer to what the command line sets
-    place = Place(found, (found,), above, {})
+    place = Place(path, (path,), above, {})
     family = Family(files)
     try:
-        return [run for table in files.tables(found) for run in family.runs(table, place)]
+        return [run for table in files.tables(path) for run in family.runs(table, place)]
     except TooManyRuns as error:
-        files.fatal.append(Fault(PARENT, str(error), "Is a loop listed twice?", Origin(shown(found))))
+        files.fatal.append(Fault(PARENT, str(error), "Is a loop listed twice?", Origin(shown(path))))
         return []
 
 
@@ -120,10 +119,11 @@ def _run(path: str, index: int, table: Table, settings: Sequence[Override], shar
 
 
 def _plain_values(table: Table) -> tuple[dict[str, Any], list[Fault]]:
+    budget = iter(range(MAX_VALUES))
     values, faults = {}, []
     for key, located in table.items():
         try:
-            values[key] = plain(located)
+            values[key] = plain(located, budget)
         except TooLarge as error:
             faults.append(Fault(key, str(error), "Refer to less.", located.origin))
     return values, faults

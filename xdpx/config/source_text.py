@@ -85,6 +85,11 @@ def excerpt(text: str, length: int = 40) -> str:
     return repr(text if len(text) <= length else text[: length - 1] + "…")
 
 
+def short_path(path: str) -> str:
+    """Cut the dotted path of a deeply nested value so that it fits on a line."""
+    return path if len(path) <= 60 else f"{path[:30]}…{path[-20:]}"
+
+
 def read_number(text: str) -> int | float:
     """Read a number as hjson does: `1e3` and `2.0` are the integers 1000 and 2.
 

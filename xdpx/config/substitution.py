@@ -10,6 +10,7 @@ from xdpx.config.builtin_names import BUILTIN_NAMES
 from xdpx.config.config_files import kind_of
 from xdpx.config.faults import Fault, Origin, nearest
 from xdpx.config.located import Located, Table
+from xdpx.config.source_text import short_path
 
 DEFINITIONS = "__def__"
 MAX_STEPS = 120
@@ -18,6 +19,9 @@ MAX_NESTING = 16
 """Deepest nesting of `${a_${b}}`."""
 MAX_TEXT = 10_000_000
 """Longest text that all splicing of a run may make together, in characters."""
+
+MAX_SUGGESTIONS = 10
+"""Unknown names beyond these get no nearest one: looking for it takes time, and nobody reads so many."""
 
 _MARK = re.compile(r"\$\$\{|\$\{|\}")
 
@@ -123,7 +127,9 @@ class Substitution:
             return replace(located, value=self._spliced(template, chain, located))
         except _Unresolved as error:
             fault = error.fault
-            return self._refuse(located, replace(fault, key=fault.key or path, origin=fault.origin or located.origin))
+            return self._refuse(
+                located, replace(fault, key=short_path(fault.key or path), origin=fault.origin or located.origin)
+            )
         finally:
             self._steps -= 1
 
@@ -170,7 +176,8 @@ class Substitution:
             raise _Unresolved(Fault("", f"${{{name}}} has no value here: {error}", "")) from None
 
     def _unknown(self, name: str) -> Fault:
-        near = nearest(name, [*self._definitions, *self._keys, *BUILTIN_NAMES])
+        few = len(self._faults) < MAX_SUGGESTIONS
+        near = nearest(name, [*self._definitions, *self._keys, *BUILTIN_NAMES]) if few else None
         remedy = f"Did you mean '${{{near}}}'?" if near else "Define it in `__def__`; write $${ for a literal ${."
         return Fault("", f"${{{name}}} is neither in `__def__`, nor a key, nor built in.", remedy)
 

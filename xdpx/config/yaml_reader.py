@@ -14,7 +14,7 @@ import yaml
 
 from xdpx.config.faults import Fault, Origin
 from xdpx.config.located import MAX_VALUES, Located, Table
-from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number
+from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number, short_path
 
 _NULL = re.compile(r"null|Null|NULL|~|")
 _TRUE = re.compile(r"true|True|TRUE")
@@ -58,16 +58,22 @@ def read_yaml(source: SourceText, faults: list[Fault]) -> Located:
 
 def _explained(error: yaml.MarkedYAMLError, source: SourceText) -> Fault:
     mark = error.problem_mark or error.context_mark
-    place = Origin(source.file, mark.line + 1, mark.column + 1) if mark else Origin(source.file)
-    problem = error.problem or "is not YAML"
-    remedy = ""
-    if "\\t" in problem or "tab" in problem:
-        remedy = "Indent with spaces; YAML refuses tabs."
-    elif "cannot start any token" in problem or "alias" in problem:
-        remedy = "Put the value in quotes."
-    elif "mapping values are not allowed" in problem:
-        remedy = "Write one `key: value` per line, with the same indentation, or quote the text."
-    return Fault("syntax", f"{problem}.", remedy, place)
+    problem = error.problem or error.context or "is not YAML"
+    if mark is None:
+        return Fault("syntax", f"{problem}.", "", Origin(source.file))
+    line = source.text.split("\n")[mark.line] if mark.line <= source.text.count("\n") else ""
+    around = line[max(0, mark.column - 1) : mark.column + 1]  # PyYAML points at the character or just behind it
+    return Fault("syntax", f"{problem}.", _remedy(problem, around), Origin(source.file, mark.line + 1, mark.column + 1))
+
+
+def _remedy(problem: str, around: str) -> str:
+    """Guess from PyYAML's words, and from the characters it points at, what would help."""
+    if "\t" in around:
+        return "Indent with spaces: YAML refuses tabs."
+    if "mapping values are not allowed" in problem:
+        return "Write one `key: value` per line, with equal indentation, or quote the text."
+    special = [character for character in "@`*&!%{}[]" if character in around]
+    return f"Put the text in quotes: '{special[0]}' has a meaning in YAML." if special else ""
 
 
 class _Builder:
@@ -193,9 +199,11 @@ class _Builder:
         """Give the dotted path of the value that is being read."""
         parts = ""
         for frame in self.frames:
-            in_list = isinstance(frame.located.value, list)
-            parts += f"[{len(frame.located.value)}]" if in_list else f".{frame.key}"
-        return parts.removeprefix(".") or "file"
+            if isinstance(frame.located.value, list):
+                parts += f"[{len(frame.located.value)}]"
+            elif frame.key is not None:
+                parts += f".{frame.key}"
+        return short_path(parts.removeprefix(".")) or "file"
 
     def written(self, event: Any) -> Origin:
         return Origin(self.source.file, event.start_mark.line + 1)
