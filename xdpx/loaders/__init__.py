@@ -1,1 +1,15 @@
-"""TODO one line: what this room decides."""
+"""Raw file -> records: the table of loaders, by the name a config uses."""
+
+from typing import Any
+
+from xdpx.config.registry import Registry
+
+loaders: Registry[Any] = Registry(
+    "loader",
+    {
+        "single": "xdpx.loaders.single:SingleLoader",
+        "pair": "xdpx.loaders.pair:PairLoader",
+        "corpus": "xdpx.loaders.corpus:CorpusLoader",
+    },
+)
+register = loaders.register

@@ -1,1 +1,18 @@
-"""TODO one line: what this room decides."""
+"""Raw file -> rows of text columns: the table of parsers, by the name a config uses."""
+
+from typing import Any
+
+from xdpx.config.registry import Registry
+
+parsers: Registry[Any] = Registry(
+    "parser",
+    {
+        "none": "xdpx.loaders.parsers.lines:LineParser",
+        "csv": "xdpx.loaders.parsers.csv:CSVParser",
+        "jsonl": "xdpx.loaders.parsers.json:JSONLParser",
+        "json": "xdpx.loaders.parsers.json:JSONParser",
+        "excel": "xdpx.loaders.parsers.excel:ExcelParser",
+        "parquet": "xdpx.loaders.parsers.parquet:ParquetParser",
+    },
+)
+register = parsers.register

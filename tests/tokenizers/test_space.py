@@ -1,0 +1,37 @@
+"""Words between white space."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xdpx.tokenizers.encoder import Encoder
+from xdpx.tokenizers.space import SpaceTokenizer
+from xdpx.tokenizers.vocabulary import Vocabulary
+
+
+def tokens(text: str, *, lower: bool = True, rm_punc: bool = False) -> list[str]:
+    return SpaceTokenizer(SpaceTokenizer.Parameters(lower=lower, rm_punc=rm_punc)).tokenize(text)
+
+
+def test_case_and_accents_go_with_lower() -> None:
+    assert tokens(" Élan  VITAL\tn'est ") == ["elan", "vital", "n'est"]
+    assert tokens("Élan VITAL", lower=False) == ["Élan", "VITAL"]
+
+
+def test_control_characters_go() -> None:
+    assert tokens("a\x00b c\u200d \x07") == ["ab", "c"]
+
+
+def test_punctuation_can_count_as_white_space() -> None:
+    assert tokens("os.path.join(a, b) 你好，世界", rm_punc=True) == ["os", "path", "join", "a", "b", "你好", "世界"]
+
+
+@given(st.lists(st.text(max_size=20).map(lambda text: text.encode("utf-8", "ignore").decode()), max_size=3))
+def test_many_texts_are_encoded_as_one_by_one(texts: list[str]) -> None:
+    for rm_punc in (False, True):
+        tokenizer = SpaceTokenizer(SpaceTokenizer.Parameters(rm_punc=rm_punc))
+        vocabulary = Vocabulary(["[PAD]", "[UNK]", "a", "b", "0"])
+        encoded = Encoder(tokenizer, vocabulary).encode_many(texts)
+        expected = [vocabulary.indices(tokenizer.tokenize(text)) for text in texts]
+        assert [encoded.row(index) for index in range(len(texts))] == expected

@@ -1,0 +1,45 @@
+"""Which labels there are, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.tokenizers.target_map import TargetMap
+
+
+def test_labels_stand_by_frequency_then_alphabet_special_ones_first() -> None:
+    counts = {"b": 3, "a": 3, "unknown": 1, "c": 5}
+    assert TargetMap.by_frequency(counts, ["Unknown"]).labels == ["unknown", "c", "a", "b"]
+
+
+def test_a_special_label_that_no_sample_has_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match=r"special_targets.*Did you mean 'unknown'"):
+        TargetMap.by_frequency({"unknown": 1}, ["unknwon"])
+
+
+def test_numbers_are_sorted_as_numbers() -> None:
+    assert TargetMap.by_number(map(str, [10, 2, 0, 1, 3, 4, 5, 6, 7, 8, 9])).find("2") == 2
+
+
+@pytest.mark.parametrize("labels", [["1", "2"], ["0", "2"], ["0", "01"], ["0", "x"], ["-1", "0"]])
+def test_numbers_with_a_gap_are_refused(labels: list[str]) -> None:
+    with pytest.raises(ConfigError, match="labels must be 0 to 1"):
+        TargetMap.by_number(labels)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    TargetMap(["neg", "pos\u2028x", "中性"]).write(str(tmp_path / "target_map.txt"))
+    assert TargetMap.read(str(tmp_path / "target_map.txt")).labels == ["neg", "pos\u2028x", "中性"]
+
+
+def test_a_label_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("a\nA\n")
+    with pytest.raises(ConfigError, match="'a' twice"):
+        TargetMap.read(str(tmp_path / "labels.txt"))
+
+
+def test_classes_of_labels() -> None:
+    assert TargetMap(["neg", "pos"]).classes(["pos", "neg", "x"]).tolist() == [1, 0, -1]

@@ -1,0 +1,178 @@
+"""What every loader does: rows of columns -> records of named texts, with a label or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+from xdpx.loaders.parsers.base import BadLine, Row, Rows
+
+Record = Mapping[str, str]
+"""The texts of one record by field name, and `target`, the label, where there is one."""
+
+
+class Records(NamedTuple):
+    """Records of a block, column by column.
+
+    Attributes:
+        fields: field name -> the text of each record.
+        targets: the label of each record, in lower case; None when the file is unlabelled.
+        lines: 1-based line where each record begins.
+        bad: lines that gave no record.
+    """
+
+    fields: dict[str, list[str]]
+    targets: list[str] | None
+    lines: Sequence[int]
+    bad: list[BadLine]
+
+
+class Blocks(NamedTuple):
+    """Rows of token ids laid end to end, like the tokenizers' `Encoded`: row i is values[offsets[i]:offsets[i + 1]]."""
+
+    values: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+
+class Merger:
+    """Joins encoded texts that belong together. Fed in file order, so the result does not depend on workers."""
+
+    def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
+        """Take some more texts; give the blocks that are complete. `borders` marks texts that separate documents."""
+        raise NotImplementedError
+
+    def finish(self) -> Blocks:
+        """Give what is left at the end of the file."""
+        raise NotImplementedError
+
+
+class Loader:
+    """Make records of the columns of a file.
+
+    Attributes:
+        text_fields: names of the texts of a record, in the order of the columns.
+        num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
+    """
+
+    text_fields: ClassVar[tuple[str, ...]] = ("text",)
+    num_targets: ClassVar[int] = 1
+
+    class Parameters(BaseParameters):
+        """What every loader can be told."""
+
+        lower: bool = param(True, doc="Turn texts into lower case; labels always are.")
+        remove_duplicate: bool = param(False, doc="Drop lines that came before in the same file.")
+        skip_bad_lines: bool = param(
+            False, doc="Skip lines that cannot be used, and count them; else stop at the first."
+        )
+        tokenizer: str = param(doc="How texts are cut into tokens.", registry="tokenizer")
+        parser: str = param("csv", doc="How files are cut into columns.", registry="parser")
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters: Any = parameters
+
+    @property
+    def num_sections(self) -> int:
+        """How many columns an unlabelled line has."""
+        return len(self.text_fields)
+
+    def is_labelled(self, row: Row) -> bool | None:
+        """Tell from a file's first row whether the file is labelled; None when it has neither number of columns."""
+        if len(row) == self.num_sections:
+            return False
+        return True if self.num_targets and len(row) == self.num_sections + self.num_targets else None
+
+    def expected(self) -> str:
+        """Say which columns a line must have."""
+        names = ", ".join(self.text_fields)
+        return f"{names} and a label, or {names} alone" if self.num_targets else names
+
+    def parse(self, columns: Row, labelled: bool) -> Record:
+        """Make one record. Override this in a loader of your own.
+
+        Raises:
+            ValueError: the columns make no record; the text says why and ends up in the report.
+        """
+        record = dict(zip(self.text_fields, columns, strict=False))
+        if labelled:
+            record["target"] = columns[self.num_sections]
+        return record
+
+    def records(self, rows: Rows, *, labelled: bool) -> Records:
+        """Make the records of a block. The shipped `parse` is done column by column, an own one row by row."""
+        width = self.num_sections + (self.num_targets if labelled else 0)
+        rows = _of_width(rows, width)
+        if type(self).parse is not Loader.parse:
+            return self._one_by_one(rows, labelled)
+        columns = list(zip(*rows.rows, strict=True)) or [()] * width
+        fields = {name: list(columns[index]) for index, name in enumerate(self.text_fields)}
+        if not labelled:
+            return Records(fields, None, rows.lines, rows.bad)
+        return _drop_empty_labels(Records(fields, plain_labels(columns[width - 1]), rows.lines, rows.bad))
+
+    def _one_by_one(self, rows: Rows, labelled: bool) -> Records:
+        parsed: list[Record] = []
+        lines: list[int] = []
+        bad = list(rows.bad)
+        for line, row in zip(rows.lines, rows.rows, strict=True):
+            try:
+                parsed.append(self.parse(row, labelled))
+                lines.append(line)
+            except ValueError as error:
+                bad.append(BadLine(line, str(error)))
+        fields = {name: [record[name] for record in parsed] for name in self.text_fields}
+        targets = plain_labels([record["target"] for record in parsed]) if labelled else None
+        return _drop_empty_labels(Records(fields, targets, lines, sorted(bad)))
+
+    def merger(self, max_len: int) -> Merger | None:
+        """Give what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
+        del max_len
+        return None
+
+
+def plain_labels(labels: Sequence[str]) -> list[str]:
+    """Strip white space around labels and lower their case."""
+    return [label.strip().lower() for label in labels]
+
+
+def _of_width(rows: Rows, width: int) -> Rows:
+    """Sort out rows with another number of columns. Blank lines are nothing where a line has several columns."""
+    if all(len(row) == width for row in rows.rows):
+        return rows
+    good: list[Row] = []
+    lines: list[int] = []
+    bad = list(rows.bad)
+    for line, row in zip(rows.lines, rows.rows, strict=True):
+        if len(row) == width:
+            good.append(row)
+            lines.append(line)
+        elif row != [""]:
+            bad.append(BadLine(line, f"has {len(row)} column{'s' * (len(row) != 1)}, not {width}: {_shown(row)}"))
+    return Rows(good, lines, sorted(bad))
+
+
+def _drop_empty_labels(records: Records) -> Records:
+    if records.targets is None or all(records.targets):
+        return records
+    keep = [index for index, target in enumerate(records.targets) if target]
+    bad = [
+        BadLine(records.lines[index], "has an empty label")
+        for index, target in enumerate(records.targets)
+        if not target
+    ]
+    return Records(
+        {name: [texts[index] for index in keep] for name, texts in records.fields.items()},
+        [records.targets[index] for index in keep],
+        [records.lines[index] for index in keep],
+        sorted([*records.bad, *bad]),
+    )
+
+
+def _shown(row: Row) -> str:
+    text = repr("\t".join(row))
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,88 @@
+"""Sheets of .xlsx workbooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.parameters import param
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra
+from xdpx.loaders.parsers.files import open_raw
+
+
+class ExcelParser(RowParser):
+    """Read one sheet of an .xlsx workbook; its first row names the columns. Needs `xdpx[data]`."""
+
+    class Parameters(RowParser.Parameters):
+        """What the excel parser can be told."""
+
+        sheet_name: str = param(doc="Name of the sheet to read.")
+        fields: list[str] | None = param(None, doc="Names of the columns to take, in this order; null takes all.")
+
+    def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
+        """Yield the chosen cells of each row below the first; rows without any content are nothing."""
+        with open_raw(path) as stream:
+            rows = self._sheet(stream, path).iter_rows(values_only=True)
+            picked = positions(self._names(next(rows, ())), self.parameters.fields, path)
+            for number, values in enumerate(rows, 2):
+                if any(value is not None for value in values):
+                    yield number, [_cell(values[index]) if index < len(values) else "" for index in picked]
+
+    def header(self, path: str) -> Row | None:
+        """Give the names of the columns."""
+        if self.parameters.fields is not None:
+            return list(self.parameters.fields)
+        with open_raw(path) as stream:
+            return self._names(next(self._sheet(stream, path).iter_rows(values_only=True), ()))
+
+    def _sheet(self, stream: IO[bytes], path: str) -> Any:
+        try:
+            import openpyxl
+        except ImportError as error:
+            raise missing_extra("excel", "openpyxl", error) from error
+        try:
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+        except Exception as error:
+            fault = Fault("data_files", f"is no .xlsx workbook ({error}).", "Save it as .xlsx.")
+            raise ConfigError(path, [fault]) from error
+        name = self.parameters.sheet_name
+        if name not in book.sheetnames:
+            near = nearest(name, book.sheetnames)
+            remedy = f"Did you mean '{near}'?" if near else f"Choose one of: {', '.join(book.sheetnames)}."
+            raise ConfigError(path, [Fault("sheet_name", f"there is no sheet '{name}'.", remedy)])
+        return book[name]
+
+    @staticmethod
+    def _names(values: tuple[Any, ...]) -> Row:
+        names = [_cell(value).strip() for value in values]
+        while names and not names[-1]:
+            names.pop()
+        return names
+
+
+def positions(names: list[str], fields: list[str] | None, path: str) -> list[int]:
+    """Find the columns to take.
+
+    Raises:
+        ConfigError: the file has no column of that name.
+    """
+    if fields is None:
+        return list(range(len(names)))
+    missing = [field for field in fields if field not in names]
+    if missing:
+        near = nearest(missing[0], names)
+        remedy = f"Did you mean '{near}'?" if near else f"Choose among: {', '.join(names)}."
+        raise ConfigError(path, [Fault("fields", f"there is no column '{missing[0]}'.", remedy)])
+    return [names.index(field) for field in fields]
+
+
+def _cell(value: Any) -> str:
+    """Write a cell as text: whole numbers without `.0`, nothing as ''."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,190 @@
+"""JSON objects, one per line or in one array, and the fields of each that become columns."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, Rows, valid
+from xdpx.loaders.parsers.files import BLOCK_BYTES, MAX_LINE_BYTES, open_raw
+from xdpx.loaders.parsers.lines import LineParser
+
+
+class JSONLParser(LineParser):
+    """Read one JSON object per line. A file whose objects lack the last field, the label, is unlabelled."""
+
+    class Parameters(LineParser.Parameters):
+        """What the jsonl parser can be told."""
+
+        fields: list[str] = param(doc="Names of the fields that become columns, in this order; the label comes last.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse an empty list of fields."""
+            return [] if self.fields else [("fields", "is empty. Name the fields to read.")]
+
+    def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
+        """Take the fields out of the object on each line. Blank lines are nothing."""
+        rows: list[Row] = []
+        kept: list[int] = []
+        for number, line in zip(numbers, lines, strict=True):
+            if not line.strip():
+                continue
+            row = _row_of_line(line, self.parameters.fields)
+            if isinstance(row, str):
+                bad.append(BadLine(number, row))
+            else:
+                rows.append(row)
+                kept.append(number)
+        return valid(Rows(rows, kept, sorted(bad)))
+
+    def header(self, path: str) -> Row | None:
+        """Give the fields."""
+        del path
+        return list(self.parameters.fields)
+
+
+class JSONParser(RowParser):
+    """Read one JSON array of objects, object by object, so that a large file needs little memory."""
+
+    unit = "record"
+
+    class Parameters(RowParser.Parameters):
+        """What the json parser can be told."""
+
+        fields: list[str] = param(doc="Names of the fields that become columns, in this order; the label comes last.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse an empty list of fields."""
+            return [] if self.fields else [("fields", "is empty. Name the fields to read.")]
+
+    def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
+        """Yield the fields of each object."""
+        with open_raw(path) as stream:
+            for number, thing in enumerate(_Array(stream, path), 1):
+                row = row_of(thing, self.parameters.fields)
+                yield number, BadLine(number, row) if isinstance(row, str) else row
+
+    def header(self, path: str) -> Row | None:
+        """Give the fields."""
+        del path
+        return list(self.parameters.fields)
+
+
+def _row_of_line(line: str, fields: list[str]) -> Row | str:
+    try:
+        return row_of(json.loads(line), fields)
+    except RecursionError:
+        return "is nested too deeply"
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        return f"is no JSON ({reason})"
+
+
+def row_of(thing: Any, fields: list[str]) -> Row | str:
+    """Take fields out of a JSON object. Returns what is wrong as text; fields missing at the end are left out."""
+    if not isinstance(thing, Mapping):
+        return f"is {_kind(thing)}, not an object"
+    row: Row = []
+    for field in fields:
+        if field not in thing:
+            break
+        text = cell(thing[field])
+        if text is None:
+            return f"field '{field}' is {_kind(thing[field])}, not text"
+        row.append(text)
+    missing = [field for field in fields[len(row) :] if field not in thing]
+    if not row or len(row) + len(missing) < len(fields):
+        return f"has no field '{missing[0]}'"
+    return row
+
+
+def cell(value: Any) -> str | None:
+    """Write a JSON value as a column: text, numbers, true and false. None for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else None
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+class _Array(Iterator[Any]):
+    """The elements of a JSON array in a stream, one at a time."""
+
+    def __init__(self, stream: IO[bytes], path: str) -> None:
+        self._stream = stream
+        self._path = path
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._scan = json.JSONDecoder().raw_decode
+        self._text = ""
+        self._position = 0
+        self._count = 0
+        self._closed = False
+        if self._next_character() != "[":
+            raise self._refuse("does not begin with '['", "Use parser: jsonl when there is one object per line.")
+        self._position += 1
+
+    def __next__(self) -> Any:
+        character = "" if self._closed else self._next_character()
+        if character == "]":
+            self._close()
+        if self._closed:
+            raise StopIteration
+        if self._count and character != ",":
+            raise self._refuse(f"record {self._count} is not followed by ',' or ']'", "Mend the file.")
+        if self._count:
+            self._position += 1
+            self._next_character()
+        self._count += 1
+        return self._element()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._position += 1
+        if self._next_character():
+            raise self._refuse("goes on behind the closing ']'", "Put all records into one array.")
+
+    def _element(self) -> Any:
+        while True:
+            try:
+                thing, self._position = self._scan(self._text, self._position)
+            except RecursionError as error:
+                raise self._refuse(f"record {self._count} is nested too deeply", "Mend the file.") from error
+            except ValueError as error:
+                if len(self._text) > MAX_LINE_BYTES or not self._more():
+                    raise self._refuse(f"record {self._count} is no JSON ({error})", "Mend the file.") from error
+            else:
+                return thing
+
+    def _next_character(self) -> str:
+        """Skip white space and give the next character without taking it; '' at the end."""
+        while True:
+            while self._position < len(self._text) and self._text[self._position] in " \t\r\n":
+                self._position += 1
+            if self._position < len(self._text):
+                return self._text[self._position]
+            if not self._more():
+                return ""
+
+    def _more(self) -> bool:
+        # Read twice what is waiting, so that a record of n blocks is scanned about log(n) times, not n times.
+        size = max(BLOCK_BYTES, 2 * (len(self._text) - self._position))
+        data = self._stream.read(size)
+        try:
+            text = self._decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise self._refuse(f"is not UTF-8 text behind record {self._count} ({error})", "Mend the file.") from error
+        self._text = self._text[self._position :] + text
+        self._position = 0
+        return bool(data)
+
+    def _refuse(self, problem: str, remedy: str) -> ConfigError:
+        return ConfigError(self._path, [Fault("data_files", f"{problem}.", remedy)])

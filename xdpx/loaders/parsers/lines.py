@@ -1,0 +1,69 @@
+"""A whole line as one column; also the base of every format with one record per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdpx.config.parameters import param
+from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
+from xdpx.loaders.parsers.files import line_blocks
+
+
+class LineParser(Parser):
+    """Take every line whole, as one column."""
+
+    class Parameters(Parser.Parameters):
+        """What parsers of lines can be told."""
+
+        start_line: int = param(0, doc="How many lines at the top of a file to skip, e.g. 1 for a header.", ge=0)
+
+    def blocks(self, path: str) -> Iterator[Block]:
+        """Cut a file into blocks of whole lines."""
+        return line_blocks(path, start_line=self.parameters.start_line)
+
+    def parse(self, block: Block) -> Rows:
+        """Decode the lines of a block and cut each into columns."""
+        lines, numbers, bad = decode(block)
+        return self.rows(lines, numbers, bad)
+
+    def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
+        """Cut lines, with their numbers, into rows of columns."""
+        return Rows([[line] for line in lines], numbers, bad)
+
+    def parse_line(self, line: str) -> Row:
+        """Cut one line into columns, for a line typed by hand. Raises ValueError with what is wrong."""
+        parsed = self.rows([line], [1], [])
+        if parsed.bad:
+            raise ValueError(parsed.bad[0].problem)
+        return parsed.rows[0]
+
+
+def decode(block: Block) -> tuple[list[str], range | list[int], list[BadLine]]:
+    """Decode a block as UTF-8. Returns (lines without their ends, their numbers, lines that are no UTF-8)."""
+    bad = list(block.bad)
+    numbers: range | list[int]
+    try:
+        lines = block.data.decode().split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        numbers = range(block.first_line, block.first_line + len(lines))
+    except UnicodeDecodeError:
+        lines, numbers, found = _decode_one_by_one(block)
+        bad += found
+    if b"\r" in block.data:
+        lines = [line.removesuffix("\r") for line in lines]
+    return lines, numbers, bad
+
+
+def _decode_one_by_one(block: Block) -> tuple[list[str], list[int], list[BadLine]]:
+    raw = block.data.split(b"\n")
+    if raw[-1] == b"":
+        raw.pop()
+    lines, numbers, bad = [], [], []
+    for number, data in enumerate(raw, block.first_line):
+        try:
+            lines.append(data.decode())
+            numbers.append(number)
+        except UnicodeDecodeError as error:
+            bad.append(BadLine(number, f"is not UTF-8 text (byte 0x{data[error.start]:02x} at {error.start + 1})"))
+    return lines, numbers, bad

@@ -1,0 +1,129 @@
+"""Any Hugging Face tokenizer: a folder, a `tokenizer.json`, or a name on the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.boundaries import Boundaries
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in bert.py
+
+FILE = "tokenizer.json"
+
+
+class AutoTokenizer(Tokenizer):
+    """Cut as the Hugging Face tokenizer that `vocab_file` names: a folder, a `tokenizer.json` or a name on the hub."""
+
+    needs_vocabulary: ClassVar[bool] = True
+
+    class Parameters(Tokenizer.Parameters):
+        """What the automatic tokenizer can be told."""
+
+        vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
+
+    def tokenize(self, text: str) -> list[str]:
+        """Cut one text into tokens."""
+        return list(self._library.encode(text, add_special_tokens=False).tokens)
+
+    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
+        """Give the ids of many texts; `vocabulary` is the one the tokenizer brought along."""
+        del vocabulary
+        return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
+        """Dump the tokenizer's own vocabulary. A number that no token has gets a name that no text holds."""
+        ids = self._library.get_vocab(with_added_tokens=True)
+        tokens = [f"[unused id {number}]" for number in range(max(ids.values()) + 1)]
+        for token, number in ids.items():
+            tokens[number] = token
+        return Vocabulary(tokens, pad_word=pad_word, unk_word=unk_word)
+
+    def files(self) -> dict[str, str]:
+        """Keep the whole tokenizer beside the data, so that nothing else is needed later."""
+        return {FILE: self._definition}
+
+    @cached_property
+    def _definition(self) -> str:
+        if self.resources is not None:
+            return _read(io.join(self.resources, FILE))
+        source = self.parameters.vocab_file
+        if source is None:
+            fault = Fault("vocab_file", "is missing.", "Name a Hugging Face tokenizer: a folder, a file or a hub name.")
+            raise ConfigError("tokenizer: auto", [fault])
+        if io.isfile(source):
+            return _read(source)
+        if io.isfile(io.join(source, FILE)):
+            return _read(io.join(source, FILE))
+        return _ask_transformers(source)
+
+    @cached_property
+    def _library(self) -> Any:
+        from tokenizers import Tokenizer as Library
+
+        try:
+            library = Library.from_str(self._definition)
+        except Exception as error:
+            fault = Fault("vocab_file", f"is no tokenizer.json: {error}.", "Name a Hugging Face tokenizer.")
+            raise ConfigError(str(self.resources or self.parameters.vocab_file), [fault]) from error
+        library.no_truncation()
+        library.no_padding()
+        return library
+
+    @cached_property
+    def boundaries(self) -> Boundaries | None:  # type: ignore[override]
+        """Where texts may be cut, for a BERT-like tokenizer; None for all others, which are asked text by text."""
+        definition = json.loads(self._definition)
+        normalizer = definition.get("normalizer") or {}
+        added = definition.get("added_tokens") or []
+        bert_like = (
+            normalizer.get("type") == "BertNormalizer"
+            and normalizer.get("clean_text") is True
+            and (definition.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
+            and (definition.get("model") or {}).get("type") == "WordPiece"
+            and all(_stays_whole(token) for token in added)
+        )
+        if not bert_like:
+            return None
+        chinese = normalizer.get("handle_chinese_chars") is True
+        return Boundaries.of_bert(chinese=chinese, whole=[token["content"] for token in added])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Send only the definition to worker processes: they must not ask `transformers` again."""
+        return {"parameters": self.parameters, "resources": self.resources, "_definition": self._definition}
+
+
+def _stays_whole(token: dict[str, Any]) -> bool:
+    """Whether an added token is found in a text whatever stands around it."""
+    plain = not token.get("normalized") and not token.get("single_word")
+    return plain and not any(character.isspace() for character in token["content"])
+
+
+def _read(path: str) -> str:
+    with io.open(path, "r", encoding="utf-8") as file:
+        return str(file.read())
+
+
+def _ask_transformers(source: str) -> str:
+    """Let `transformers` find the tokenizer, also one without a `tokenizer.json`; never code that comes with it."""
+    import transformers
+
+    try:
+        found = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        fault = Fault("vocab_file", f"no tokenizer is found at '{source}': {reason}", "Name a folder or a hub name.")
+        raise ConfigError("tokenizer: auto", [fault]) from error
+    backend = getattr(found, "backend_tokenizer", None)
+    if backend is None:
+        fault = Fault("vocab_file", f"'{source}' has no fast tokenizer.", "Convert it to a tokenizer.json first.")
+        raise ConfigError("tokenizer: auto", [fault])
+    return str(backend.to_str())

@@ -1,0 +1,57 @@
+"""What every tokenizer can do, and where a text may be cut without changing its tokens."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+from xdpx.tokenizers.boundaries import Boundaries
+from xdpx.tokenizers.vocabulary import Vocabulary
+
+
+class Tokenizer(ABC):
+    """Cut text into tokens.
+
+    Attributes:
+        needs_vocabulary: whether tokens are pieces of a given vocabulary, so that none can be counted from data.
+        boundaries: characters at which a text may be cut without changing its tokens; None when there are none.
+    """
+
+    needs_vocabulary: ClassVar[bool] = False
+    boundaries: Boundaries | None = None
+
+    class Parameters(BaseParameters):
+        """What every tokenizer can be told."""
+
+        lower: bool = param(True, doc="Turn texts into lower case; labels always are.")
+
+    def __init__(self, parameters: Parameters, *, resources: str | None = None) -> None:
+        """Build from parameters.
+
+        Args:
+            parameters: what the config says.
+            resources: folder that holds what an earlier `x-prepro` kept (`vocab.txt`, `tokenizer.json`). It comes
+                before files named in the parameters, which may be gone by now.
+        """
+        self.parameters: Any = parameters
+        self.resources = resources
+
+    @abstractmethod
+    def tokenize(self, text: str) -> list[str]:
+        """Cut one text into tokens."""
+
+    def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary | None:
+        """Give the vocabulary the tokenizer brings along, or None when it is to be counted or read."""
+        del pad_word, unk_word
+        return None
+
+    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
+        """Give the ids of the tokens of each text."""
+        return [vocabulary.indices(self.tokenize(text)) for text in texts]
+
+    def files(self) -> dict[str, str]:
+        """Give further text files, by name, that `data_dir` must hold so that the tokenizer can be built again."""
+        return {}

@@ -1,0 +1,88 @@
+"""BERT's word pieces, as the Hugging Face `tokenizers` library cuts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.boundaries import Boundaries
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+SPECIAL_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""Found in raw text as they are, before anything is lower-cased or cut."""
+
+# The library's own threads and our worker processes would fight for the same cores.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+class BertTokenizer(Tokenizer):
+    """Cut into word pieces of `vocab_file`: the very ids of the BERT tokenizer of `tokenizers` and `transformers`."""
+
+    needs_vocabulary: ClassVar[bool] = True
+
+    class Parameters(Tokenizer.Parameters):
+        """What the BERT tokenizer can be told."""
+
+        vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
+        unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
+
+    def tokenize(self, text: str) -> list[str]:
+        """Cut one text into word pieces."""
+        return list(self._library.encode(text, add_special_tokens=False).tokens)
+
+    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
+        """Give the ids of many texts; `vocabulary` is the one the tokenizer brought along."""
+        del vocabulary
+        return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
+        """Read `vocab.txt`.
+
+        Raises:
+            ConfigError: no vocabulary is named, or it holds no unknown word.
+        """
+        vocabulary = Vocabulary.read(self._vocabulary_path, pad_word=pad_word, unk_word=unk_word)
+        for key, word in (("unk_word", unk_word), ("pad_word", pad_word)):
+            if word not in vocabulary:
+                fault = Fault(key, f"'{word}' is not in {self._vocabulary_path}.", "Name the one that is.")
+                raise ConfigError("vocabulary", [fault])
+        return vocabulary
+
+    @property
+    def _vocabulary_path(self) -> str:
+        if self.resources is not None:
+            return io.join(self.resources, "vocab.txt")
+        if self.parameters.vocab_file is None:
+            fault = Fault("vocab_file", "is missing: word pieces cannot be counted.", "Name the model's vocab.txt.")
+            raise ConfigError("tokenizer: bert", [fault])
+        return str(self.parameters.vocab_file)
+
+    @cached_property
+    def _library(self) -> Any:
+        unk_word = self.parameters.unk_word
+        ids = Vocabulary.read(self._vocabulary_path, unk_word=unk_word).ids
+        return bert_library(ids, lower=self.parameters.lower, unk_word=unk_word)
+
+    @cached_property
+    def boundaries(self) -> Boundaries:  # type: ignore[override]
+        """Where BERT cuts whatever stands around."""
+        return Boundaries.of_bert(whole=SPECIAL_WORDS)
+
+
+def bert_library(ids: Mapping[str, int], *, lower: bool, unk_word: str) -> Any:
+    """Set up the library's tokenizer as `transformers` sets it up for BERT."""
+    from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+    from tokenizers.models import WordPiece
+
+    library = Tokenizer(WordPiece(dict(ids), unk_token=unk_word))
+    library.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = [word for word in SPECIAL_WORDS if word in ids]
+    library.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in special])
+    return library

@@ -1,0 +1,122 @@
+"""Which labels there are, and the number of each: `target_map.txt`, one label per line, its line is its class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.tokenizers.vocabulary import lines_of
+from xdpx.utils import commit, io
+
+UNKNOWN = -1
+"""The class of a label that is not in the map."""
+
+
+class TargetMap:
+    """Labels, in lower case, and their classes.
+
+    Attributes:
+        labels: every label; its position is its class.
+    """
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        self.labels = [plain_label(label) for label in labels]
+        self._classes = {label: index for index, label in enumerate(self.labels)}
+
+    @classmethod
+    def read(cls, path: str) -> TargetMap:
+        """Read a label file.
+
+        Raises:
+            ConfigError: the file is not UTF-8 text, holds no label, or one twice.
+        """
+        try:
+            with io.open(path, "r", encoding="utf-8-sig", newline="") as file:
+                found = cls(lines_of(file.read()))
+        except UnicodeDecodeError as error:
+            raise _refuse(path, f"is not UTF-8 text ({error.reason}).", "Give one label per line.") from error
+        twice = sorted({label for label in found.labels if found.labels.count(label) > 1})
+        if twice:
+            raise _refuse(path, f"holds '{twice[0]}' twice (case does not count).", "Give each label once.")
+        if not found.labels:
+            raise _refuse(path, "holds no label.", "Give one label per line.")
+        return found
+
+    @classmethod
+    def by_frequency(cls, counts: Mapping[str, int], special: Sequence[str] = ()) -> TargetMap:
+        """Order labels by how often they were seen, ties by alphabet, `special` ones first as given.
+
+        Raises:
+            ConfigError: a special label was never seen.
+        """
+        first = [plain_label(label) for label in special]
+        missing = [label for label in first if label not in counts]
+        if missing:
+            near = nearest(missing[0], counts)
+            remedy = f"Did you mean '{near}'?" if near else f"The labels are: {_listed(counts)}."
+            raise ConfigError("labels", [Fault("special_targets", f"no sample is labelled '{missing[0]}'.", remedy)])
+        return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], label))])
+
+    @classmethod
+    def by_number(cls, counts: Iterable[str]) -> TargetMap:
+        """Order labels that are numbers as numbers: label `10` is class 10.
+
+        Raises:
+            ConfigError: the labels are not 0, 1, ... without a gap.
+        """
+        found = set(counts)
+        wanted = [str(number) for number in range(len(found))]
+        if found == set(wanted):
+            return cls(wanted)
+        wrong = sorted(found - set(wanted), key=lambda label: (len(label), label))
+        absent = [label for label in wanted if label not in found]
+        problem = f"is 'index', so labels must be 0 to {len(found) - 1}; found '{wrong[0]}', but no '{absent[0]}'."
+        remedy = "Use target_type: text, or give a target_map_file."
+        raise ConfigError("labels", [Fault("target_type", problem, remedy)])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._classes
+
+    def find(self, label: str) -> int | None:
+        """Give the class of a label, or None when there is no such label."""
+        return self._classes.get(plain_label(label))
+
+    def classes(self, labels: Sequence[str], *, unknown: int = UNKNOWN) -> NDArray[np.int64]:
+        """Give the class of each label (already plain), `unknown` for those not in the map; shape (labels,)."""
+        get = self._classes.get
+        return np.fromiter((get(label, unknown) for label in labels), np.int64, len(labels))
+
+    @property
+    def text(self) -> str:
+        """The content of `target_map.txt`."""
+        return "".join(f"{label}\n" for label in self.labels)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `text`: two maps with the same digest number all labels alike."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def write(self, path: str) -> None:
+        """Write `target_map.txt`, whole or not at all."""
+        commit.write_text(path, self.text)
+
+
+def plain_label(label: str) -> str:
+    """Strip white space around a label and lower its case: `Positive ` and `positive` are one."""
+    return label.strip().lower()
+
+
+def _listed(labels: Iterable[str]) -> str:
+    names = sorted(labels)
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+def _refuse(path: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(path, [Fault("target_map_file", problem, remedy)])

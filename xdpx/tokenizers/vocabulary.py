@@ -1,0 +1,156 @@
+"""Which tokens there are, and the number of each: `vocab.txt`, one token per line, its line is its id."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import commit, io
+
+NEWLINE = "[NEWLINE]"
+"""How a line break is written when it is a token itself."""
+
+
+class Vocabulary:
+    """Tokens and their ids.
+
+    Attributes:
+        tokens: every token; its position is its id.
+        pad_word, unk_word: the tokens for padding and for whatever is not in the vocabulary.
+    """
+
+    def __init__(self, tokens: Iterable[str], *, pad_word: str = "[PAD]", unk_word: str = "[UNK]") -> None:
+        self.tokens = list(tokens)
+        self.pad_word = pad_word
+        self.unk_word = unk_word
+        # A token that stands twice gets its last line, as in every BERT tokenizer.
+        self._ids = {token: index for index, token in enumerate(self.tokens)}
+
+    @classmethod
+    def read(cls, path: str, *, pad_word: str = "[PAD]", unk_word: str = "[UNK]") -> Vocabulary:
+        """Read a vocabulary file.
+
+        Raises:
+            ConfigError: the file is not UTF-8 text, or holds no token.
+        """
+        try:
+            with io.open(path, "r", encoding="utf-8-sig", newline="") as file:
+                tokens = lines_of(file.read())
+        except UnicodeDecodeError as error:
+            fault = Fault("vocab_file", f"'{path}' is not UTF-8 text ({error.reason}).", "Give one token per line.")
+            raise ConfigError(path, [fault]) from error
+        if not tokens:
+            raise ConfigError(path, [Fault("vocab_file", "holds no token.", "Give one token per line.")])
+        return cls((token.replace(NEWLINE, "\n") for token in tokens), pad_word=pad_word, unk_word=unk_word)
+
+    @classmethod
+    def build(
+        cls,
+        counts: Mapping[str, int],
+        *,
+        special_words: Sequence[str],
+        threshold: int = -1,
+        max_size: int = -1,
+        always: Set[str] = frozenset(),
+    ) -> Vocabulary:
+        """Choose tokens by how often they were seen: special words first, then by frequency, ties by alphabet.
+
+        Args:
+            counts: how often each token was seen.
+            special_words: padding, unknown, then any others; always in, whatever their counts.
+            threshold: a token must have been seen more often than this.
+            max_size: at most this many tokens, special words included; -1 for no limit.
+            always: tokens that need not pass the threshold (those that have a pretrained embedding).
+        """
+        special = list(dict.fromkeys(special_words))
+        chosen = [word for word, count in counts.items() if count > threshold or word in always]
+        chosen = sorted(set(chosen) - set(special), key=lambda word: (-counts[word], word))
+        room = max(max_size - len(special), 0) if max_size > 0 else len(chosen)
+        return cls([*special, *chosen[:room]], pad_word=special[0], unk_word=special[1])
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._ids
+
+    def find(self, token: str) -> int | None:
+        """Give the id of a token, or None when there is no such token."""
+        return self._ids.get(token)
+
+    def index(self, token: str) -> int:
+        """Give the id of a token, or that of the unknown word. Raises KeyError when there is not even that one."""
+        found = self._ids.get(token)
+        return self._ids[self.unk_word] if found is None else found
+
+    def indices(self, tokens: Iterable[str]) -> list[int]:
+        """Give the ids of many tokens."""
+        unknown = self.unk
+        found = [self._ids.get(token, unknown) for token in tokens]
+        if unknown is None and None in found:
+            raise KeyError(self.unk_word)
+        return found  # type: ignore[return-value]
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """Token -> id."""
+        return self._ids
+
+    @property
+    def pad(self) -> int | None:
+        """Id of the padding word."""
+        return self.find(self.pad_word)
+
+    @property
+    def unk(self) -> int | None:
+        """Id of the unknown word."""
+        return self.find(self.unk_word)
+
+    @property
+    def cls(self) -> int | None:
+        """Id of the word that begins a BERT sequence."""
+        return self.find("[CLS]")
+
+    @property
+    def sep(self) -> int | None:
+        """Id of the word that ends a BERT sequence."""
+        return self.find("[SEP]")
+
+    @property
+    def mask(self) -> int | None:
+        """Id of the word that hides another one."""
+        return self.find("[MASK]")
+
+    @cached_property
+    def continuation(self) -> NDArray[np.bool_]:
+        """True for tokens that continue a word (`##ing`), shape (vocabulary size,)."""
+        return np.fromiter((token.startswith("##") for token in self.tokens), np.bool_, len(self.tokens))
+
+    @property
+    def text(self) -> str:
+        """The content of `vocab.txt`."""
+        return "".join(f"{token}\n".replace("\n", NEWLINE, token.count("\n")) for token in self.tokens)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `text`: two vocabularies with the same digest number all tokens alike."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def write(self, path: str) -> None:
+        """Write `vocab.txt`, whole or not at all."""
+        commit.write_text(path, self.text)
+
+
+def lines_of(text: str) -> list[str]:
+    """Cut a text file into lines, at line feeds only: other marks of Unicode may stand inside a token or a label."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if lines and all(line.endswith("\r") for line in lines):
+        return [line[:-1] for line in lines]
+    return lines
