@@ -25,6 +25,7 @@ _TRANSIENT_NAMES = frozenset({
     "ReadTimeoutError", "ConnectTimeoutError", "ResponseStreamingError", "IncompleteReadError", "IncompleteRead",
     "ProtocolError", "ChunkedEncodingError", "RequestError", "FSTimeoutError", "ShortRead",
 })  # fmt: skip
+WARN_AT_TRY = 4
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 _secrets: set[str] = set()
 
@@ -142,7 +143,8 @@ def persistently(attempt: Callable[[], T], *, what: str, policy: RetryPolicy | N
             reason = redact(f"{type(error).__name__}: {error}")
             if waited + delay > policy.deadline:
                 raise _given_up(redact(what), tries, waited, reason) from error
-            _logger.debug("%s: try %d failed (%s); again in %.1f s", redact(what), tries, reason, delay)
+            level = logging.WARNING if tries == WARN_AT_TRY else logging.DEBUG
+            _logger.log(level, "%s: try %d failed, trying on: %s", redact(what), tries, reason)
         time.sleep(delay)
     raise AssertionError("unreachable: delays() never ends")
 
