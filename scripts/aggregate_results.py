@@ -2,7 +2,7 @@
 
 import sys
 
-from xdpx.commands.script import main
+from xdpx.run import main
 
 if __name__ == "__main__":
-    sys.exit(main(["aggregate_results", *sys.argv[1:]]))
+    sys.exit(main(["x-script", "aggregate_results", *sys.argv[1:]]))

@@ -2,7 +2,7 @@
 
 import sys
 
-from xdpx.commands.script import main
+from xdpx.run import main
 
 if __name__ == "__main__":
-    sys.exit(main(["clean_checkpoints", *sys.argv[1:]]))
+    sys.exit(main(["x-script", "clean_checkpoints", *sys.argv[1:]]))

@@ -2,7 +2,7 @@
 
 import sys
 
-from xdpx.commands.script import main
+from xdpx.run import main
 
 if __name__ == "__main__":
-    sys.exit(main(["diff_params", *sys.argv[1:]]))
+    sys.exit(main(["x-script", "diff_params", *sys.argv[1:]]))

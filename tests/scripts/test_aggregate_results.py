@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def test_keywords_choose_runs_and_no_run_is_exit_code_1(runs, capsys):
 
 def test_the_plain_file_does_the_same_as_x_script(runs):
     command = [sys.executable, str(REPOSITORY / "scripts" / "aggregate_results.py"), runs]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0
     assert done.stdout.startswith("run\tbest_score")

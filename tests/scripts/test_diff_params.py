@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from xdpx.commands.script import main
@@ -30,3 +32,28 @@ def test_equal_runs_are_said_to_be_equal(tmp_path, capsys):
 def test_a_folder_without_parameters_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"holds no args\.py"):
         main(["diff_params", str(tmp_path), str(tmp_path)])
+
+
+def test_a_config_is_compared_with_its_defaults_filled_in(tmp_path, capsys):
+    config = tmp_path / "train.hjson"
+    keys = {
+        "data_dir": "d",
+        "save_dir": "s",
+        "max_epoch": 1,
+        "batch_size": 8,
+        "eval_interval": 5,
+        "processor": "single",
+    }
+    keys |= {"major_metric": "acc", "learning_rate": 0.1, "model": "cls_cnn", "loss": "cross_entropy", "max_len": 9}
+    keys |= {"embedding_dim": 4, "hidden_size": 4, "vocab_size": 9, "num_classes": 2, "pad_index": 0}
+    config.write_text(json.dumps(keys))
+    assert main(["diff_params", run_with(tmp_path / "run", **keys, clip_norm=1.0), str(config)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "+- clip_norm: 1.0 -> 5.0" in lines
+    assert not [line for line in lines if "batch_size" in line]
+
+
+def test_a_config_of_several_runs_is_refused(tmp_path):
+    (tmp_path / "loop.hjson").write_text("[{seed: 1\n}\n{seed: 2\n}]")
+    with pytest.raises(ConfigError, match="stands for 2 runs"):
+        main(["diff_params", str(tmp_path / "loop"), str(tmp_path / "loop")])

@@ -142,4 +142,3 @@ def _delete(run: str, surplus: Surplus) -> None:
         discard(run, name)
         if io.exists(io.join(run, file_name)):  # it never had a manifest: written by hand, or by an older program
             io.remove(io.join(run, file_name))
-

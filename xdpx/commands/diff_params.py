@@ -46,15 +46,16 @@ def read_settings(path: str) -> Mapping[str, Any]:
 
 
 def _config_values(path: str) -> Mapping[str, Any]:
-    """Resolve a config without checking its paths: that its save_dir exists is no fault here."""
+    """Resolve a config with its defaults. Its paths are not looked at: that its save_dir exists is no fault here."""
+    from xdpx.config.loading import load
     from xdpx.config.reading import read_runs
 
-    runs = read_runs(path)
-    if len(runs) > 1:
-        fault = Fault(path, f"stands for {len(runs)} runs.", "Compare one run: name its folder instead.")
+    raw = read_runs(path)
+    if len(raw) > 1:
+        fault = Fault(path, f"stands for {len(raw)} runs.", "Compare one run: name its folder instead.")
         raise ConfigError(f"x-script {NAME}", [fault])
-    values: Mapping[str, Any] = runs[0].values
-    return values
+    command = "x-prepro" if "data_source" in raw[0].values else "x-train"
+    return load(path, command, paths=False)[0].values
 
 
 def _nothing_there(path: str) -> ConfigError:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
+from xdpx.reports.references import format_conflicts, named_references, reference_conflicts
 from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
 
-FORMATS = ("eps", "jpeg", "jpg", "pdf", "pgf", "png", "ps", "raw", "rgba", "svg", "svgz", "tif", "tiff", "webp")
-"""What matplotlib can write, held here so that checking a config need not import it; a test compares."""
-
-MOST_REFERENCES = 4
 LOGS = ("valid.log.tsv", "train.log.tsv")
 
 
@@ -49,7 +45,7 @@ class Visualise:
         faults = []
         if not expand(self.parameters.save_dir):
             faults.append(Fault("save_dir", f"'{self.parameters.save_dir}' holds no logs.", _remedy()))
-        for folder in references(self.parameters.ref_dir).values():
+        for folder in named_references(self.parameters.ref_dir).values():
             if not _has_logs(folder):
                 faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy()))
         return faults
@@ -66,39 +62,11 @@ class Visualise:
             written = draw_run(
                 folder,
                 label=options.label,
-                references=references(options.ref_dir),
+                references=named_references(options.ref_dir),
                 figext=options.figext,
                 walltime=options.walltime,
             )
             print(f"{len(written)} figures in {io.join(folder, 'plots')}")
-
-
-def references(ref_dir: str | list[str] | Mapping[str, str] | None) -> dict[str, str]:
-    """Give label -> folder for every way of writing references; without labels, the names of the folders."""
-    if not ref_dir:
-        return {}
-    if isinstance(ref_dir, Mapping):
-        return dict(ref_dir)
-    folders = [ref_dir] if isinstance(ref_dir, str) else ref_dir
-    names = [io.name(folder) for folder in folders]
-    return {name if names.count(name) == 1 else folder: folder for name, folder in zip(names, folders, strict=True)}
-
-
-def reference_conflicts(key: str, ref_dir: str | list[str] | Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Refuse more references than a figure can show apart."""
-    count = len(ref_dir) if isinstance(ref_dir, (list, Mapping)) else 0
-    if count <= MOST_REFERENCES:
-        return []
-    return [(key, f"names {count} runs; a figure shows at most {MOST_REFERENCES}. Leave some out.")]
-
-
-def format_conflicts(key: str, figext: str) -> list[tuple[str, str]]:
-    """Refuse a figure format that matplotlib cannot write."""
-    if figext in FORMATS:
-        return []
-    near = nearest(figext.lstrip(".").lower(), FORMATS)
-    advice = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(FORMATS)}."
-    return [(key, f"is '{figext}', which is no figure format. {advice}")]
 
 
 def expand(save_dir: str) -> list[str]:

@@ -115,8 +115,7 @@ def parse_table(text: str) -> Table:
     lines = text.split("\n")[:-1]
     starts = [index for index, line in enumerate(lines) if line.startswith("epoch\tstep")]
     parts = [
-        _columns(lines[start].split("\t"), lines[start + 1 : end])
-        for start, end in pairwise([*starts, len(lines)])
+        _columns(lines[start].split("\t"), lines[start + 1 : end]) for start, end in pairwise([*starts, len(lines)])
     ]
     return _without_rewalked(_stack(parts))
 

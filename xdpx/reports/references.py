@@ -1,0 +1,44 @@
+"""How runs to compare with, and figure formats, are written in a config. Light: nothing is drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdpx.config.faults import nearest
+from xdpx.utils import io
+
+FORMATS = ("eps", "jpeg", "jpg", "pdf", "pgf", "png", "ps", "raw", "rgba", "svg", "svgz", "tif", "tiff", "webp")
+"""What matplotlib can write, held here so that checking a config need not import it; a test compares."""
+
+MOST_REFERENCES = 4
+
+References = str | list[str] | Mapping[str, str] | None
+"""A folder, a list of folders, or label -> folder."""
+
+
+def named_references(reference: References) -> dict[str, str]:
+    """Give label -> folder for every way of writing references; without labels, the names of the folders."""
+    if not reference:
+        return {}
+    if isinstance(reference, Mapping):
+        return dict(reference)
+    folders = [reference] if isinstance(reference, str) else reference
+    names = [io.name(folder) for folder in folders]
+    return {name if names.count(name) == 1 else folder: folder for name, folder in zip(names, folders, strict=True)}
+
+
+def reference_conflicts(key: str, reference: References) -> list[tuple[str, str]]:
+    """Refuse more references than a figure can show apart."""
+    count = len(reference) if isinstance(reference, (list, Mapping)) else 0
+    if count <= MOST_REFERENCES:
+        return []
+    return [(key, f"names {count} runs; a figure shows at most {MOST_REFERENCES}. Leave some out.")]
+
+
+def format_conflicts(key: str, figure_format: str) -> list[tuple[str, str]]:
+    """Refuse a figure format that matplotlib cannot write."""
+    if figure_format in FORMATS:
+        return []
+    near = nearest(figure_format.lstrip(".").lower(), FORMATS)
+    advice = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(FORMATS)}."
+    return [(key, f"is '{figure_format}', which is no figure format. {advice}")]
