@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from xdpx.checkpoints import layout
@@ -21,10 +21,15 @@ class Checkpointer:
     """The checkpoints of one folder.
 
     Nothing is deleted before what replaces it has been read back and compared with its hashes.
+
+    Args:
+        folder: any path.
+        guard: called before anything is written or deleted; raises when the folder is no longer ours.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, guard: Callable[[], None] | None = None) -> None:
         self.folder = folder
+        self._guard = guard or (lambda: None)
 
     def save_weights(self, step: int, weights: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
         """Commit `checkpoint-<step>.pt`. Raises OSError when it cannot be written; what was there stays."""
@@ -37,6 +42,7 @@ class Checkpointer:
     def _save(self, name: str, file_name: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         from xdpx.checkpoints.trusted import save_tensors
 
+        self._guard()
         with commit.Commit(self.folder, name, facts=facts) as opened, opened.open(file_name) as target:
             save_tensors(values, target)
 
@@ -68,11 +74,11 @@ class Checkpointer:
 
     def state_problems(self, step: int, *, hashes: bool = True) -> list[str]:
         """Say what is wrong with the full state of a step; nothing when it can be trusted."""
-        return _problems(self.folder, layout.state_name(step), hashes=hashes)
+        return commit.problems(self.folder, layout.state_name(step), hashes=hashes)
 
     def weights_problems(self, step: int, *, hashes: bool = True) -> list[str]:
         """Say what is wrong with the weights of a step; nothing when they can be trusted."""
-        return _problems(self.folder, layout.weights_name(step), hashes=hashes)
+        return commit.problems(self.folder, layout.weights_name(step), hashes=hashes)
 
     def load_state(self, step: int) -> dict[str, Any]:
         """Load the full state of a step. Raises OSError when it cannot be read whole."""
@@ -91,32 +97,34 @@ class Checkpointer:
     def prune(self, *, weights: Collection[int] | None, states: Collection[int] | None) -> None:
         """Delete all checkpoints but those of the given steps; None keeps them all.
 
-        The newest `KEPT_STATES` full states stay in any case. Nothing is deleted unless everything newest of its kind
+        The newest `KEPT_STATES` full states stay in any case. Nothing is deleted unless the newest that is to be kept
         agrees with its hashes.
         """
+        self._guard()
         if states is not None:
             self._prune_states(states)
         if weights is not None:
             self._prune_weights(weights)
 
     def _prune_states(self, keep: Collection[int]) -> None:
-        steps = self.state_steps()
-        good = [step for step in steps if not self.state_problems(step, hashes=False)]
+        steps, newest = self.state_steps(), max(keep)
+        # States beyond the newest one were damaged when this run was resumed from before them.
+        good = [step for step in steps if step <= newest and not self.state_problems(step, hashes=False)]
         kept = {*good[-KEPT_STATES:], *keep}
         surplus = [step for step in steps if step not in kept]
-        if surplus and good and not self.state_problems(good[-1]):
+        if surplus and not self.state_problems(newest):
             for step in surplus:
-                commit.discard(self.folder, layout.state_name(step))
+                self._discard(layout.state_name(step), layout.state_file(step))
 
     def _prune_weights(self, keep: Collection[int]) -> None:
         steps = self.weight_steps()
         surplus = [step for step in steps if step not in keep]
-        if surplus and not any(self.weights_problems(step) for step in keep if step == max(keep)):
+        if surplus and keep and not self.weights_problems(max(keep)):
             for step in surplus:
-                commit.discard(self.folder, layout.weights_name(step))
+                self._discard(layout.weights_name(step), layout.weights_file(step))
 
-
-def _problems(folder: str, name: str, *, hashes: bool) -> list[str]:
-    if commit.read_manifest(folder, name) is None:
-        return [f"{name} has no manifest: saving it was never finished"]
-    return commit.problems(folder, name, hashes=hashes)
+    def _discard(self, name: str, file_name: str) -> None:
+        commit.discard(self.folder, name)
+        path = io.join(self.folder, file_name)
+        if io.isfile(path):  # its manifest was damaged, so that nobody knew of it
+            io.remove(path)

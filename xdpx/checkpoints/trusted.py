@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle  # for the name of its error
+import re
 import zipfile
+from collections.abc import Mapping
 from typing import IO, Any
 
 import torch
 
 from xdpx.utils import io
+
+PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
 
 
 class DamagedFile(OSError):
@@ -42,13 +46,27 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu") -> Any:
 
 
 def _unpickling_report(path: str, error: pickle.UnpicklingError) -> str:
-    reason = str(error).strip().splitlines()
-    return (
-        f"{path}: holds something else than tensors and plain values, or is damaged, and was not loaded "
-        f"({reason[0] if reason else 'unreadable'}). Save it again as a state_dict of tensors."
-    )
+    refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+    what = f"asks for {refused[1]}, which is neither tensor nor plain value," if refused else "is damaged"
+    return f"{path}: {what} and was not loaded. Use another checkpoint, or save it again as a state_dict of tensors."
 
 
 def save_tensors(values: Any, target: IO[bytes]) -> None:
-    """Write tensors and plain values so that `load_tensors` can read them. Equal values give equal bytes."""
+    """Write tensors and plain values so that `load_tensors` can read them. Equal values give equal bytes.
+
+    Raises:
+        TypeError: something else is among them, which could be written but never be read back.
+    """
+    _refuse_what_cannot_be_read(values, "")
     torch.save(values, target)
+
+
+def _refuse_what_cannot_be_read(value: Any, where: str) -> None:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _refuse_what_cannot_be_read(part, f"{where}.{name}")
+    elif type(value) in {list, tuple}:
+        for index, part in enumerate(value):
+            _refuse_what_cannot_be_read(part, f"{where}[{index}]")
+    elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
+        raise TypeError(f"this is a bug: {where.lstrip('.')} is a {type(value)}; a checkpoint holds plain values only.")

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from xdpx.engines.base import Batch, Engine, State
 
-HostFacts = dict[str, NDArray[Any]]
-"""Predictions on the host: one array per name; those without an axis are sums over the batch."""
+HostPredictions = Mapping[str, NDArray[Any] | float]
+"""Predictions of one batch on the host: arrays with a row per sample, and single numbers that add up."""
 
 
 class Metrics(Protocol):
@@ -31,34 +31,25 @@ def evaluate(engine: Engine, state: State, batches: Iterable[Batch], loss: Metri
     gathered = gather(predict(engine, state, batches))
     if not gathered:
         raise ValueError("there is no sample to score: the split is empty.")
-    return loss.metrics(gathered)
+    # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
+    return {name: float(value) for name, value in loss.metrics(gathered).items()}
 
 
-def predict(engine: Engine, state: State, batches: Iterable[Batch]) -> Iterator[HostFacts]:
+def predict(engine: Engine, state: State, batches: Iterable[Batch]) -> Iterator[HostPredictions]:
     """Yield what the task predicts for each batch, on the host, in order. Holds one batch at a time."""
     for batch in batches:
-        yield {name: to_host(value) for name, value in engine.score(state, batch).items()}
+        yield engine.predictions_to_host(engine.score(state, batch))
 
 
-def gather(predictions: Iterable[Mapping[str, NDArray[Any]]]) -> dict[str, Any]:
-    """Join the predictions of many batches: rows one after another, sums added up."""
-    parts: dict[str, list[NDArray[Any]]] = {}
+def gather(predictions: Iterable[HostPredictions]) -> dict[str, Any]:
+    """Join the predictions of many batches: rows one after another, single numbers added up in double precision."""
+    parts: dict[str, list[Any]] = {}
     for prediction in predictions:
         for name, value in prediction.items():
             parts.setdefault(name, []).append(value)
     return {name: _join(values) for name, values in parts.items()}
 
 
-def _join(values: list[NDArray[Any]]) -> Any:
-    if values[0].ndim == 0:
-        return float(np.sum(values, dtype=np.float64))
-    return np.concatenate(values)
-
-
-def to_host(value: Any) -> NDArray[Any]:
-    """Give an array on the host, whatever kind of array `value` is. Waits for the device."""
-    if hasattr(value, "detach"):  # a torch tensor; bfloat16 has no numpy type
-        value = value.detach()
-        value = value.float() if "bfloat16" in str(value.dtype) else value
-        value = value.cpu().numpy()
-    return np.asarray(value)
+def _join(values: list[Any]) -> Any:
+    rows = isinstance(values[0], np.ndarray) and values[0].ndim > 0
+    return np.concatenate(values) if rows else float(np.sum(values, dtype=np.float64))

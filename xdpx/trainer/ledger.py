@@ -31,7 +31,8 @@ class Window:
         """Add one update's facts, in order, in double precision: the same sums wherever a run was interrupted."""
         self.num_updates += 1
         for name, value in facts.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
+            # Of an update that was skipped under fp16 the gradient's length is no number.
+            self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) else 0.0)
 
     def mean(self, name: str) -> float:
         """Give the mean over updates; 0 where the fact never came."""
@@ -83,12 +84,14 @@ class Ledger:
 
     Args:
         windows: names of the readers; each has its own `Window`, and empties it by `take`.
+        may_overflow: gradients may overflow now and then (fp16): such an update was skipped, and that is no fault.
     """
 
-    def __init__(self, engine: Engine, *, windows: tuple[str, ...]) -> None:
+    def __init__(self, engine: Engine, *, windows: tuple[str, ...], may_overflow: bool = False) -> None:
         self.stopwatch = Stopwatch()
         self.last: dict[str, float] = {}
         self._engine = engine
+        self._may_overflow = may_overflow
         self._windows = {name: Window() for name in windows}
         self._pending: list[tuple[int, Facts]] = []
 
@@ -114,7 +117,8 @@ class Ledger:
             window.seconds += seconds
 
     def _enter(self, number: int, facts: dict[str, float]) -> None:
-        if not _sound(facts):
+        finite = isfinite(facts.get("loss_sum", 0.0)) and (isfinite(facts.get("grad_norm", 0.0)) or self._may_overflow)
+        if not finite:
             raise Diverged(_report(number, facts, self.last))
         for window in self._windows.values():
             window.add(facts)
@@ -140,13 +144,6 @@ class Ledger:
         """Take back what `state_dict` gave."""
         self._windows = {name: Window(**saved["windows"][name]) for name in self._windows}
         self.last = dict(saved["last"])
-
-
-def _sound(facts: Mapping[str, float]) -> bool:
-    if not isfinite(facts.get("loss_sum", 0.0)):
-        return False
-    # A scaled fp16 gradient may overflow: the update is then skipped and the scale halved, as it should be.
-    return isfinite(facts.get("grad_norm", 0.0)) or bool(facts.get("skipped"))
 
 
 def _report(number: int, facts: Mapping[str, float], before: Mapping[str, float]) -> str:

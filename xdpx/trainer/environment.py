@@ -1,0 +1,51 @@
+"""With what a run was made: versions, device, commit. Equal bits are promised only where these are equal."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import xdpx
+
+PACKAGES = ("torch", "numpy", "transformers")
+
+
+def versions() -> dict[str, str]:
+    """Give the versions that decide a result, by name, without importing anything heavy."""
+    found = {"xdpx": xdpx.__version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(engine: Any) -> str:
+    """Name the device of an engine, as its maker calls it."""
+    device = getattr(engine, "device", None)
+    if getattr(device, "type", None) != "cuda":
+        return f"{device or 'unknown device'} ({platform.processor() or platform.machine()})"
+    import torch
+
+    return f"{device} ({torch.cuda.get_device_name(device)})"
+
+
+def commit_lines() -> list[str]:
+    """Say which commit of the working directory is in use, and how many of its files differ from it."""
+    head = _git("rev-parse", "HEAD")
+    if head is None:
+        return ["the working directory is no git repository"]
+    changed = (_git("status", "--porcelain") or "").splitlines()
+    return [f"git commit {head}, {len(changed) or 'no'} files differ from it"]
+
+
+def _git(*words: str) -> str | None:
+    try:
+        # No shell, and no word that comes from a file.
+        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

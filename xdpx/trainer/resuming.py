@@ -1,0 +1,120 @@
+"""Begin or continue: what of a run is there already, what has changed since, and where exactly it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
+from xdpx.config.args_file import read_args, write_args, write_starter_config
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
+from xdpx.logger import log
+from xdpx.trainer import run_folder
+from xdpx.trainer.parameters import TrainParameters
+from xdpx.trainer.progress import Progress
+from xdpx.trainer.status import read_status
+from xdpx.utils import io
+
+
+def step_to_continue(settings: TrainParameters) -> int | None:
+    """Give the step to continue from; None to begin.
+
+    Raises:
+        NoCheckpoint: `resume: true`, and no full state is there that can be trusted.
+    """
+    if not settings.resume:
+        return None
+    checkpointer = Checkpointer(settings.save_dir)
+    step = checkpointer.newest_state()
+    if step is None and settings.resume is True:
+        raise NoCheckpoint(_nothing_to_resume(settings.save_dir, checkpointer))
+    return step
+
+
+def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
+    states = checkpointer.state_steps()
+    if states:
+        return f"{folder}: none of the states of steps {states} is whole, so there is nothing to resume from."
+    return (
+        f"{folder}: holds no checkpoint-<step>.pts to resume from. It is written with save_full_checkpoint: true. "
+        "To train on from weights alone, set pretrained_model to a checkpoint-<step>.pt and use a new save_dir."
+    )
+
+
+def already_done(run: Run, settings: TrainParameters) -> str | None:
+    """Say that the very same command has nothing left to do, None when it has."""
+    status = read_status(settings.save_dir) if settings.resume == "auto" else None
+    if status is None or status.status != "finished" or status.fingerprint != fingerprint(run):
+        return None
+    if status.train_steps != settings.train_steps and status.step < status.total_steps:
+        return None
+    return f"{settings.save_dir}: finished already at step {status.step} ({status.reason})."
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Give a line for each parameter that is not what it was; those that change nothing of the result are left out."""
+    lines = []
+    for key in sorted({*before, *now} - RUN_ONLY_KEYS):
+        if key not in before:
+            lines.append(f"++ {key}: {now[key]!r}")
+        elif key not in now:
+            lines.append(f"-- {key}: {before[key]!r}")
+        elif before[key] != now[key]:
+            lines.append(f"+- {key}: {before[key]!r} -> {now[key]!r}")
+    return lines
+
+
+def record_parameters(run: Run, folder: str, step: int | None) -> None:
+    """Write args.py and the starter config; of a resumed run only what changed, under names with its step."""
+    before = run_folder.newest_args(folder) if step is not None else None
+    if before is None:
+        write_args(run, io.join(folder, run_folder.ARGS_FILE))
+        write_starter_config(run, io.join(folder, run_folder.STARTER_CONFIG), run.meta_keys)
+        return
+    lines = differences(read_args(before), run.values)
+    if not lines:
+        return
+    log.info(f"parameters that differ from {io.name(before)}:\n" + "\n".join(f"  {line}" for line in lines))
+    write_args(run, io.join(folder, f"args.resume-{step}.py"))
+    write_starter_config(run, io.join(folder, f"starter_config.resume-{step}.hjson"), run.meta_keys)
+
+
+def stage_end(progress: Progress, *, total: int, train_steps: float | None) -> int:
+    """Give the last update of this stretch, and note it in `progress`.
+
+    An interrupted stretch keeps its end: the same command leads to the same step, however often it was killed.
+
+    Args:
+        progress: where the run stands.
+        total: updates of the whole schedule.
+        train_steps: an int counts from now, a float is a share of `total`.
+    """
+    same_stage = progress.stage_length == train_steps and progress.num_updates < progress.stage_end
+    if train_steps is None:
+        progress.stage_end = total
+    elif not same_stage:
+        length = max(1, round(train_steps * total)) if isinstance(train_steps, float) else train_steps
+        progress.stage_end = progress.num_updates + length
+    progress.stage_length = train_steps
+    progress.stage_end = min(progress.stage_end, total)
+    return progress.stage_end
+
+
+def carry_over(progress: Progress, *, group_size: int) -> None:
+    """Move the place in the data to where as much of the epoch is done, when updates became larger or smaller."""
+    if progress.group_size != group_size:
+        done = progress.group * progress.group_size
+        progress.group = -(-done // group_size)
+        log.info(
+            f"samples per update changed from {progress.group_size} to {group_size}: {done} of this epoch are done"
+        )
+        progress.group_size = group_size
+
+
+def fits(saved: Mapping[str, Any], path: str) -> None:
+    """Check that a full state holds all its parts. Raises ConfigError when it was written by something else."""
+    missing = {"engine", "progress", "callbacks", "saving", "metadata"} - set(saved)
+    if missing:
+        problem = f"{path} lacks {', '.join(sorted(missing))}."
+        raise ConfigError("resume", [Fault("resume", problem, "It was written by something else than x-train.")])

@@ -1,0 +1,80 @@
+"""What is in a save_dir, and what may be done with it: nothing that is not a run's own is ever deleted."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from typing import Literal
+
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.trainer.status import STATUS_FILE
+from xdpx.utils import io
+
+ARGS_FILE = "args.py"
+STARTER_CONFIG = "starter_config.hjson"
+TRAIN_LOG = "train.log.tsv"
+VALID_LOG = "valid.log.tsv"
+SNAPSHOT = "snapshot.zip"
+RESOURCES = ("vocab.txt", "target_map.txt", "embeddings.pt")
+"""Files of data_dir that a trained model cannot do without."""
+
+OWN = (
+    "checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "args.resume-*.py",
+    "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "plots", "log.txt", "config.json", "bert_config.json",
+    ARGS_FILE, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, *RESOURCES,
+)  # fmt: skip
+"""Everything that a run writes into its save_dir."""
+
+Content = Literal["nothing", "run", "something else"]
+
+
+def content(folder: str) -> Content:
+    """Tell what is in `folder`. Only "run" may be continued or overwritten."""
+    if not io.exists(folder):
+        return "nothing"
+    if not io.isdir(folder):
+        return "something else"
+    names = {io.name(path) for path in io.listdir(folder)}
+    if STATUS_FILE in names or {ARGS_FILE, TRAIN_LOG} <= names:
+        return "run"
+    # Hidden files are the lease and temporaries of a run that was killed before its first file.
+    return "something else" if any(not name.startswith(".") and ".tmp-" not in name for name in names) else "nothing"
+
+
+def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
+    """Delete what a run wrote, and give the names of what is left because no run writes such files."""
+    left = []
+    for name in sorted(io.name(path) for path in io.listdir(folder)):
+        if name in but or name.startswith("."):
+            continue
+        if any(fnmatch(name, pattern) for pattern in OWN):
+            io.remove(io.join(folder, name))
+        else:
+            left.append(name)
+    return left
+
+
+def with_suffix(folder: str) -> str:
+    """Give `folder` if there is nothing in it, else the first of `<folder>-1`, `<folder>-2`, ... that is not there."""
+    if content(folder) == "nothing":
+        return folder
+    number = 1
+    while io.exists(f"{folder.rstrip('/')}-{number}"):
+        number += 1
+    return f"{folder.rstrip('/')}-{number}"
+
+
+def newest_args(folder: str) -> str | None:
+    """Give the file that holds the parameters of the newest part of the run; None when there is none."""
+    if not io.isdir(folder):
+        return None
+    names = [io.name(path) for path in io.listdir(folder)]
+    steps = [int(match[1]) for name in names if (match := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
+    if steps:
+        return io.join(folder, f"args.resume-{max(steps)}.py")
+    return io.join(folder, ARGS_FILE) if ARGS_FILE in names else None
+
+
+def can_continue(folder: str) -> bool:
+    """Tell whether there is a full state in `folder`, be it whole or damaged."""
+    return bool(Checkpointer(folder).state_steps())

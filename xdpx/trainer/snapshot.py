@@ -1,0 +1,59 @@
+"""Keep the code that trained a model beside the model: the package, the user's modules, the config."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+
+import xdpx
+from xdpx.logger import log
+from xdpx.utils import commit, io
+
+KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed")
+SKIPPED_FOLDERS = frozenset({"__pycache__", "venv", "env", "node_modules", "build", "dist"})
+LARGEST_FILE = 1_000_000
+LARGEST_SNAPSHOT = 100_000_000
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # of zip: equal code gives equal bytes
+
+
+def write_snapshot(path: str, *, config: str) -> None:
+    """Write a zip of the package, of user/modules below the working directory, and of the config file.
+
+    Files that are large or no text are left out, and so is everything beyond 100 MB; both are told.
+    """
+    total = 0
+    left_out = []
+    with commit.replacing(path, "wb") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file in _files(config):
+            size = io.size(file)
+            if size > LARGEST_FILE or total + size > LARGEST_SNAPSHOT:
+                left_out.append(name)
+                continue
+            total += size
+            with io.open(file, "rb") as source:
+                archive.writestr(zipfile.ZipInfo(name, _EPOCH), source.read(), zipfile.ZIP_DEFLATED)
+    if left_out:
+        log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
+
+
+def _files(config: str) -> Iterator[tuple[str, str]]:
+    """Give (name in the zip, file), sorted, without what no text editor would open."""
+    package = io.parent(io.abspath(str(xdpx.__file__)))
+    for root, prefix in ((package, "xdpx"), (io.abspath("user/modules"), "user/modules")):
+        for file in sorted(_text_files(root)):
+            yield f"{prefix}{file[len(root) :]}", file
+    for suffix in ("", ".hjson"):
+        if config and io.isfile(config + suffix):
+            yield f"config/{io.name(config + suffix)}", config + suffix
+            return
+
+
+def _text_files(folder: str) -> Iterator[str]:
+    for file in io.listdir(folder, full_path=True) if io.isdir(folder) else []:
+        name = io.name(file)
+        if name.startswith(".") or name in SKIPPED_FOLDERS:
+            continue
+        if io.isdir(file):
+            yield from _text_files(file)
+        elif name.endswith(KEPT):
+            yield file

@@ -1,0 +1,52 @@
+"""One small file that says how a run stands, for people and for whoever starts it again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from xdpx.utils import commit, io
+
+STATUS_FILE = "status.json"
+State = Literal["running", "finished", "preempted", "failed"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a run stands.
+
+    Attributes:
+        step, total_steps: updates taken, and updates of the whole schedule.
+        fingerprint: hash of everything that decides what the run computes.
+        train_steps: of the stretch that was asked for; None when it goes to the end.
+        reason: why it ended.
+    """
+
+    status: State
+    step: int
+    total_steps: int
+    fingerprint: str
+    train_steps: float | None = None
+    reason: str = ""
+
+    def write(self, folder: str) -> None:
+        """Put it into `folder`, whole or not at all."""
+        facts: dict[str, Any] = {**asdict(self), "written": datetime.now(UTC).isoformat(timespec="seconds")}
+        commit.write_text(io.join(folder, STATUS_FILE), json.dumps(facts, indent=2) + "\n")
+
+
+def read_status(folder: str) -> Status | None:
+    """Give the status of the run in `folder`; None when it has none that can be read."""
+    path = io.join(folder, STATUS_FILE)
+    if not io.isfile(path):
+        return None
+    with io.open(path) as status_file:
+        text = status_file.read()
+    try:
+        facts = json.loads(text)
+        facts.pop("written", None)
+        return Status(**facts)
+    except (ValueError, TypeError):
+        return None
