@@ -89,6 +89,7 @@ class PyTorchEngine:
         return {
             "format": FORMAT,
             "num_updates": state.num_updates,
+            "rule": type(state.optimizer).__name__,
             "loss_scale": state.loss_scale,
             "clean_updates": state.clean_updates,
             "ema_decay": self.options.ema_decay,
@@ -117,7 +118,7 @@ class PyTorchEngine:
         self._add_training_parts(state)
         if state.averaged is not None:
             fill_model(state.averaged.model, saved["averaged"], source="resume")
-        _load_optimizer(state.optimizer, saved["optimizer"])
+        _load_optimizer(state.optimizer, saved)
         state.loss_scale, state.clean_updates = saved["loss_scale"], saved["clean_updates"]
         state.num_updates = saved["num_updates"]
         return state
@@ -246,8 +247,12 @@ def _average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
 
 
 def _load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
+    own = type(optimizer).__name__
+    if saved["rule"] != own:
+        raise _resume_fault("optimizer", f"is {own} here, but {saved['rule']} in the checkpoint.")
     try:
-        optimizer.load_state_dict(saved)
+        # Copied, because torch would go on training in the very tensors of the snapshot.
+        optimizer.load_state_dict(copied(saved["optimizer"]))
     except (ValueError, KeyError) as error:
         raise _resume_fault("optimizer", f"does not fit the checkpoint: {error}") from error
 

@@ -98,7 +98,7 @@ class Bert(Model):
         self.pruned = pruning.plan(parameters.pruned_heads, self.config.num_hidden_layers)
         pruning.prune(self.bert, self.pruned)
         if parameters.gradient_checkpointing:
-            self.bert.gradient_checkpointing_enable()
+            self.bert.activation_checkpointing_enable()
         if parameters.fix_lm:
             self.bert.requires_grad_(requires_grad=False)
 
@@ -123,7 +123,10 @@ class Bert(Model):
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename foreign weights, and take out the heads that are pruned here."""
         renamed = {self._own_name(name): value for name, value in found.items()}
-        return pruning.prune_weights(renamed, self.pruned, self.config.hidden_size // self.config.num_attention_heads)
+        if not self.pruned:
+            return renamed
+        heads = self.config.num_attention_heads
+        return pruning.prune_weights(renamed, self.pruned, heads=heads, width=self.config.hidden_size // heads)
 
     def resource_files(self) -> dict[str, str]:
         """Give config.json in Hugging Face format."""
@@ -198,13 +201,7 @@ def architecture(known: Bert.Parameters) -> PretrainedConfig:
 def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
     """Give the config that lies beside the pretrained weights or that `auto_model` names, if any."""
     if known.auto_model:
-        try:
-            return AutoConfig.from_pretrained(known.auto_model)
-        except (OSError, ValueError) as error:
-            problem = f"is '{known.auto_model}', which cannot be read: {error}"
-            raise ConfigError(
-                "model", [Fault("auto_model", problem, "Name a folder or a Hugging Face model.")]
-            ) from error
+        return _named_config(known.auto_model)
     source = known.pretrained_model
     if not source:
         return None
@@ -214,6 +211,15 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
     with io.open(path) as file:
         values = json.load(file)
     config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+    return config
+
+
+def _named_config(name: str) -> PretrainedConfig:
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        problem = f"is '{name}', which cannot be read: {error}"
+        raise ConfigError("model", [Fault("auto_model", problem, "Name a folder or a known model.")]) from error
     return config
 
 

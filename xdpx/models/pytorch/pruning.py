@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import ConfigError, Fault
 
 Plan = dict[int, frozenset[int]]
-WEIGHT = re.compile(r"bert\.encoder\.layer\.(\d+)\.attention\.(self\.(?:query|key|value)|output\.dense)\.(weight|bias)")
+WEIGHT = re.compile(r"bert\.encoder\.layer\.\d+\.attention\.(self\.(?:query|key|value)|output\.dense)\.(weight|bias)")
 
 
 def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> Plan:
@@ -55,26 +55,33 @@ def prune(encoder: Any, heads_by_layer: Plan) -> None:
         inner.all_head_size = len(kept)
 
 
-def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, head_size: int) -> dict[str, Tensor]:
-    """Take the same heads out of weights that still hold all of them; others pass unchanged."""
-    return {name: _prune_weight(name, value, heads_by_layer, head_size) for name, value in found.items()}
+def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, *, heads: int, width: int) -> dict[str, Tensor]:
+    """Take the same heads out of weights that still hold all of them; others pass unchanged.
+
+    Args:
+        found: weights under our names.
+        heads_by_layer: what to take out.
+        heads: number of heads of an unpruned layer.
+        width: features of each head.
+    """
+    return {
+        name: value
+        if (axis := _axis_of_heads(name)) is None or value.shape[axis] != heads * width
+        else value.index_select(axis, _kept_features(heads_by_layer.get(_layer_of(name), frozenset()), heads, width))
+        for name, value in found.items()
+    }
 
 
-def _prune_weight(name: str, value: Tensor, heads_by_layer: Plan, head_size: int) -> Tensor:
+def _layer_of(name: str) -> int:
+    return int(name.split(".layer.")[1].split(".")[0])
+
+
+def _axis_of_heads(name: str) -> int | None:
+    """Give the axis along which the heads of this weight lie; None when it has none."""
     match = WEIGHT.fullmatch(name)
-    heads = heads_by_layer.get(int(match[1])) if match else None
-    if match is None or not heads:
-        return value
-    across = match[2] == "output.dense"
-    if across and match[3] == "bias":
-        return value
-    axis, whole = (1, value.shape[0]) if across else (0, value.shape[-1] if value.dim() > 1 else 0)
-    if whole and value.shape[axis] != whole:  # pruned already
-        return value
-    count = value.shape[axis] // head_size
-    if max(heads) >= count:
-        return value
-    return value.index_select(axis, _kept_features(heads, count, head_size))
+    if match is None or (match[1], match[2]) == ("output.dense", "bias"):
+        return None
+    return 1 if match[1] == "output.dense" else 0
 
 
 def _kept_features(heads: frozenset[int], count: int, width: int) -> Tensor:

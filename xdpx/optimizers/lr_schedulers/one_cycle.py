@@ -56,6 +56,12 @@ class OneCycle(LRScheduler):
             [0.9, 0.999], doc="decay of the running means of the gradient and of its square", group="optimization"
         )
 
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse a broken number of steps."""
+            if self.warmup_steps < 1 or float(self.warmup_steps).is_integer():
+                return []
+            return [("warmup_steps", f"is {self.warmup_steps}. Use a whole number, or a share of all updates below 1.")]
+
     parameters: Parameters
 
     def factor(self, num_update: int) -> float:

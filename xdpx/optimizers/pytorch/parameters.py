@@ -10,6 +10,9 @@ GROUP = "optimization"
 class AdamParameters(declare.Parameters):
     """Keys shared by `adam` and `lamb`."""
 
+    learning_rate: float = declare.param(
+        1e-3, gt=0, doc="highest learning rate; the schedule multiplies it by at most 1", group=GROUP
+    )
     adam_betas: list[float] = declare.param(
         [0.9, 0.999], doc="decay of the running means of the gradient and of its square", group=GROUP
     )

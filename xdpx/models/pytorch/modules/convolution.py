@@ -24,7 +24,8 @@ class Convolution(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Give (B, T, size_out)."""
         across = x_BTD.transpose(1, 2)
-        joined = torch.cat([convolution(across) for convolution in self.convolutions], dim=1)
+        length = across.shape[2]  # an even window gives one position too many
+        joined = torch.cat([convolution(across)[..., :length] for convolution in self.convolutions], dim=1)
         out: Tensor = self.activation(joined).transpose(1, 2)
         return out
 
@@ -78,7 +79,7 @@ def linear(size_in: int, size_out: int, *, activation: bool = False) -> nn.Modul
 
 
 def _convolution(size_in: int, size_out: int, width: int) -> nn.Module:
-    layer = nn.Conv1d(size_in, size_out, width, padding="same")
+    layer = nn.Conv1d(size_in, size_out, width, padding=width // 2)
     nn.init.normal_(layer.weight, std=(2.0 / (size_in * width)) ** 0.5)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     normalised: nn.Module = weight_norm(layer)

@@ -1,0 +1,266 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from xdpx.config.faults import ConfigError
+from xdpx.engines.pytorch.engine import PyTorchEngine
+from xdpx.engines.pytorch.options import EngineOptions
+from xdpx.losses import losses
+from xdpx.optimizers import optimizers
+from xdpx.optimizers.lr_schedulers import lr_schedulers
+from xdpx.tasks import tasks
+
+RANDOM = np.random.default_rng(0)
+
+
+class Small(nn.Module):
+    """A network with an embedding, dropout and a weight that learns nothing."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.table = nn.Embedding(12, width)
+        self.dropout = nn.Dropout(0.3)
+        self.top = nn.Linear(width, 2)
+        self.fixed = nn.Parameter(torch.randn(3), requires_grad=False)
+
+    def parameter_groups(self, learning_rate):
+        return [{"params": [w for w in self.parameters() if w.requires_grad], "lr": learning_rate, "name": "all"}]
+
+    def forward(self, tokens):
+        return self.top(self.dropout(self.table(tokens)).mean(dim=1))
+
+
+def batch(rows=6):
+    tokens = RANDOM.integers(0, 12, (rows, 5))
+    return {"net_input": {"tokens": tokens}, "target": tokens[:, 0] % 2, "ntokens": tokens.size}
+
+
+BATCHES = [batch() for _ in range(24)]
+
+
+def engine(optimizer="adam", schedule="one_cycle", width=4, total_steps=20, **options):
+    def task():
+        kind, loss = tasks["default"], losses["cross_entropy"]
+        parameters = kind.Parameters(model="cls_cnn", loss="cross_entropy")
+        return kind(parameters, model=Small(width), loss=loss(loss.Parameters()))
+
+    kind, curve = optimizers[optimizer], lr_schedulers[schedule]
+    return PyTorchEngine(
+        task,
+        make_optimizer=lambda model: kind(kind.Parameters(weight_decay=0.1), groups=model.parameter_groups(0.05)),
+        schedule=curve(curve.Parameters(), total_steps=total_steps),
+        options=EngineOptions(device="cpu", **options),
+    )
+
+
+def train(chosen, state, updates, update_freq=1):
+    for number in updates:
+        group = BATCHES[number * update_freq : (number + 1) * update_freq]
+        state, _ = chosen.update(state, group)
+    return state
+
+
+def same(first, second):
+    """Compare nested values bit for bit."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[name], second[name]) for name in first)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(same, first, second))
+    return first == second
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+@pytest.mark.parametrize("ema_decay", [1.0, 0.9])
+@pytest.mark.parametrize("update_freq", [1, 3])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(optimizer, ema_decay, update_freq, precision):
+    options = {"ema_decay": ema_decay, "precision": precision, "clip_norm": 0.1, "seed": 3}
+    whole = engine(optimizer, **options)
+    state = train(whole, whole.start(1), range(7), update_freq)
+    first = engine(optimizer, **options)
+    saved = first.snapshot(train(first, first.start(1), range(4), update_freq))
+    second = engine(optimizer, **options)
+    resumed = train(second, second.restore(saved), range(4, 7), update_freq)
+    assert same(whole.snapshot(state), second.snapshot(resumed))
+    assert same(whole.weights(state), second.weights(resumed))
+
+
+def test_scoring_between_updates_changes_nothing():
+    plain, watched = engine(), engine()
+    state = train(plain, plain.start(1), range(4))
+    other = watched.start(1)
+    for number in range(4):
+        watched.score(other, BATCHES[number])
+        other = train(watched, other, [number])
+    assert same(plain.snapshot(state), watched.snapshot(other))
+
+
+def test_a_snapshot_stands_still_while_training_goes_on():
+    chosen = engine()
+    state = train(chosen, chosen.start(1), range(2))
+    saved = chosen.snapshot(state)
+    before = saved["model"]["top.weight"].clone()
+    train(chosen, state, range(2, 4))
+    assert torch.equal(saved["model"]["top.weight"], before)
+
+
+def test_the_seed_decides_the_first_weights_and_the_dropout():
+    weights = [engine().weights(engine().start(seed)) for seed in (1, 1, 2)]
+    assert same(weights[0], weights[1])
+    assert not same(weights[0], weights[2])
+    ends = []
+    for seed in (1, 1, 2):
+        chosen = engine(seed=seed)
+        ends.append(chosen.weights(train(chosen, chosen.start(1), range(2))))
+    assert same(ends[0], ends[1])
+    assert not same(ends[0], ends[2])
+
+
+def test_starting_leaves_the_random_state_of_the_program_alone():
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    engine().start(3)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_cutting_a_group_into_other_micro_batches_changes_nothing_in_the_mathematics():
+    rows = batch(rows=12)
+    cuts = ([slice(0, 12)], [slice(0, 2), slice(2, 9), slice(9, 12)])
+    found = []
+    for cut in cuts:
+        chosen = engine()
+        state = chosen.start(1)
+        state.task.model.dropout.p = 0.0
+        parts = [{"net_input": {"tokens": rows["net_input"]["tokens"][s]}, "target": rows["target"][s]} for s in cut]
+        state, facts = chosen.update(state, parts)
+        found.append((chosen.weights(state)["top.weight"], chosen.facts_to_host(facts)))
+    assert torch.allclose(found[0][0], found[1][0], atol=1e-6)
+    assert found[0][1]["grad_norm"] == pytest.approx(found[1][1]["grad_norm"], rel=1e-5)
+    assert found[0][1]["count"] == found[1][1]["count"] == 12
+
+
+def test_one_update_is_that_of_a_plain_loop():
+    chosen = engine(clip_norm=0.1, schedule="constant")
+    state = chosen.start(1)
+    state.task.model.dropout.p = 0.0
+    torch.manual_seed(1)
+    model = Small()
+    model.dropout.p = 0.0
+    plain = torch.optim.AdamW(model.parameters(), lr=0.05, eps=1e-6, weight_decay=0.1)
+    for rows in BATCHES[:3]:
+        state, facts = chosen.update(state, [rows])
+        plain.zero_grad()
+        logits = model(torch.from_numpy(rows["net_input"]["tokens"]))
+        nn.functional.cross_entropy(logits, torch.from_numpy(rows["target"])).backward()
+        norm = nn.utils.clip_grad_norm_([w for w in model.parameters() if w.requires_grad], 0.1)
+        plain.step()
+        assert chosen.facts_to_host(facts)["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
+    ours = chosen.weights(state)
+    assert all(torch.allclose(value, ours[name], atol=1e-5) for name, value in model.state_dict().items())
+
+
+def test_facts_say_what_happened():
+    chosen = engine(clip_norm=1e-3, schedule="constant")
+    _, facts = chosen.update(chosen.start(1), [BATCHES[0], BATCHES[1]])
+    found = chosen.facts_to_host(facts)
+    assert (found["count"], found["num_tokens"], found["clipped"]) == (12, 60, 1.0)
+    assert found["learning_rate"] == pytest.approx(0.05)
+    assert found["loss_sum"] > 0
+    assert found["correct"] <= 12
+
+
+def test_averaged_weights_are_scored_and_kept():
+    chosen = engine(ema_decay=0.5, schedule="constant")
+    state = chosen.start(1)
+    start = chosen.weights(state)["top.bias"]
+    state = train(chosen, state, [0])
+    raw = state.task.model.top.bias.detach()
+    assert torch.allclose(chosen.weights(state)["top.bias"], 0.5 * start + 0.5 * raw)
+    prob = chosen.predictions_to_host(chosen.score(state, BATCHES[0]))["prob"]
+    again = chosen.with_weights(chosen.weights(state))
+    assert np.array_equal(prob, chosen.predictions_to_host(chosen.score(again, BATCHES[0]))["prob"])
+
+
+def test_a_gradient_that_is_no_number_leaves_the_weights_and_shows():
+    chosen = engine()
+    state = chosen.start(1)
+    with torch.no_grad():
+        state.task.model.top.bias[0] = math.nan
+    before = chosen.weights(state)
+    state, facts = chosen.update(state, [BATCHES[0]])
+    shown = chosen.facts_to_host(facts)
+    assert math.isnan(shown["grad_norm"])
+    assert math.isnan(shown["loss_sum"])
+    assert torch.equal(before["table.weight"], chosen.weights(state)["table.weight"])
+
+
+def test_fp16_halves_its_loss_scale_until_the_gradient_fits():
+    chosen = engine(precision="fp16", init_scale=2.0**40)
+    state = chosen.start(1)
+    skipped = []
+    for number in range(30):
+        before = state.loss_scale
+        state, facts = chosen.update(state, [BATCHES[number % 24]])
+        skipped.append(chosen.facts_to_host(facts)["skipped"])
+        assert state.loss_scale == (before / 2 if skipped[-1] else before)
+    assert skipped[0] == 1.0
+    assert skipped[-1] == 0.0
+
+
+def test_fp16_doubles_its_loss_scale_after_a_quiet_time():
+    chosen = engine(precision="fp16", scale_window=3)
+    state = train(chosen, chosen.start(1), range(3))
+    assert (state.loss_scale, state.clean_updates) == (256.0, 0)
+
+
+def test_fp16_gives_up_when_no_scale_helps():
+    chosen = engine(precision="fp16")
+    state = chosen.start(1)
+    with torch.no_grad():
+        state.task.model.top.bias[0] = math.nan
+    with pytest.raises(FloatingPointError, match="loss scale"):
+        train(chosen, state, range(20))
+
+
+def test_a_snapshot_of_another_model_is_refused():
+    first, second = engine(), engine(width=8)
+    saved = first.snapshot(first.start(1))
+    with pytest.raises(ConfigError, match=r"resume.*\n.*sizes.*table.weight.*\(12, 4\).*\(12, 8\)"):
+        second.restore(saved)
+    saved["model"]["more"] = torch.zeros(1)
+    with pytest.raises(ConfigError, match="more only there"):
+        first.restore(saved)
+
+
+@pytest.mark.parametrize("change", [{"ema_decay": 0.9}, {"optimizer": "lamb"}])
+def test_a_snapshot_of_another_kind_of_run_is_refused(change):
+    saved = engine().snapshot(train(engine(), engine().start(1), [0]))
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        engine(**change).restore(saved)
+
+
+def test_a_snapshot_survives_a_file(tmp_path):
+    chosen = engine(ema_decay=0.9)
+    state = train(chosen, chosen.start(1), range(3))
+    torch.save(chosen.snapshot(state), tmp_path / "full.pts")
+    again = chosen.restore(torch.load(tmp_path / "full.pts", weights_only=True))
+    assert same(chosen.snapshot(train(chosen, state, [3])), chosen.snapshot(train(chosen, again, [3])))
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="device"):
+        PyTorchEngine(None, options=EngineOptions(device="cuda:99"))
+
+
+def test_read_only_arrays_are_moved_without_a_warning():
+    rows = {"net_input": {"tokens": BATCHES[0]["net_input"]["tokens"].copy()}, "target": BATCHES[0]["target"].copy()}
+    for array in (rows["net_input"]["tokens"], rows["target"]):
+        array.flags.writeable = False
+    chosen = engine()
+    assert chosen.score(chosen.start(1), rows)["pred"].shape == (6,)

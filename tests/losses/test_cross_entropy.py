@@ -1,0 +1,115 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from xdpx.config.faults import ConfigError
+from xdpx.losses import losses
+
+
+class Fixed(nn.Module):
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+
+    def forward(self):
+        return self.logits
+
+
+class Noisy(Fixed):
+    def forward(self):
+        return nn.functional.dropout(self.logits, 0.5, training=True)
+
+
+def loss(**keys):
+    kind = losses["cross_entropy"]
+    return kind(kind.Parameters(**keys))
+
+
+def batch(*target):
+    return {"net_input": {}, "target": torch.tensor(target)}
+
+
+def gathered(prob, target, **more):
+    prob = np.array(prob)
+    return {"prob": prob, "pred": prob.argmax(1), "target": np.array(target), "loss_sum": 1.0, "count": 1.0, **more}
+
+
+def test_the_sum_runs_over_rows_in_nats():
+    loss_sum, count, facts = loss()(Fixed([[0.0, 0.0], [0.0, 0.0]]), batch(0, 1))
+    assert (float(loss_sum), count) == (pytest.approx(2 * math.log(2)), 2)
+    assert int(facts["correct"]) == 1
+
+
+def test_metrics_show_the_loss_in_bits():
+    assert loss().train_metrics({"loss_sum": 4 * math.log(2), "count": 2.0, "correct": 1.0}) == {
+        "loss": pytest.approx(2.0),
+        "acc": 0.5,
+    }
+
+
+def test_a_loss_that_is_no_number_shows_as_nan():
+    loss_sum, count, facts = loss()(Fixed([[math.nan, 0.0]]), batch(0))
+    shown = loss().train_metrics({"loss_sum": float(loss_sum), "count": count, "correct": float(facts["correct"])})
+    assert math.isnan(shown["loss"])
+
+
+def test_predictions_have_rows_and_sums():
+    found = loss().predictions(Fixed([[0.0, 2.0], [1.0, 0.0]]), batch(1, 1))
+    assert found["pred"].tolist() == [1, 0]
+    assert found["prob"].sum(dim=1).tolist() == pytest.approx([1.0, 1.0])
+    assert int(found["count"]) == 2
+
+
+def test_unlabelled_batches_are_predicted_all_the_same():
+    assert "target" not in loss().predictions(Fixed([[0.0, 2.0]]), {"net_input": {}})
+
+
+def test_below_the_threshold_the_negative_class_is_predicted():
+    chosen = loss(predict_threshold=0.6, negative_classes_in_f1=[2])
+    found = chosen.predictions(
+        Fixed(np.log([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]).tolist()), batch(0, 0, 0)
+    )
+    assert found["pred"].tolist() == [0, 2, 2]
+
+
+def test_two_classes_have_an_area_under_the_curve():
+    found = loss(f1_average="binary").metrics(gathered([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0]))
+    assert found["auc"] == 1.0
+    assert found["f1"] == pytest.approx(2 / 3)
+    assert found["acc"] == pytest.approx(2 / 3)
+
+
+def test_query_level_scores_look_at_the_best_row_of_a_query():
+    rows = gathered([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0], query_id=np.array([1, 1, 1]))
+    assert loss(query_level_f1=True, f1_average="binary").metrics(rows)["f1"] == 1.0
+
+
+def test_query_level_scores_without_queries_are_refused():
+    with pytest.raises(ConfigError, match="no query ids"):
+        loss(query_level_f1=True).metrics(gathered([[0.9, 0.1]], [0]))
+
+
+def test_r_dropout_adds_nothing_when_both_passes_agree():
+    model, rows = Fixed([[0.3, -0.2]]), batch(0)
+    once, twice = loss()(model, rows), loss(use_r_dropout=True, kl_alpha=3.0)(model, rows)
+    assert float(twice[0]) == pytest.approx(float(once[0]))
+    assert float(twice[2]["kl_loss"]) == 0.0
+
+
+def test_r_dropout_punishes_disagreement_in_proportion_to_alpha():
+    rows, found = batch(0), {}
+    for alpha in (0.0, 1.0, 2.0):
+        torch.manual_seed(5)
+        found[alpha] = float(loss(use_r_dropout=True, kl_alpha=alpha)(Noisy([[3.0, -2.0, 1.0, 0.5]]), rows)[0])
+    assert found[1.0] > found[0.0]
+    assert found[2.0] - found[0.0] == pytest.approx(2 * (found[1.0] - found[0.0]))
+
+
+@pytest.mark.parametrize(
+    "keys", [{"negative_classes_in_f1": [3], "num_classes": 3}, {"f1_average": "binary", "num_classes": 3}]
+)
+def test_settings_that_need_other_classes_are_refused(keys):
+    assert losses["cross_entropy"].Parameters(**keys).conflicts()

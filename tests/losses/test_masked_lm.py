@@ -1,0 +1,38 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from xdpx.losses import losses
+
+
+class Fixed(nn.Module):
+    def forward(self, logits):
+        return logits
+
+
+def loss():
+    kind = losses["masked_lm"]
+    return kind(kind.Parameters())
+
+
+def test_the_count_is_the_number_of_masked_tokens():
+    rows = {"net_input": {"logits": torch.zeros(3, 8)}, "target": torch.tensor([1, 2, 3])}
+    loss_sum, count, _ = loss()(Fixed(), rows)
+    assert (float(loss_sum), count) == (pytest.approx(3 * math.log(8)), 3)
+
+
+def test_top5_counts_tokens_among_the_five_best():
+    logits = torch.arange(8.0).expand(3, 8)
+    rows = {"net_input": {"logits": logits}, "target": torch.tensor([7, 3, 2])}
+    sums = {name: float(value) for name, value in loss().predictions(Fixed(), rows).items()}
+    found = loss().metrics(sums)
+    assert found["acc"] == pytest.approx(1 / 3)
+    assert found["top5_acc"] == pytest.approx(2 / 3)
+    assert found["loss"] == pytest.approx(sums["loss_sum"] / 3 / math.log(2))
+
+
+def test_a_batch_without_masked_tokens_adds_nothing():
+    rows = {"net_input": {"logits": torch.zeros(0, 8)}, "target": torch.zeros(0, dtype=torch.int64)}
+    assert float(loss()(Fixed(), rows)[0]) == 0.0
