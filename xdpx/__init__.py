@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xdpx.config.faults import ConfigError
+    from xdpx.config.loading import load
+    from xdpx.config.parameters import Parameters, param
 
 __version__ = "1.0.0.dev0"
 

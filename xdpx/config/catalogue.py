@@ -1,7 +1,7 @@
-"""What every registered class declares. Shipped classes are read from `catalogue.json`, so nothing is imported to check.
+"""What every registered class declares. Shipped classes are read from `catalogue.json`: to check, nothing is imported.
 
-`python -m xdpx.config.catalogue` writes that file anew from the classes themselves; `--check` only compares. A user's own
-classes are read from the class. With `XDPX_LIVE_CATALOGUE=1` shipped ones are too, which helps while one is written.
+`python -m xdpx.config.catalogue` writes that file anew from the classes themselves; `--check` only compares. A user's
+own classes are read from the class. With `XDPX_LIVE_CATALOGUE=1` shipped ones are too, which helps to write them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def entry(kind: str, name: str) -> Entry:
 
 
 def entries(kind: str) -> Iterator[Entry]:
-    """Give every entry of a kind, by name, to search for suggestions; a class that cannot be imported is passed over."""
+    """Give every entry of a kind, by name, to search or list; a class that cannot be imported is passed over."""
     for name in names(kind):
         try:
             found = entry(kind, name)
@@ -70,9 +70,9 @@ def _is_live(kind: str) -> bool:
 
 
 def compile_catalogue() -> tuple[str, list[str]]:
-    """Read every shipped class. Gives the text of the catalogue, and what is wrong with classes that could not be read.
+    """Read every shipped class. Gives the text of the catalogue, and what is wrong with those that cannot be read.
 
-    A class that cannot be read keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
+    Such a class keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
     """
     problems: list[str] = []
     compiled: dict[str, dict[str, Any]] = {}
@@ -81,7 +81,7 @@ def compile_catalogue() -> tuple[str, list[str]]:
         for name, target in sorted(_shipped_names(kind, problems).items()):
             try:
                 table[name] = Entry.from_class(kind, name, registry_of(kind)[name]).to_json()
-            except Exception as error:  # noqa: BLE001 - whatever a class does when it is imported, the rest is wanted
+            except Exception as error:  # whatever a class does when it is imported, the rest is wanted
                 problems.append(f"{kind} '{name}' ({target}): {type(error).__name__}: {error}")
                 table.update({name: old} if (old := shipped().get(kind, {}).get(name)) else {})
     return json.dumps(compiled, indent=1, ensure_ascii=False) + "\n", problems
@@ -96,7 +96,7 @@ def _shipped_names(kind: str, problems: list[str]) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the catalogue, or with `--check` compare it. Gives the exit code: 1 when stale or when a class is unreadable."""
+    """Write the catalogue, or with `--check` compare it. Gives the exit code: 1 when stale or a class is unreadable."""
     from xdpx.utils import commit  # here: only writing needs it
 
     text, problems = compile_catalogue()

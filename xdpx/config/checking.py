@@ -191,9 +191,9 @@ def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Dec
     if not draft.relative:
         return
     for key, text in draft.relative.items():
-        direction = next(item.relative for _, item in table[key] if item.relative)
+        direct = any(item.relative == "direct" for _, item in table[key])
         try:
-            value = resolve(text, draft.values, direction)
+            value = resolve(text, draft.values, "direct" if direct else "inverse")
         except ValueError as error:
             draft.fault(key, *_fault_parts(error))
             continue

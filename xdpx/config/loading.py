@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdpx.config import checking
@@ -31,6 +31,9 @@ RUN_ONLY_KEYS = frozenset(
 )
 """Keys that do not change what a run computes: two runs that differ only in these are the same run twice."""
 
+MOST_FAULTS = 30
+"""Most faults in one message; more than a screen helps nobody."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -39,6 +42,7 @@ class Run:
     command: str
     source: str
     index: int
+    """Its place among the runs of its config, from 0."""
     values: Mapping[str, Any]
     changed: frozenset[str]
     origins: Mapping[str, Origin]
@@ -47,6 +51,8 @@ class Run:
     """{key: the `@{...}` text its number came from}"""
     meta_keys: frozenset[str] = frozenset()
     """Keys whose value came from a meta.hjson."""
+    total: int = 1
+    """How many runs the config has."""
 
     def parameters(self, kind: str, prefix: str = "") -> Any:
         """Give the own typed `Parameters` of the class picked for `kind`; kind "command" is the command itself.
@@ -125,21 +131,28 @@ def _finish(
     unreachable = _check_further(drafts) if paths else None
     for draft in drafts:
         draft.faults.extend(checking.conflicts(draft))
-    runs = [_run(draft, source, index) for index, draft in enumerate(drafts)]
+    runs = [_run(draft, source, index, len(drafts)) for index, draft in enumerate(drafts)]
     faults = [list(draft.faults) for draft in drafts]
     if inspect is not None:
         for run, found in zip(runs, faults, strict=True):
-            found.extend([] if found else inspect(run))
+            found.extend([] if found else _placed(inspect(run), run))
     between = batch_faults(drafts, runs)
     if any(faults) or between:
-        raise ConfigError(source, [*merge_faults(faults), *between])
+        from xdpx.config.reading import at_most
+
+        raise ConfigError(source, at_most([*merge_faults(faults), *between], MOST_FAULTS))
     if unreachable is not None:
         raise unreachable
     return runs
 
 
+def _placed(faults: Iterable[Fault], run: Run) -> list[Fault]:
+    """Say where the key of each fault was written, where its finder did not know."""
+    return [fault if fault.origin else replace(fault, origin=run.origins.get(fault.key)) for fault in faults]
+
+
 def _check_further(drafts: list[Draft]) -> OSError | None:
-    """Look at the paths of every run; give the error of a filesystem that cannot be asked, to raise if all else is well."""
+    """Look at the paths of every run. Gives the error of a filesystem that cannot be asked, to raise at the end."""
     from xdpx.config.path_checks import Seen, check_paths
 
     seen: Seen = {}
@@ -152,7 +165,7 @@ def _check_further(drafts: list[Draft]) -> OSError | None:
     return unreachable
 
 
-def _run(draft: Draft, source: str, index: int) -> Run:
+def _run(draft: Draft, source: str, index: int, total: int) -> Run:
     return Run(
         command=draft.selection.classes[0].entry.name,
         source=source,
@@ -163,6 +176,7 @@ def _run(draft: Draft, source: str, index: int) -> Run:
         picks=draft.selection.picks(),
         relative=draft.relative,
         meta_keys=draft.meta_keys & frozenset(draft.values),
+        total=total,
     )
 
 
@@ -184,7 +198,7 @@ def _shared(key: str, runs: Sequence[Run]) -> list[Fault]:
         Fault(
             key,
             f"'{value}' is shared by runs {_numbers(indices)} of {len(runs)}.",
-            f"Make it differ, e.g. put ${{...}} of what varies into it.",
+            "Make it differ, e.g. put ${...} of what varies into it.",
             runs[indices[0]].origins.get(key),
         )
         for value, indices in users.items()
@@ -209,7 +223,7 @@ def _numbers(indices: list[int]) -> str:
 
 
 def fingerprint(run: Run) -> str:
-    """Give a hash of everything that decides what the run computes: its command and values, the run-only keys left out."""
+    """Give a hash of what decides the results of a run: its command and values, the run-only keys left out."""
     return _digest(run, RUN_ONLY_KEYS)
 
 

@@ -64,7 +64,10 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     Args:
         default: the value when the config is silent; leave it out for a required parameter.
         doc: one line that says what the value decides, with its unit.
-        gt, ge, lt, le: bounds of a number, or of every number in a list.
+        gt: lower bound (exclusive) of a number, or of every number in a list.
+        ge: lower bound (inclusive).
+        lt: upper bound (exclusive).
+        le: upper bound (inclusive).
         when: (key, operator, value): the parameter is allowed only while that condition holds.
         registry: the value names an entry of this registry, whose own `Parameters` then join the run. A key that ends
             with the registry's name gives the rest as prefix: `teacher_model` reads `teacher_hidden_size` and so on.

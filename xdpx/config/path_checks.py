@@ -15,7 +15,7 @@ Seen = dict[tuple[str, str], tuple[str, str]]
 
 
 def check_paths(draft: Draft, seen: Seen) -> Iterator[Fault]:
-    """Give a fault for every path that is not what its declaration asks for. Null and switched-off keys are passed over.
+    """Give a fault for every path that is not what its declaration asks for. Null and switched-off keys pass.
 
     Raises:
         OSError: a filesystem could not be asked at all.

@@ -7,6 +7,7 @@ from typing import Any
 
 from xdpx.config import catalogue
 from xdpx.config.faults import Fault, Origin, nearest
+from xdpx.config.reach import kinds_below, owner_of
 from xdpx.config.selection import Selection
 
 SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
@@ -28,19 +29,8 @@ def unknown_keys(selection: Selection, values: Mapping[str, Any], origins: Mappi
 
 
 def _may_be_of_an_open_kind(key: str, selection: Selection) -> bool:
-    return any(key in _owners([kind]) for kind in _reachable(selection.open_kinds))
-
-
-def _reachable(kinds: set[str]) -> set[str]:
-    """Give these kinds and those that their classes would select in turn."""
-    found = set(kinds)
-    pending = list(kinds)
-    while pending:
-        for entry in catalogue.entries(pending.pop()):
-            new = {item.registry for item in entry.parameters if item.registry} - found
-            found |= new
-            pending.extend(new)
-    return found
+    direct = [entry for kind in selection.open_kinds for entry in catalogue.entries(kind)]
+    return key in _owners([*selection.open_kinds, *kinds_below(direct)])
 
 
 def _owners(kinds: list[str]) -> dict[str, list[str]]:
@@ -48,9 +38,8 @@ def _owners(kinds: list[str]) -> dict[str, list[str]]:
     owners: dict[str, list[str]] = {}
     for kind in kinds:
         for entry in catalogue.entries(kind):
-            owner = entry.name if kind == "command" else f"{kind} {entry.name}"
             for declaration in entry.parameters:
-                owners.setdefault(declaration.key, []).append(owner)
+                owners.setdefault(declaration.key, []).append(owner_of(entry))
     return owners
 
 

@@ -1,4 +1,4 @@
-"""Types of parameters as small text (`int | None`, `Literal['a', 'b']`): written from annotations, read without eval."""
+"""Types of parameters as small text (`int | None`, `Literal['a', 'b']`): written from annotations, read safely."""
 
 from __future__ import annotations
 
@@ -27,17 +27,26 @@ class Mismatch(ValueError):
 class ValueType(ABC):
     """What values a parameter takes. Strict: nothing but int -> float and list -> tuple is converted."""
 
-    @abstractmethod
     def accept(self, value: Any) -> Any:
         """Give the value as the program wants it. Raises Mismatch when it is not of this type."""
+        return self._accept(value)
 
-    @abstractmethod
     def describe(self) -> str:
         """Say in words what to write, e.g. `an integer`."""
+        return self._describe()
 
-    @abstractmethod
     def json_schema(self) -> dict[str, Any]:
         """Give the JSON schema of this type."""
+        return self._json_schema()
+
+    @abstractmethod
+    def _accept(self, value: Any) -> Any: ...
+
+    @abstractmethod
+    def _describe(self) -> str: ...
+
+    @abstractmethod
+    def _json_schema(self) -> dict[str, Any]: ...
 
     def _refuse(self, value: Any) -> Mismatch:
         return Mismatch(f"is {shown(value)}.", f"Use {self.describe()}{hint(value, self.describe())}.")
@@ -59,7 +68,7 @@ class Atom(ValueType):
 
     name: str
 
-    def accept(self, value: Any) -> Any:
+    def _accept(self, value: Any) -> Any:
         wanted = ATOMS[self.name][0]
         if wanted is float and type(value) in {int, float}:
             return self._finite(value)
@@ -76,10 +85,10 @@ class Atom(ValueType):
             raise Mismatch(f"is {value}.", "Use a finite number.")
         return number
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return ATOMS[self.name][1]
 
-    def json_schema(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         return dict(ATOMS[self.name][2])
 
 
@@ -89,7 +98,7 @@ class Choice(ValueType):
 
     options: tuple[Any, ...]
 
-    def accept(self, value: Any) -> Any:
+    def _accept(self, value: Any) -> Any:
         for option in self.options:
             if type(option) is type(value) and option == value:
                 return option
@@ -101,11 +110,11 @@ class Choice(ValueType):
         guess = f"Did you mean '{near}'? " if near else ""
         raise Mismatch(f"is {shown(value)}.", f"{guess}Use {self.describe()}{hint(value, self.describe())}.")
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         words = [shown(option) for option in self.options]
         return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 
-    def json_schema(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         return {"enum": list(self.options)}
 
 
@@ -115,15 +124,15 @@ class ListOf(ValueType):
 
     item: ValueType
 
-    def accept(self, value: Any) -> Any:
+    def _accept(self, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise self._refuse(value)
         return [_accept_part(self.item, item, f"item {index}") for index, item in enumerate(value, start=1)]
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"a list, each item {self.item.describe()}"
 
-    def json_schema(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.item.json_schema()}
 
 
@@ -133,7 +142,7 @@ class TupleOf(ValueType):
 
     items: tuple[ValueType, ...]
 
-    def accept(self, value: Any) -> Any:
+    def _accept(self, value: Any) -> Any:
         if not isinstance(value, list | tuple) or len(value) != len(self.items):
             raise self._refuse(value)
         return tuple(
@@ -141,10 +150,10 @@ class TupleOf(ValueType):
             for index, (kind, item) in enumerate(zip(self.items, value, strict=True), start=1)
         )
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"a list of {len(self.items)}: [{', '.join(item.describe() for item in self.items)}]"
 
-    def json_schema(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         size = len(self.items)
         return {
             "type": "array",
@@ -161,7 +170,7 @@ class DictOf(ValueType):
     key: ValueType
     value: ValueType
 
-    def accept(self, value: Any) -> Any:
+    def _accept(self, value: Any) -> Any:
         if not isinstance(value, dict):
             raise self._refuse(value)
         return {self._key(key): _accept_part(self.value, item, f"'{key}'") for key, item in value.items()}
@@ -171,10 +180,10 @@ class DictOf(ValueType):
             return int(key)
         return _accept_part(self.key, key, "a key")
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"a mapping {{key: value}}, each value {self.value.describe()}"
 
-    def json_schema(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": self.value.json_schema()}
 
 
@@ -184,31 +193,28 @@ class OneOf(ValueType):
 
     options: tuple[ValueType, ...]
 
-    def accept(self, value: Any) -> Any:
+    def _accept(self, value: Any) -> Any:
         exact = [option for option in self.options if not (option == Atom("float") and type(value) is int)]
+        inside: list[Mismatch] = []
         for option in (*exact, *self.options):
             try:
                 return option.accept(value)
             except Mismatch as mismatch:
-                deepest = mismatch
-        options = [option for option in self.options if isinstance(option, ListOf | DictOf | TupleOf | Choice)]
-        if len(options) == 1 and isinstance(value, list | tuple | dict | str) and type(value) is not str:
-            raise (
-                deepest
-                if _takes_shape(options[0], value) and deepest.problem.startswith(("item", "'"))
-                else self._refuse(value)
-            )
-        raise self._refuse(value)
+                inside.extend([mismatch] if _same_shape(option, value) else [])
+        raise inside[0] if inside else self._refuse(value)
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return " or ".join(option.describe() for option in self.options)
 
-    def json_schema(self) -> dict[str, Any]:
+    def _json_schema(self) -> dict[str, Any]:
         return {"anyOf": [option.json_schema() for option in self.options]}
 
 
-def _takes_shape(option: ValueType, value: Any) -> bool:
-    return isinstance(value, dict) == isinstance(option, DictOf)
+def _same_shape(option: ValueType, value: Any) -> bool:
+    """Tell whether a list was given for a list, or a mapping for a mapping: then the fault lies in an item."""
+    if isinstance(value, dict):
+        return isinstance(option, DictOf)
+    return isinstance(value, list | tuple) and isinstance(option, ListOf | TupleOf)
 
 
 def _accept_part(kind: ValueType, value: Any, place: str) -> Any:

@@ -1,0 +1,168 @@
+"""The runs of one config: one here, several each in a process of its own, some at a time, with a table at the end."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from xdpx.commands import child, outcomes
+from xdpx.config import catalogue
+from xdpx.config.faults import Fault
+from xdpx.config.loading import Run, fingerprint
+from xdpx.config.printing import what_varies
+from xdpx.utils import io
+
+
+@dataclass
+class Outcome:
+    """What became of one run. `code` is its exit code; None when it was not started."""
+
+    run: Run
+    status: str = "not started"
+    seconds: float = 0.0
+    code: int | None = None
+
+
+def inspect(run: Run) -> Iterable[Fault]:
+    """Give what the command itself finds wrong with a run; nothing for one of a loop that has finished before."""
+    if run.total > 1 and has_finished(run):
+        return []
+    check = getattr(run.picked("command")(run), "check", None)
+    return check() if check else []
+
+
+def has_finished(run: Run) -> bool:
+    """Tell whether the output folder of a run says that this very run has finished. `overwrite` asks for it anew."""
+    if run.values.get("overwrite"):
+        return False
+    status = stored_status(run)
+    return status.get("status") == "finished" and status.get("fingerprint") == fingerprint(run)
+
+
+def stored_status(run: Run) -> dict[str, Any]:
+    """Give what status.json in the output folder of a run says; empty when there is none."""
+    folder = output_folder(run)
+    path = io.join(folder, "status.json") if folder else ""
+    if not path or not io.isfile(path):
+        return {}
+    with io.open(path, encoding="utf-8") as file:
+        try:
+            status = json.loads(file.read())
+        except ValueError:  # damaged: the run is simply not known to have finished
+            return {}
+    return status if isinstance(status, dict) else {}
+
+
+def output_folder(run: Run) -> str:
+    """Give the folder a command writes to: its first parameter that is a new directory; '' when it has none."""
+    declared = catalogue.entry("command", run.command).parameters
+    keys = [item.key for item in declared if item.path == "new_directory"]
+    return str(run.values.get(keys[0], "")) if keys else ""
+
+
+def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, verbose: bool = False) -> int:
+    """Do the runs of one config. Gives the exit code: that of the first run that failed, or 0."""
+    if len(runs) == 1:
+        return child.perform(runs[0])
+    outcomes_of_runs = [Outcome(run) for run in runs]
+    for outcome in outcomes_of_runs:
+        if has_finished(outcome.run):
+            outcome.status, outcome.code = "finished before", 0
+    pending = [outcome for outcome in outcomes_of_runs if outcome.code is None]
+    _Pool(pending, min(jobs, max(1, len(pending))), keep_going=keep_going, verbose=verbose).work()
+    sys.stderr.write(table(outcomes_of_runs))
+    return next((outcome.code for outcome in outcomes_of_runs if outcome.code), 0)
+
+
+class _Pool:
+    """Keeps up to `jobs` processes busy with the pending runs, in order."""
+
+    def __init__(self, pending: list[Outcome], jobs: int, *, keep_going: bool, verbose: bool) -> None:
+        self.pending = pending
+        self.jobs = jobs
+        self.keep_going = keep_going
+        self.verbose = verbose
+        self.active: dict[SpawnProcess, tuple[Outcome, float]] = {}
+        self.stopping = False
+
+    def work(self) -> None:
+        """Do everything. A signal to this process is passed on, and no further run is started."""
+        before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while self.active or (self.pending and not self.stopping):
+                while self.pending and not self.stopping and len(self.active) < self.jobs:
+                    self.start(self.pending.pop(0))
+                self.collect()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def pass_on(self, number: int, frame: object) -> None:
+        """Send a signal to every active run; each saves what it can and ends by itself."""
+        self.stopping = True
+        for process in self.active:
+            if process.pid and process.is_alive():
+                os.kill(process.pid, number)
+
+    def start(self, outcome: Outcome) -> None:
+        run = outcome.run
+        prefix = f"[{run.index + 1}] " if self.jobs > 1 else ""
+        threads = max(1, (os.cpu_count() or 1) // self.jobs) if self.jobs > 1 else None
+        sys.stderr.write(f"{prefix}run {run.index + 1} of {run.total}: {run.values.get('save_dir', run.source)}\n")
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=child.main, args=(run, prefix, threads, self.verbose))
+        process.start()
+        outcome.status = "running"
+        self.active[process] = (outcome, time.monotonic())
+
+    def collect(self) -> None:
+        """Wait until at least one run has ended, and note what became of it."""
+        wait([process.sentinel for process in self.active])
+        for process in [process for process in self.active if not process.is_alive()]:
+            outcome, began = self.active.pop(process)
+            process.join()
+            outcome.seconds = time.monotonic() - began
+            outcome.code, outcome.status = _verdict(process.exitcode or 0)
+            if outcome.code and not self.keep_going:
+                self.stopping = True
+
+
+def _verdict(code: int) -> tuple[int, str]:
+    """Give (exit code, status in words) of a process; a negative code is the signal that killed it."""
+    if code < 0:
+        return 128 - code, f"killed by {signal.Signals(-code).name}"
+    words = {0: "finished", outcomes.PREEMPTED: "preempted", outcomes.INTERRUPTED: "interrupted"}
+    return code, words.get(code, f"failed ({code})")
+
+
+COLUMNS: tuple[tuple[str, Callable[[Outcome, Sequence[Run]], str]], ...] = (
+    ("run", lambda outcome, runs: str(outcome.run.index + 1)),
+    ("what varies", lambda outcome, runs: what_varies(outcome.run, runs)),
+    ("status", lambda outcome, runs: outcome.status),
+    ("seconds", lambda outcome, runs: f"{outcome.seconds:.1f}" if outcome.seconds else "-"),
+    ("best score", lambda outcome, runs: _best_score(outcome)),
+)
+
+
+def _best_score(outcome: Outcome) -> str:
+    score = stored_status(outcome.run).get("best_score") if outcome.code is not None else None
+    return f"{score:.4f}" if isinstance(score, int | float) else "-"
+
+
+def table(results: Sequence[Outcome]) -> str:
+    """Write one row for each run, columns aligned."""
+    runs = [outcome.run for outcome in results]
+    rows = [[title for title, _ in COLUMNS]]
+    rows += [[write(outcome, runs) for _, write in COLUMNS] for outcome in results]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n" + "\n".join(lines) + "\n"

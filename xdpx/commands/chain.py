@@ -1,0 +1,85 @@
+"""Several commands on one line: all are checked before the first starts, except for what an earlier one will make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from xdpx.commands import batch
+from xdpx.commands.command_line import Job
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run, load
+
+
+@dataclass
+class _Promised:
+    """What the commands checked so far will leave on disk."""
+
+    folders: set[str] = field(default_factory=set)
+    unknown: bool = False
+    """Whether one of them may leave anything anywhere."""
+
+    def note(self, runs: Iterable[Run]) -> None:
+        named = {folder.rstrip("/") for run in runs if (folder := batch.output_folder(run))}
+        self.folders |= {folder.removeprefix("./") for folder in named}
+
+    def explains(self, fault: Fault) -> bool:
+        """Tell whether a fault is that something is missing which an earlier command makes."""
+        if self.unknown and fault.code == "missing_path":
+            return True
+        text = str(fault)
+        return any(f"{folder}/" in text or f"'{folder}'" in text for folder in self.folders)
+
+
+_FOLLOWS = frozenset({"missing_path", "missing_key", "foreign_key", "conflict"})
+"""Kinds of faults that may be mere consequences of a file that is not there yet, such as the meta of the data."""
+
+
+def runs_of(job: Job) -> list[Run]:
+    """Read and check the runs of one job. Raises ConfigError with every fault."""
+    return load(job.config, job.command, job.overrides, inspect=batch.inspect)
+
+
+def check_line(jobs: list[Job]) -> list[list[Run] | None]:
+    """Check every job of a line. Gives the runs of each; None for one that has none or that must wait for the others.
+
+    Raises:
+        ConfigError: with the faults of all jobs that no earlier job can cure.
+    """
+    promised = _Promised()
+    checked: list[list[Run] | None] = []
+    errors: list[ConfigError] = []
+    for job in jobs:
+        runs = None
+        if job.config:
+            try:
+                runs = runs_of(job)
+            except ConfigError as error:
+                errors.extend(_certain(error, promised))
+        promised.note(runs or [])
+        promised.unknown |= runs is None
+        checked.append(runs)
+    if errors:
+        raise joined(errors)
+    return checked
+
+
+def _certain(error: ConfigError, promised: _Promised) -> list[ConfigError]:
+    """Leave out the faults that an earlier command will cure, and those that follow from them."""
+    causes = [fault for fault in error.faults if promised.explains(fault)]
+    if not causes:
+        return [error]
+    certain = [fault for fault in error.faults if fault not in causes and fault.code not in _FOLLOWS]
+    return [ConfigError(error.source, certain)] if certain else []
+
+
+def joined(errors: list[ConfigError]) -> ConfigError:
+    """Make one error of several, each fault with the config it is in."""
+    if len(errors) == 1:
+        return errors[0]
+    faults = [
+        Fault(f"{error.source}: {fault.key}", fault.problem, fault.remedy, fault.origin)
+        for error in errors
+        for fault in error.faults
+    ]
+    return ConfigError("command line", faults)

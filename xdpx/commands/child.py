@@ -1,0 +1,82 @@
+"""One run, in this process or as the whole work of a fresh one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from multiprocessing import parent_process
+from typing import TextIO
+
+from xdpx.commands.outcomes import exit_code
+from xdpx.config.loading import Run
+from xdpx.config.user_modules import load_user_modules
+
+
+def perform(run: Run) -> int:
+    """Build the command of a run and do it. Gives its exit code; most commands give none, which is 0."""
+    return run.picked("command")(run).run() or 0
+
+
+def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
+    """Do one run as a process of its own, and leave with its exit code.
+
+    Args:
+        run: what to do.
+        prefix: put before every line of output, when several runs write at the same time.
+        threads: how many threads numerical libraries may use; None leaves them alone.
+        verbose: whether to show tracebacks of every error.
+    """
+    os.setpgrp()  # the terminal's Ctrl-C reaches the parent alone, which passes it on once
+    _end_with_parent()
+    if threads is not None:  # before torch is imported, which reads these
+        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(variable, str(threads))
+    if prefix:
+        sys.stdout = _Prefixed(sys.stdout, prefix)
+        sys.stderr = _Prefixed(sys.stderr, prefix)
+    sys.exit(exit_code(lambda: _load_and_perform(run), verbose=verbose))
+
+
+def _load_and_perform(run: Run) -> int:
+    load_user_modules()
+    return perform(run)
+
+
+def _end_with_parent() -> None:
+    """When the parent is gone (kill -9), ask this process to stop as a preempted one does: save, then end."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="watch-parent").start()
+
+
+class _Prefixed:
+    """A text stream that begins every line with a prefix and is no terminal, so that nobody draws bars on it."""
+
+    def __init__(self, stream: TextIO, prefix: str) -> None:
+        self._stream = stream
+        self._prefix = prefix
+        self._rest = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            *lines, self._rest = (self._rest + text.replace("\r", "\n")).split("\n")
+            if lines:
+                self._stream.write("".join(f"{self._prefix}{line}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)

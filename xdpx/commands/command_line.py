@@ -1,0 +1,175 @@
+"""The words after the program's name -> jobs and options. Nothing is dropped: an unknown word is a fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdpx.config import catalogue
+from xdpx.config.faults import ConfigError, Fault, nearest
+
+WORD_COMMANDS = ("x-io", "x-script")
+"""Commands that read their own words."""
+
+FLAGS = {
+    "--dry": "check everything and print each run with all its values, then stop",
+    "--json": "with --dry: print one JSON array, a flat object for each run, and nothing else",
+    "--help": "explain a command; with a word after it, one key or one registered name",
+    "--schema": "print the JSON schema of a command's configs, for editors",
+    "--jobs": "N: how many runs of a loop go at the same time (1)",
+    "--keep-going": "when a run fails, go on with the others",
+    "--verbose": "show tracebacks and warnings in full",
+}
+_OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
+
+
+@dataclass
+class Job:
+    """One command on the line: its config and overrides, or for x-io and x-script the words it reads itself."""
+
+    command: str
+    config: str = ""
+    overrides: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Options:
+    """The flags of the whole line."""
+
+    dry: bool = False
+    json: bool = False
+    help: bool = False
+    topic: str = ""
+    schema: bool = False
+    jobs: int = 1
+    keep_going: bool = False
+    verbose: bool = False
+
+
+def parse(words: Sequence[str]) -> tuple[list[Job], Options]:
+    """Read the words of a command line, given without the program's name.
+
+    Raises:
+        ConfigError: with every fault of the line.
+    """
+    reader = _Reader(list(words), tuple(catalogue.names("command")))
+    reader.read()
+    if reader.faults:
+        raise ConfigError("command line", reader.faults)
+    return reader.jobs, reader.options
+
+
+class _Reader:
+    def __init__(self, words: list[str], commands: tuple[str, ...]) -> None:
+        self.words = words
+        self.commands = commands
+        self.jobs: list[Job] = []
+        self.options = Options()
+        self.faults: list[Fault] = []
+
+    def read(self) -> None:
+        while self.words:
+            word = self.words.pop(0)
+            if word.startswith("-") and word != "-":
+                self.flag(word)
+            elif word in WORD_COMMANDS:
+                self.jobs.append(Job(word, words=self.own_words(word)))
+            elif word in self.commands:
+                self.jobs.append(Job(word))
+            else:
+                self.plain(word)
+        self.check_whole()
+
+    def own_words(self, command: str) -> list[str]:
+        """Take the words up to the next command. For x-script every word that begins with `x-` is the next command."""
+        known = {*self.commands, *WORD_COMMANDS}
+        ends = (i for i, word in enumerate(self.words) if word in known or (command == "x-script" and word[:2] == "x-"))
+        end = next(ends, len(self.words))
+        taken, self.words = self.words[:end], self.words[end:]
+        return taken
+
+    def flag(self, word: str) -> None:
+        name, separator, value = word.partition("=")
+        if name == "-h":
+            name = "--help"
+        if name == "--jobs":
+            self.set_jobs(value if separator else (self.words.pop(0) if self.words else ""))
+        elif name not in FLAGS:
+            near = nearest(name, FLAGS)
+            remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join(FLAGS)}."
+            self.faults.append(Fault(word, "no such flag.", remedy))
+        elif separator:
+            self.faults.append(Fault(word, "takes no value.", f"Write {name}."))
+        elif name == "--help":
+            self.options.help = True
+            self.options.topic = self.topic()
+        else:
+            setattr(self.options, name.removeprefix("--").replace("-", "_"), True)
+
+    def topic(self) -> str:
+        """Take the word after --help, when it can be one."""
+        follows = self.words and not self.words[0].startswith("-") and self.words[0] not in self.commands
+        return self.words.pop(0) if follows else ""
+
+    def set_jobs(self, text: str) -> None:
+        if text.isdecimal() and int(text) > 0:
+            self.options.jobs = int(text)
+        else:
+            self.faults.append(Fault("--jobs", f"is '{text}'.", "Use a whole number above 0, e.g. --jobs 2."))
+
+    def plain(self, word: str) -> None:
+        job = self.jobs[-1] if self.jobs else None
+        if job is None or (job.config and not _OVERRIDE.match(word)):
+            self.faults.append(self.stray(word, job))
+            if job is None or nearest(word, self.commands):
+                self.jobs.append(Job(word))  # so that the words after it are taken as its own
+        elif job.config:
+            job.overrides.append(word)
+        else:
+            job.config = word
+
+    def stray(self, word: str, job: Job | None) -> Fault:
+        near = nearest(word, (*self.commands, *WORD_COMMANDS))
+        if near or job is None:
+            listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
+            return Fault(word, "no such command.", f"Did you mean '{near}'?" if near else listed)
+        remedy = f"After '{job.command} {job.config}' write key=value, a flag or the next command."
+        return Fault(word, "stands where nothing is expected.", remedy)
+
+    def check_whole(self) -> None:
+        if self.options.json and not self.options.dry:
+            self.faults.append(Fault("--json", "goes with --dry only.", "Add --dry."))
+        if self.options.help or self.options.schema or self.faults:
+            return
+        if not self.jobs:
+            self.faults.append(Fault("command", "is missing.", USAGE))
+        for job in self.jobs:
+            if job.command in self.commands and not job.config:
+                self.faults.append(
+                    Fault(job.command, "has no config.", f"Write: {job.command} <config> [key=value ...]")
+                )
+
+
+def usage() -> str:
+    """Say what commands and flags there are."""
+    from xdpx import __version__
+
+    docs = {entry.name: entry.doc for entry in catalogue.entries("command")}
+    docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
+    lines = [
+        f"xdpx {__version__}",
+        "",
+        "  <command> <config> [key=value ...] [<command> <config> ...]",
+        "",
+        "commands (x-train --help lists the keys of one)",
+        *(f"  {name.ljust(9)} {doc}" for name, doc in docs.items()),
+        "",
+        "flags",
+        *(f"  {name.ljust(12)} {doc}" for name, doc in FLAGS.items()),
+    ]
+    return "\n".join(lines)
+
+
+USAGE = "Write: <command> <config> [key=value ...] [<command> <config> ...]; --help lists the commands."

@@ -1,0 +1,122 @@
+"""What a run was made with, on disk: args.py (every value, grouped) and starter_config.hjson (what to edit and run)."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.faults import ConfigError, Fault, Origin
+from xdpx.config.grouping import Group, grouped
+from xdpx.utils import commit, io
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+
+_GROUP = re.compile(r"\(.+\)")
+_MACHINE_KEYS = frozenset({"distributed_world_size", "distributed_rank", "device_id"})
+_PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
+
+
+def args_text(run: Run) -> str:
+    """Write every value of a run as a Python literal: groups as `(name)`, a `*` after each key not at its default."""
+    header = f"# {run.command} {run.source}" + (f", run {run.index + 1} of {run.total}" if run.total > 1 else "")
+    return "\n".join([header, "{", *_lines(grouped(run), run.changed, 1), "}", ""])
+
+
+def _lines(group: Group, changed: frozenset[str], depth: int) -> Iterator[str]:
+    indent = "    " * depth
+    for key, value in group.values.items():
+        star = "*" if key in changed else ""
+        yield f"{indent}{key + star!r}: {value!r},"
+    for name, inner in group.groups.items():
+        yield f"{indent}{f'({name})'!r}: {{"
+        yield from _lines(inner, changed, depth + 1)
+        yield f"{indent}}},"
+
+
+def write_args(run: Run, path: str) -> None:
+    """Write `args.py`, whole or not at all."""
+    commit.write_text(path, args_text(run))
+
+
+def read_args(path: str) -> dict[str, Any]:
+    """Give the flat values of an `args.py`. Only literals are read; nothing in the file is executed.
+
+    Raises:
+        ConfigError: the file is not one that `write_args` wrote.
+        OSError: it cannot be read.
+    """
+    with io.open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        tree = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        place = Origin(path, getattr(error, "lineno", 0) or 0)
+        fault = Fault("args", f"is no Python literal: {error}.", "Only a file written by xdpx can be read.", place)
+        raise ConfigError(path, [fault]) from error
+    if not isinstance(tree, dict):
+        raise ConfigError(
+            path, [Fault("args", f"holds {type(tree).__name__}, not a dict.", "Name an args.py.", Origin(path))]
+        )
+    return dict(_flat(tree))
+
+
+def _flat(tree: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and isinstance(key, str) and _GROUP.fullmatch(key):
+            yield from _flat(value)
+        else:
+            yield str(key).removesuffix("*"), value
+
+
+def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
+    """Write the values of a run that are not at their default, as a config to copy and edit.
+
+    Args:
+        run: the run.
+        meta_keys: keys that come from the meta of its data; they are inherited instead.
+    """
+    left_out = {*meta_keys, *_MACHINE_KEYS}
+    lines = ["{"]
+    if "data_dir" in run.values and run.command == "x-train":
+        lines.append("  __parent__: ${data_dir}/meta")
+    for key, value in run.values.items():
+        if key in run.changed and key not in left_out:
+            name = key if _PLAIN_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+            lines.append(f"  {name}: {json.dumps(_escaped(value), ensure_ascii=False)}")
+    return "\n".join([*lines, "}", ""])
+
+
+def _escaped(value: Any) -> Any:
+    """Protect `${` in text, which would be a reference when the file is read."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:
+    """Write `starter_config.hjson`, whole or not at all."""
+    commit.write_text(path, starter_text(run, meta_keys))
+
+
+def newest_args(folder: str) -> str | None:
+    """Give the path of the newest stored parameters of a run, `args.resume-<step>.py` or `args.py`; None without."""
+    if not io.isdir(folder):
+        return None
+    names = io.listdir(folder)
+    steps = [int(found[1]) for name in names if (found := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
+    name = f"args.resume-{max(steps)}.py" if steps else "args.py"
+    return io.join(folder, name) if name in names else None
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Give a line for each key that differs: `--` only in the old, `++` only in the new, `+-` changed."""
+    lines = [f"-- {key}: {old[key]!r}" for key in sorted(old.keys() - new.keys())]
+    lines += [f"++ {key}: {new[key]!r}" for key in sorted(new.keys() - old.keys())]
+    both = sorted(old.keys() & new.keys())
+    return lines + [f"+- {key}: {old[key]!r} -> {new[key]!r}" for key in both if old[key] != new[key]]

@@ -1,0 +1,51 @@
+"""The values of a run under the headings that their declarations name: for the printed tree and for args.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config import catalogue
+from xdpx.config.declarations import Declaration, Entry
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+
+
+@dataclass
+class Group:
+    """Values under one heading, and the headings below it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+    def at(self, path: str) -> Group:
+        """Give the group at `trainer/log`, made when it is not there."""
+        group = self
+        for name in path.split("/"):
+            group = group.groups.setdefault(name, Group())
+        return group
+
+
+def grouped(run: Run) -> Group:
+    """Give every value of a run under its heading; a key that several classes declare stands under the first."""
+    root = Group()
+    placed: set[str] = set()
+    for key, heading in _headings(run):
+        if key in run.values and key not in placed:
+            root.at(heading).values[key] = run.values[key]
+            placed.add(key)
+    return root
+
+
+def _headings(run: Run) -> Iterator[tuple[str, str]]:
+    for (prefix, kind), name in run.picks.items():
+        entry = catalogue.entry(kind, name)
+        for declaration in entry.parameters:
+            yield prefix + declaration.key, prefix + heading(entry, declaration)
+
+
+def heading(entry: Entry, declaration: Declaration) -> str:
+    """Give the heading of one parameter: its own, or that of its class."""
+    return declaration.group or (entry.name.removeprefix("x-") if entry.kind == "command" else entry.kind)

@@ -1,0 +1,112 @@
+"""What `--help` says about a command, a key, or a registered name; all of it from the declarations."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from xdpx.config import catalogue
+from xdpx.config.declarations import Declaration, Entry
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.grouping import heading
+from xdpx.config.hints import shown
+from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries, reachable_kinds
+
+WIDTH = 110
+"""Columns; long meanings are wrapped."""
+
+
+def command_help(command: str) -> str:
+    """List the keys of a command under their headings, and the modules whose keys join them."""
+    entry = catalogue.entry("command", command)
+    parts = [f"{command} <config> [key=value ...]   {entry.doc}", *_groups(entry)]
+    kinds = reachable_kinds(command)
+    if kinds:
+        parts.append(f"modules (their own keys: {command} --help <name>)")
+        parts.extend(_listed(kind) for kind in kinds)
+    return "\n".join(parts)
+
+
+def _listed(kind: str) -> str:
+    text = f"  {kind}: {', '.join(catalogue.names(kind))}"
+    return textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _groups(entry: Entry) -> list[str]:
+    groups: dict[str, list[Declaration]] = {}
+    for declaration in entry.parameters:
+        groups.setdefault(heading(entry, declaration), []).append(declaration)
+    return [part for title, items in groups.items() for part in (f"\n({title})", _table(items))]
+
+
+def _table(declarations: Sequence[Declaration]) -> str:
+    rows = [(item.key, f"{item.type}{_default(item)}", _meaning(item)) for item in declarations]
+    first = max(len(row[0]) for row in rows)
+    second = min(34, max(len(row[1]) for row in rows))
+    return "\n".join(_row(*row, first, second) for row in rows)
+
+
+def _row(key: str, kind: str, meaning: str, first: int, second: int) -> str:
+    lead = f"  {key.ljust(first)}  {kind.ljust(second)}  "
+    indent = " " * (4 + first + second + 2)
+    if len(lead) > len(indent):
+        return f"{lead.rstrip()}\n{textwrap.fill(meaning, WIDTH, initial_indent=indent, subsequent_indent=indent)}"
+    return textwrap.fill(meaning, WIDTH, initial_indent=lead, subsequent_indent=indent) if meaning else lead.rstrip()
+
+
+def _default(item: Declaration) -> str:
+    return ", required" if item.required else f" = {shown(item.default)}"
+
+
+def _meaning(item: Declaration) -> str:
+    """Write the doc of a parameter, with what else is to know: bounds, conditions, relative numbers."""
+    notes = [item.doc.rstrip(".")]
+    if item.registry:
+        notes.append(f"names a {item.registry}")
+    if item.bounds():
+        notes.append(item.bounds())
+    if item.when:
+        key, operator, value = item.when
+        notes.append(f"only when {key} {operator} {shown(value)}")
+    if item.relative:
+        notes.append("relative numbers @{...} allowed")
+    return "; ".join(note for note in notes if note) + "."
+
+
+def topic_help(topic: str, commands: Iterable[str] = ()) -> str:
+    """Explain one key or one registered name, as far as these commands (by default all) know it.
+
+    Raises:
+        ConfigError: there is no such key or name; the nearest is offered.
+    """
+    asked = list(commands) or catalogue.names("command")
+    entries = list({(one.kind, one.name): one for command in asked for one in reachable_entries(command)}.values())
+    by_key = declarations_by_key(iter(entries))
+    named = [entry for entry in entries if entry.name == topic or topic == f"{entry.kind} {entry.name}"]
+    parts = [
+        *(_explain_class(entry) for entry in named),
+        *([_explain_key(topic, by_key[topic])] if topic in by_key else []),
+    ]
+    if not parts:
+        near = nearest(topic, [*by_key, *(entry.name for entry in entries)])
+        where = f"{', '.join(commands)} knows" if commands else "there is"
+        remedy = f"Did you mean '{near}'?" if near else "--help after a command lists its keys and modules."
+        raise ConfigError("--help", [Fault(topic, f"{where} no such key or name.", remedy)])
+    return "\n\n".join(parts)
+
+
+def _explain_class(entry: Entry) -> str:
+    if entry.kind == "command":
+        return command_help(entry.name)
+    table = _table(entry.parameters) if entry.parameters else "  no keys of its own"
+    return f"{entry.name} ({entry.kind})   {entry.doc}\n{table}"
+
+
+def _explain_key(key: str, declared: Sequence[tuple[Entry, Declaration]]) -> str:
+    """Write each different declaration of a key once, with the classes that share it."""
+    alike: dict[str, list[str]] = {}
+    for entry, item in declared:
+        meaning = textwrap.indent(textwrap.fill(_meaning(item), WIDTH - 2), "  ")
+        text = f"{item.type}{_default(item)}\n{meaning}"
+        alike.setdefault(text, []).append(owner_of(entry))
+    return "\n".join(f"{key}: {text}\n  used by {', '.join(owners)}" for text, owners in alike.items())

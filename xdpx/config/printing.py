@@ -1,0 +1,84 @@
+"""What a run would do, for a person (`--dry`) or a program (`--dry --json`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.grouping import Group, grouped
+from xdpx.config.hints import shown
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+
+
+def tree_text(run: Run) -> str:
+    """Write every value of a run under its heading, `*` after each key that is not at its default."""
+    return "\n".join(_lines(grouped(run), run, 0))
+
+
+def _lines(group: Group, run: Run, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    for key, value in group.values.items():
+        star = "*" if key in run.changed else ""
+        relative = f"   ({run.relative[key]})" if key in run.relative else ""
+        yield f"{indent}{key}{star}: {_value(value)}{relative}"
+    for name, inner in group.groups.items():
+        yield f"{indent}({name})"
+        yield from _lines(inner, run, depth + 1)
+
+
+def _value(value: Any) -> str:
+    """Write a value as a config would; text without its quotes when it is plain."""
+    if isinstance(value, str) and value and value.isprintable() and value == value.strip():
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def runs_text(runs: Sequence[Run]) -> str:
+    """Write all runs of a config: the first in full, then what each of the others changes."""
+    first = runs[0]
+    count = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
+    parts = [f"{first.command} {first.source}: {count}", tree_text(first), *_difference_from_stored(first)]
+    if len(runs) > 1:
+        parts.append("\nruns")
+        parts.extend(f"  {run.index + 1}  {what_varies(run, runs)}" for run in runs)
+    return "\n".join(parts)
+
+
+def varying_keys(runs: Sequence[Run]) -> list[str]:
+    """Give the keys that are not the same in all runs, in the order in which they are declared."""
+    keys = dict.fromkeys(key for run in runs for key in run.values)
+    return [key for key in keys if any(run.values.get(key) != runs[0].values.get(key) for run in runs)]
+
+
+def what_varies(run: Run, runs: Sequence[Run]) -> str:
+    """Write what sets one run apart from the others: `learning_rate=1e-05 batch_size=32`."""
+    keys = varying_keys(runs)
+    telling = [key for key in keys if key != "save_dir"] or keys
+    return " ".join(f"{key}={_short(run.values[key])}" for key in telling if key in run.values)
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) and " " not in value else shown(value)
+
+
+def _difference_from_stored(run: Run) -> list[str]:
+    """With `resume`, write how the values differ from those the run was last started with."""
+    folder = run.values.get("save_dir")
+    if not run.values.get("resume") or not isinstance(folder, str):
+        return []
+    from xdpx.config.args_file import differences, newest_args, read_args
+
+    path = newest_args(folder)
+    if path is None:
+        return [f"\nresume: nothing is stored in {folder} yet"]
+    lines = differences(read_args(path), dict(run.values))
+    title = f"\ndifferences from {path}" if lines else f"\nno difference from {path}"
+    return [title, *(f"  {line}" for line in lines)]
+
+
+def json_text(runs: Sequence[Run]) -> str:
+    """Write a JSON array with one flat object of values for each run."""
+    return json.dumps([dict(run.values) for run in runs], ensure_ascii=False, indent=2)

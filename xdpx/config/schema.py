@@ -1,0 +1,83 @@
+"""A JSON schema of a command's configs, from the declarations, so that an editor completes and explains keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from xdpx.config import catalogue
+from xdpx.config.declarations import Declaration, Entry
+from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries
+
+REFERENCE = {"type": "string", "pattern": r"\$\{[^}]+\}"}
+RELATIVE = {"type": "string", "pattern": r"^@\{[^:{}]+:[^{}]+\}\s*/"}
+
+SPECIAL: dict[str, Any] = {
+    "__parent__": {
+        "description": "Configs to inherit from: a path, a dict, or a list of paths, dicts and loops (lists of dicts).",
+        "anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}],
+    },
+    "__def__": {"description": "Names for ${...} that are no parameters.", "type": "object"},
+    "__ignore__": {
+        "description": "Keys of parents to leave out.",
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+    },
+    "$schema": {"type": "string"},
+}
+
+
+def schema(command: str) -> dict[str, Any]:
+    """Give the JSON schema (draft 2020-12) of one run of a command; a file may also hold a list of runs."""
+    table = declarations_by_key(reachable_entries(command))
+    run = {
+        "type": "object",
+        "properties": {**SPECIAL, **{key: _property(declared) for key, declared in sorted(table.items())}},
+        "additionalProperties": False,
+        "patternProperties": {prefix: {} for prefix in _prefixed(table)},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"xdpx {command}",
+        "description": catalogue.entry("command", command).doc,
+        "anyOf": [{"$ref": "#/$defs/run"}, {"type": "array", "items": {"$ref": "#/$defs/run"}}],
+        "$defs": {"run": run},
+    }
+
+
+def schema_text(command: str) -> str:
+    """Write the schema as JSON."""
+    return json.dumps(schema(command), indent=2, ensure_ascii=False)
+
+
+def _prefixed(table: dict[str, list[tuple[Entry, Declaration]]]) -> list[str]:
+    """Give a pattern for each prefix that a selector such as `teacher_model` brings."""
+    selectors = {(key, item.registry) for key, declared in table.items() for _, item in declared if item.registry}
+    return sorted(f"^{key.removesuffix(kind)}." for key, kind in selectors if key.endswith(f"_{kind}"))
+
+
+def _property(declared: Sequence[tuple[Entry, Declaration]]) -> dict[str, Any]:
+    """Give the schema of one key: whatever any of its classes takes, or a reference."""
+    kinds: list[dict[str, Any]] = []
+    for _, item in declared:
+        kinds.extend(one for one in [*_kinds(item), *([RELATIVE] if item.relative else [])] if one not in kinds)
+    first = declared[0][1]
+    owners = ", ".join(dict.fromkeys(owner_of(entry) for entry, _ in declared))
+    described: dict[str, Any] = {"description": f"{first.doc} ({owners})", "anyOf": [*kinds, REFERENCE]}
+    if not first.required:
+        described["default"] = first.default
+    return described
+
+
+def _kinds(item: Declaration) -> list[dict[str, Any]]:
+    if item.registry:
+        names: list[dict[str, Any]] = [{"enum": catalogue.names(item.registry)}]
+        return [*names, {"type": "null"}] if "None" in item.type else names
+    kind = item.value_type.json_schema()
+    parts = kind.get("anyOf", [kind])
+    return [{**part, **_bounds(item)} if part.get("type") in {"integer", "number"} else part for part in parts]
+
+
+def _bounds(item: Declaration) -> dict[str, Any]:
+    names = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+    return {word: getattr(item, name) for name, word in names.items() if getattr(item, name) is not None}

@@ -1,0 +1,146 @@
+"""The doors: `python xdpx/run.py <command> <config> ...`, and `x-prepro x-train x-eval x-pred x-viz x-io x-script`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
+    # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdpx.commands.command_line import Job, Options
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the words of a command line ask for. Gives the exit code."""
+    given = list(sys.argv[1:] if words is None else words)
+    if given[:1] == ["x-io"]:  # alone on its line it needs none of the rest, and starts at once
+        return _own_words("x-io", given[1:])
+    from xdpx.commands.outcomes import exit_code
+
+    return exit_code(lambda: _line(given), verbose="--verbose" in given)
+
+
+def _line(words: list[str]) -> int:
+    from xdpx.commands.command_line import parse
+
+    jobs, options = parse(words)
+    if options.help:
+        return _help([job.command for job in jobs], options.topic)
+    if options.schema:
+        return _schema([job.command for job in jobs])
+    from xdpx.config.user_modules import load_user_modules
+
+    load_user_modules()
+    return _dry(jobs, options) if options.dry else _do(jobs, options)
+
+
+def _do(jobs: list[Job], options: Options) -> int:
+    """Check everything on the line, then do it in order. A failure ends the line, unless told to keep going."""
+    from xdpx.commands import batch
+    from xdpx.commands.chain import check_line, runs_of
+
+    check_line(jobs)
+    failed = 0
+    for job in jobs:
+        if job.config:
+            runs = runs_of(job)
+            code = batch.run_all(runs, jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
+        else:
+            code = _own_words(job.command, job.words)
+        failed = failed or code
+        if code and not options.keep_going:
+            break
+    return failed
+
+
+def _dry(jobs: list[Job], options: Options) -> int:
+    from xdpx.commands.chain import check_line
+    from xdpx.config.printing import json_text, runs_text
+
+    checked = check_line(jobs)
+    if options.json:
+        print(json_text([run for runs in checked for run in runs or []]))
+        return 0
+    for job, runs in zip(jobs, checked, strict=True):
+        if job.config:
+            later = f"{job.command} {job.config}: will be checked when the commands before it have run"
+            print(runs_text(runs) if runs else later)
+    return 0
+
+
+def _help(commands: list[str], topic: str) -> int:
+    from xdpx.commands.command_line import usage
+    from xdpx.config.help import command_help, topic_help
+
+    if topic:
+        print(topic_help(topic, commands))
+    elif commands:
+        print("\n\n".join(command_help(command) for command in commands))
+    else:
+        print(usage())
+    return 0
+
+
+def _schema(commands: list[str]) -> int:
+    from xdpx.config.schema import schema_text
+
+    for command in commands:
+        print(schema_text(command))
+    return 0
+
+
+def _own_words(command: str, words: list[str]) -> int:
+    if command == "x-io":
+        from xdpx.commands.io import main as own_main
+    else:
+        from xdpx.commands.script import main as own_main
+    return own_main(words)
+
+
+def _door(command: str) -> int:
+    return main([command, *sys.argv[1:]])
+
+
+def x_prepro() -> int:
+    """Preprocess raw text."""
+    return _door("x-prepro")
+
+
+def x_train() -> int:
+    """Train a model."""
+    return _door("x-train")
+
+
+def x_eval() -> int:
+    """Score a model."""
+    return _door("x-eval")
+
+
+def x_pred() -> int:
+    """Predict with a model."""
+    return _door("x-pred")
+
+
+def x_viz() -> int:
+    """Draw runs."""
+    return _door("x-viz")
+
+
+def x_io() -> int:
+    """Move files about on any filesystem."""
+    return _door("x-io")
+
+
+def x_script() -> int:
+    """Run one of the scripts."""
+    return _door("x-script")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
