@@ -1,1 +1,10 @@
-"""TODO one line: what this room decides."""
+"""Samples on disk and the batches made of them: the tables of data sets and samplers, by the names a config uses."""
+
+from typing import Any
+
+from xdpx.config.registry import Registry
+
+datasets: Registry[Any] = Registry("dataset", {"default": "xdpx.datasets.training_data:TrainingData"})
+samplers: Registry[Any] = Registry("sampler", {"default": "xdpx.datasets.plan:Sampler"})
+register = datasets.register
+register_sampler = samplers.register

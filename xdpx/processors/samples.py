@@ -20,7 +20,7 @@ Integers = NDArray[np.integer[Any]]
 Schema = Mapping[str, str]
 """Column name -> kind, such as "ragged int32" (a row per sample) or "int64" (a number per sample)."""
 
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 
 
 class ColumnKind(NamedTuple):
@@ -124,6 +124,11 @@ class Samples:
     def ids(self) -> Integers:
         """Id of each sample, int64, shape (N,)."""
         return self._ids if self._ids is not None else np.arange(self.first_id, self.first_id + self.num_samples)
+
+    @property
+    def lengths(self) -> Integers:
+        """Length in tokens of each sample, by which batches are made uniform, shape (N,)."""
+        return self.numbers("length")
 
     def __len__(self) -> int:
         return self.num_samples

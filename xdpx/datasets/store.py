@@ -1,0 +1,139 @@
+"""Open the samples of a split: `<split>.pt`, mapped into memory, or `<split>.jsonl`, read line by line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from xdpx.datasets.archive import FORMAT, StoreError, map_archive
+from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
+from xdpx.utils import commit, io
+
+__all__ = ["FORMAT", "Store", "StoreError", "split_name"]
+
+
+class Store(Samples):
+    """All samples of one split. Opening it costs the same at any size, and makes no object per sample.
+
+    Attributes:
+        path: where it lies, local or remote.
+    """
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str, columns: Mapping[str, Column], *, first_id: int = 0) -> None:
+        super().__init__(columns, first_id=first_id)
+        self.path = path
+
+    @classmethod
+    def open(cls, path: str, *, first_id: int = 0) -> Store:
+        """Open a store, checking what can be checked without reading it through.
+
+        Args:
+            path: ends in `.pt` (mapped; a remote one is first copied into the read cache) or `.jsonl` (read).
+            first_id: id of the first sample; those of another shard begin elsewhere.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StoreError: it is cut short, is no store, or does not agree with its manifest.
+        """
+        if not io.isfile(path):
+            raise FileNotFoundError(f"{path} does not exist. Run x-prepro to make it.")
+        manifest = commit.read_manifest(io.parent(path), split_name(path))
+        if manifest is not None:
+            _check_size(path, manifest)
+        columns = _read_jsonl(path) if path.endswith(".jsonl") else _map(path)
+        store = cls(path, columns, first_id=first_id)
+        promised = manifest.facts.get("num_samples") if manifest is not None else None
+        if promised is not None and promised != store.num_samples:
+            raise StoreError(f"{path} holds {store.num_samples} samples, its manifest says {promised}. {_AGAIN}")
+        return store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, self.first_id)
+
+
+_AGAIN = "Run x-prepro again."
+
+
+def split_name(path: str) -> str:
+    """Give the name of the split that a file holds: `data/train.pt` -> `train`."""
+    return io.name(path).removesuffix(".pt").removesuffix(".jsonl")
+
+
+def _reopen(path: str, first_id: int) -> Store:
+    return Store.open(path, first_id=first_id)
+
+
+def _check_size(path: str, manifest: commit.Manifest) -> None:
+    facts = manifest.files.get(io.name(path))
+    size = io.size(path)
+    if facts is not None and facts.size != size:
+        raise StoreError(
+            f"{path} has {size} bytes, its manifest says {facts.size}: it was cut short or changed. {_AGAIN}"
+        )
+
+
+def _map(path: str) -> dict[str, Column]:
+    layout, arrays = map_archive(io.local(path))
+    columns: dict[str, Column] = {}
+    for name, parts in arrays.items():
+        values, offsets = parts["values"], parts.get("offsets")
+        columns[name] = values if offsets is None else Ragged(values, offsets)
+        rows = len(columns[name])
+        if rows != layout.num_samples:
+            raise StoreError(f"{path}: column '{name}' has {rows} rows instead of {layout.num_samples}. {_AGAIN}")
+        if offsets is not None and (offsets[0] != 0 or offsets[-1] != len(values)):
+            raise StoreError(f"{path}: the rows of column '{name}' do not add up to what it holds. {_AGAIN}")
+    return columns
+
+
+def _read_jsonl(path: str) -> dict[str, Column]:
+    with io.open(path) as lines:
+        samples = [_parse(line, number, path) for number, line in enumerate(lines, 1)]
+    names = list(samples[0]) if samples else []
+    for number, sample in enumerate(samples, 1):
+        if list(sample) != names:
+            raise StoreError(
+                f"{path}:{number} has the keys {', '.join(sample)}; the first line has {', '.join(names)}."
+            )
+    return {name: _typed([sample[name] for sample in samples], name, path) for name in names}
+
+
+def _parse(line: str, number: int, path: str) -> dict[str, Any]:
+    try:
+        sample = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise StoreError(f"{path}:{number} is no JSON: {error}. {_AGAIN}") from error
+    if not isinstance(sample, dict):
+        raise StoreError(f"{path}:{number} is no JSON object with the columns of a sample. {_AGAIN}")
+    return sample
+
+
+def _typed(values: list[Any], name: str, path: str) -> Column:
+    """Make a column of what JSON gave: rows of integers become int32, single ones int64, other numbers float32."""
+    try:
+        if not isinstance(values[0], list):
+            numbers = np.array(values)
+            return numbers.astype(_dtype_of(numbers, np.int64))
+        flat = np.array([number for row in values for number in row])
+        return Ragged(flat.astype(_dtype_of(flat, np.int32)), offsets_of(np.array([len(row) for row in values])))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise StoreError(f"{path}: column '{name}' is not made of numbers or rows of numbers ({error}).") from error
+
+
+def _dtype_of(numbers: np.ndarray[Any, Any], integer: type[np.integer[Any]]) -> type[np.generic]:
+    if not len(numbers) or numbers.dtype.kind in "iub":
+        return integer
+    if numbers.dtype.kind != "f":
+        raise TypeError(f"found {numbers.dtype}")
+    return np.float32
+
+
+def total_bytes(columns: Iterable[Column]) -> int:
+    """Size of columns in memory or on disk, in bytes."""
+    sizes = [(c.values.nbytes + c.offsets.nbytes) if isinstance(c, Ragged) else c.nbytes for c in columns]
+    return sum(sizes)
