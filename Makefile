@@ -50,7 +50,6 @@ catalogue: $(STAMP)
 	$(BIN)/python -m xdpx.config.catalogue
 
 docs: $(STAMP)
-	$(BIN)/python docs/build_reference.py
 	$(BIN)/mkdocs build --strict
 
 bench: $(STAMP)

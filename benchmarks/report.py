@@ -31,12 +31,16 @@ class Row:
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """Write a median with its smallest and largest value: `4.31 (4.20 to 4.40)`."""
     low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle:.{digits}f}" if len(values) == 1 else f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    return (
+        f"{middle:.{digits}f}" if len(values) == 1 else f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    )
 
 
 def markdown(sections: dict[str, list[Row]]) -> str:
     """Render the sections as one page."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers", "datasets", "numpy"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers", "datasets", "numpy")
+    )
     lines = [
         "# Benchmarks",
         "",

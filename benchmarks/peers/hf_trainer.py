@@ -30,7 +30,9 @@ def tokenised(path: str, tokenizer: Any, max_len: int) -> Dataset:
     """Load a table and tokenise it without padding, as the Trainer's default collator expects."""
     rows = Dataset.from_csv(path, sep="\t", quoting=3, names=["text", "label"], cache_dir=tempfile.mkdtemp())
     return rows.map(
-        lambda batch: tokenizer(batch["text"], truncation=True, max_length=max_len), batched=True, remove_columns=["text"]
+        lambda batch: tokenizer(batch["text"], truncation=True, max_length=max_len),
+        batched=True,
+        remove_columns=["text"],
     )
 
 
@@ -73,7 +75,15 @@ def main() -> None:
         )
         metrics = trainer.train().metrics
         score = trainer.evaluate()["eval_accuracy"] if spec["max_steps"] < 0 else None
-    print(json.dumps({"samples_per_second": metrics["train_samples_per_second"], "seconds": metrics["train_runtime"], "accuracy": score}))
+    print(
+        json.dumps(
+            {
+                "samples_per_second": metrics["train_samples_per_second"],
+                "seconds": metrics["train_runtime"],
+                "accuracy": score,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

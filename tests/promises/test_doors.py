@@ -59,9 +59,7 @@ RULES: list[tuple[str, Callable[[str, ast.Call], bool], set[str]]] = [
 
 
 @pytest.mark.parametrize(("fault", "rule", "allowed"), RULES, ids=[rule[0] for rule in RULES])
-def test_only_the_named_doors_are_used(
-    fault: str, rule: Callable[[str, ast.Call], bool], allowed: set[str]
-) -> None:
+def test_only_the_named_doors_are_used(fault: str, rule: Callable[[str, ast.Call], bool], allowed: set[str]) -> None:
     found = [
         f"{file.relative_to(PACKAGE)}:{line} {name}"
         for file in sorted(PACKAGE.rglob("*.py"))
