@@ -157,6 +157,9 @@ class _Forward:
     def flush(self) -> None:
         self._file.flush()
 
+    def close(self) -> None:
+        """Leave that to whoever opened the file."""
+
 
 def _write(archive: zipfile.ZipFile, name: str, pieces: Iterable[bytes]) -> int:
     info = zipfile.ZipInfo(f"{ROOT}/{name}")

@@ -1,0 +1,147 @@
+"""Which samples are trained on together, and when: a pure function, looked up at any place without what came before.
+
+An epoch is cut into groups, one per update: `group_size` batches of `batch_size` samples over all ranks. The order is a
+keyed permutation that is computed where it is needed, so a plan for a billion samples is made as fast as one for ten,
+and resuming at any group costs what the first one costs.
+
+With `by_length`, samples are sorted by length inside windows of many groups: a group, on all ranks and for all its
+micro-batches, is made of samples of nearly the same length, and padding is little. The groups of a window are then
+shuffled. What is in a group never depends on the number of ranks; each takes its slice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+from xdpx.processors.randomness import Words, key, permute
+
+GROUPS_PER_WINDOW = 512
+SAMPLE_ORDER, GROUP_ORDER = 1, 2
+"""What a key is for; two orders of the same epoch must not be alike."""
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The groups of one epoch, as rows of a store. Made by `plan_epoch`.
+
+    Attributes:
+        size: number of samples to choose from.
+        lengths: of the samples, shape (size,), when groups are to be uniform in length; else None.
+        batch_size: samples of a micro-batch over all ranks.
+        group_size: micro-batches of a group.
+    """
+
+    size: int
+    lengths: NDArray[np.integer[Any]] | None
+    batch_size: int
+    group_size: int
+    world_size: int
+    rank: int
+    sample_key: Words
+    group_key: Words
+    _window: dict[int, Rows] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups; samples that do not fill the last one are left out, other ones in each epoch."""
+        return self.size // self._samples_per_group
+
+    def group(self, index: int) -> list[Rows]:
+        """Give the rows of each micro-batch of a group, this rank's slice of them.
+
+        Raises:
+            IndexError: there is no such group.
+        """
+        if not 0 <= index < self.num_groups:
+            raise IndexError(f"There is no group {index} in an epoch of {self.num_groups}.")
+        window, place = divmod(index, GROUPS_PER_WINDOW)
+        batches = self._groups_of(window)[place]
+        return [batch[self.rank :: self.world_size] for batch in batches]
+
+    @property
+    def _samples_per_group(self) -> int:
+        return self.batch_size * self.group_size
+
+    def _groups_of(self, window: int) -> Rows:
+        """Give the groups of a window, shape (groups, group_size, batch_size). The last window asked for is kept."""
+        if window not in self._window:
+            rows = self._make_window(window)
+            self._window.clear()
+            self._window[window] = rows
+        return self._window[window]
+
+    def _make_window(self, window: int) -> Rows:
+        first = window * GROUPS_PER_WINDOW
+        count = min(GROUPS_PER_WINDOW, self.num_groups - first)
+        places = np.arange(first * self._samples_per_group, (first + count) * self._samples_per_group)
+        rows = permute(places, self.size, self.sample_key)
+        shape = (count, self.group_size, self.batch_size)
+        if self.lengths is None:
+            return rows.reshape(shape)
+        # A stable sort leaves equal lengths in their shuffled order, so they meet other neighbours in each epoch.
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        return rows.reshape(shape)[permute(np.arange(count), count, self.group_key ^ np.uint64(window))]
+
+
+def plan_epoch(
+    samples: NDArray[np.integer[Any]] | int,
+    *,
+    seed: int,
+    epoch: int,
+    batch_size: int,
+    group_size: int = 1,
+    by_length: bool = False,
+    world_size: int = 1,
+    rank: int = 0,
+) -> EpochPlan:
+    """Plan one epoch.
+
+    Args:
+        samples: length of each sample in tokens; their number is enough unless `by_length`.
+        seed: of the run.
+        epoch: 1-based; each has another order.
+        batch_size: samples of a micro-batch, over all ranks.
+        group_size: micro-batches per update (`update_freq`).
+        by_length: make groups of samples of similar length.
+        world_size: number of ranks.
+        rank: whose slice to give, from 0.
+    """
+    if not 0 <= rank < world_size <= batch_size:
+        raise ValueError(f"Rank {rank} of {world_size} has no share of batches of {batch_size} samples.")
+    lengths = None if isinstance(samples, int) else samples
+    if by_length and lengths is None:
+        raise ValueError("Batches by length need the length of each sample, not only their number.")
+    return EpochPlan(
+        size=samples if isinstance(samples, int) else len(samples),
+        lengths=lengths if by_length else None,
+        batch_size=batch_size,
+        group_size=group_size,
+        world_size=world_size,
+        rank=rank,
+        sample_key=key(seed, epoch, SAMPLE_ORDER),
+        group_key=key(seed, epoch, GROUP_ORDER),
+    )
+
+
+class Sampler:
+    """The default way to choose what is trained on together: all samples once per epoch, shuffled."""
+
+    class Parameters(BaseParameters):
+        """How batches are made up."""
+
+        batch_by_len: bool = param(False, doc="Put samples of similar length into one batch: less padding, faster.")
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.by_length = parameters.batch_by_len
+
+    def plan(self, samples: NDArray[np.integer[Any]] | int, **options: int) -> EpochPlan:
+        """Plan one epoch; see `plan_epoch` for the options."""
+        return plan_epoch(samples, by_length=self.by_length, **options)
