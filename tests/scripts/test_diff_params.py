@@ -18,8 +18,8 @@ def test_two_runs_are_told_apart_line_by_line(tmp_path, capsys):
     assert main(["diff_params", left, right]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "-- kl_alpha: 0.5",
-        "+- learning_rate: 0.001 -> 0.0001",
         "++ tolerance: 3",
+        "+- learning_rate: 0.001 -> 0.0001",
     ]
 
 

@@ -9,7 +9,7 @@ Lines: `-- key: value` only left, `++ key: value` only right, `+- key: left -> r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
@@ -22,17 +22,17 @@ USAGE = "x-script diff_params LEFT RIGHT"
 
 def main(argv: Sequence[str]) -> int:
     """Print the differences, and say so when there are none."""
-    from xdpx.reports.differences import difference_lines
+    from xdpx.config.args_file import differences
 
     arguments = read_arguments(NAME, argv)
     need_paths(NAME, arguments, USAGE, exactly=2)
     left, right = (read_settings(path) for path in arguments.paths)
-    lines = difference_lines(left, right)
+    lines = differences(left, right)
     print("\n".join(lines) if lines else "no parameter differs")
     return 0
 
 
-def read_settings(path: str) -> Mapping[str, Any]:
+def read_settings(path: str) -> dict[str, Any]:
     """Give the flat parameters of a run folder, an args.py or a config. Raises ConfigError when there are none."""
     from xdpx.config.args_file import read_args
 
@@ -40,12 +40,11 @@ def read_settings(path: str) -> Mapping[str, Any]:
     if args_file.endswith(".py"):
         if not io.isfile(args_file):
             raise _nothing_there(path)
-        settings: Mapping[str, Any] = read_args(args_file)
-        return settings
+        return read_args(args_file)
     return _config_values(path)
 
 
-def _config_values(path: str) -> Mapping[str, Any]:
+def _config_values(path: str) -> dict[str, Any]:
     """Resolve a config with its defaults. Its paths are not looked at: that its save_dir exists is no fault here."""
     from xdpx.config.loading import load
     from xdpx.config.reading import read_runs
@@ -55,7 +54,7 @@ def _config_values(path: str) -> Mapping[str, Any]:
         fault = Fault(path, f"stands for {len(raw)} runs.", "Compare one run: name its folder instead.")
         raise ConfigError(f"x-script {NAME}", [fault])
     command = "x-prepro" if "data_source" in raw[0].values else "x-train"
-    return load(path, command, paths=False)[0].values
+    return dict(load(path, command, paths=False)[0].values)
 
 
 def _nothing_there(path: str) -> ConfigError:

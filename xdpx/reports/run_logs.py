@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.args_file import read_args
+from xdpx.config.args_file import newest_args, read_args
 from xdpx.utils import io
 
 TRAIN_LOG = "train.log.tsv"
 VALID_LOG = "valid.log.tsv"
-ARGS_FILE = "args.py"
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class RunLogs:
-    """One run's logs and settings (`args.py`, flat; empty when it has none)."""
+    """One run's logs and settings (of its newest `args.py`, flat; empty when it has none)."""
 
     folder: str
     train: Table
@@ -85,8 +84,8 @@ class RunLogs:
 
 def read_run(folder: str) -> RunLogs:
     """Read what is there of a run in `folder` (any path). A log that does not exist yet is an empty table."""
-    args_file = io.join(folder, ARGS_FILE)
-    settings = read_args(args_file) if io.exists(args_file) else {}
+    args_file = newest_args(folder)
+    settings = read_args(args_file) if args_file else {}
     return RunLogs(folder, read_table(io.join(folder, TRAIN_LOG)), read_table(io.join(folder, VALID_LOG)), settings)
 
 

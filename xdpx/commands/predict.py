@@ -1,0 +1,236 @@
+"""`x-pred`: predict files with a model, row by row, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.logger import log
+from xdpx.trainer.inference import InferenceParameters, Input, Plan, find_input, make_plan
+from xdpx.utils import io
+from xdpx.utils.commit import replacing
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+    from xdpx.logger import Progress
+    from xdpx.trainer.predictor import Chunk, Predictor
+
+SMALLEST_PROBABILITY = 1e-38
+"""What a probability of zero counts as when its logit, the logarithm, is asked for."""
+
+
+class Predict:
+    """Write the predictions of a model beside the rows that they are for."""
+
+    class Parameters(InferenceParameters):
+        """The keys of `x-pred`."""
+
+        predict_file_map: dict[str, str] = param(
+            doc="What to predict: where the predictions go. Raw files with or without labels, splits, .pt files."
+        )
+        distill: bool = param(
+            False, doc="Write training data for distillation: a column of logits before the label, no header."
+        )
+        header: bool = param(True, doc="Begin with the names of the columns.", when=("distill", "is", False))
+        binary: bool = param(False, doc="Write arrays that torch.load reads, instead of text.")
+        max_predict: int | None = param(None, doc="Predict only so many rows of each file.", gt=0)
+        concat_origin: bool = param(True, doc="Write the original columns in front of the predictions.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse settings under which rows and predictions could not stand side by side."""
+            found = super().conflicts()
+            if not self.predict_file_map:
+                found.append(("predict_file_map", "is empty. Give input: output."))
+            targets = list(self.predict_file_map.values())
+            found += [("predict_file_map", f"writes '{t}' twice.") for t in set(targets) if targets.count(t) > 1]
+            if self.concat_origin and self.skip_bad_lines:
+                found.append(("concat_origin", "contradicts skip_bad_lines: rows would be missing. Set one to false."))
+            if self.concat_origin and self.binary:
+                found.append(("concat_origin", "contradicts binary: text cannot stand in arrays. Set it to false."))
+            if self.distill and not self.binary and not self.concat_origin:
+                found.append(("concat_origin", "is false, but distill writes the texts. Set it to true."))
+            return found
+
+    def __init__(self, run: Run) -> None:
+        self.source = run.source
+        self.parameters: Predict.Parameters = run.parameters("command")
+
+    def check(self) -> list[Fault]:
+        """Give what can be seen to be wrong before the model is built."""
+        try:
+            jobs = self._jobs(make_plan(self.parameters, self.source))
+        except ConfigError as error:
+            return list(error.faults)
+        faults = []
+        for each, target in jobs:
+            if each.is_store and self.parameters.concat_origin:
+                problem = f"'{each.name}' is preprocessed: its texts are no longer there."
+                faults.append(Fault("predict_file_map", problem, "Give the raw file, or concat_origin: false."))
+            if io.isdir(target) or not io.is_writable(target):
+                faults.append(Fault("predict_file_map", f"'{target}' cannot be written.", "Choose another file."))
+            if io.abspath(target) == io.abspath(each.path):
+                faults.append(Fault("predict_file_map", f"would replace its input '{target}'.", "Choose another file."))
+        return faults
+
+    def run(self) -> None:
+        """Predict every file, one after another."""
+        from xdpx.trainer.predictor import Predictor
+
+        plan = make_plan(self.parameters, self.source)
+        jobs = self._jobs(plan)
+        predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
+        for each, target in jobs:
+            rows = self._predict(predictor, each, target)
+            log.info(f"{rows} rows of {each.name} predicted into {target}; {predictor.timing(each.name)}")
+
+    def _jobs(self, plan: Plan) -> list[tuple[Input, str]]:
+        wanted = self.parameters.predict_file_map
+        return [(find_input(name, plan, "predict_file_map", self.source), target) for name, target in wanted.items()]
+
+    def _predict(self, predictor: Predictor, source: Input, target: str) -> int:
+        """Predict one input and give the number of its rows."""
+        options = self.parameters
+        most = options.max_predict
+        chunks = predictor.chunks(source, most=most)
+        total = predictor.count_rows(source)
+        total = total if most is None or total is None else min(most, total)
+        bar: Progress[Any]
+        with log.progress(total=total, what=source.name, unit="row") as bar:
+            if options.binary:
+                return _write_arrays(_counted(chunks, bar), predictor, target, logits=options.distill)
+            with kept_when_interrupted(target) as out:
+                writer = TextWriter(out, predictor, source, options)
+                for chunk in chunks:
+                    writer.write(chunk)
+                    bar.update(chunk.num_rows)
+            return writer.num_rows
+
+
+def _counted(chunks: Iterable[Chunk], bar: Any) -> Iterator[Chunk]:
+    for chunk in chunks:
+        yield chunk
+        bar.update(chunk.num_rows)
+
+
+@contextmanager
+def kept_when_interrupted(target: str) -> Generator[IO[str]]:
+    """Open `target` for text that appears there when the block ends well.
+
+    After Ctrl-C what was written so far is kept beside it, as `<name>.interrupted<extension>`; the target stays as it
+    was. After any other error nothing is kept.
+    """
+    stem, extension = os.path.splitext(target)
+    beside = f"{stem}.interrupted{extension}"
+    interruption = None
+    with replacing(beside, newline="\n") as out:
+        try:
+            yield out
+        except KeyboardInterrupt as error:
+            interruption = error
+    if interruption is not None:
+        log.warning(f"interrupted: what was predicted so far is in {beside}")
+        raise interruption
+    io.move(beside, target)
+
+
+class TextWriter:
+    """Writes chunks of predicted rows as tab separated values.
+
+    Args:
+        out: where to.
+        predictor: gives the predictions.
+        source: what is predicted, for the names of its columns.
+        options: header, concat_origin, distill.
+    """
+
+    def __init__(self, out: IO[str], predictor: Predictor, source: Input, options: Predict.Parameters) -> None:
+        self.num_rows = 0
+        self._out = out
+        self._predictor = predictor
+        self._source = source
+        self._options = options
+        self._header_due = options.header and not options.distill
+
+    def write(self, chunk: Chunk) -> None:
+        """Predict a chunk and write its rows, in the order of the file."""
+        if self._header_due:
+            self._header_due = False
+            self._write_cells(self._header(chunk))
+        predicted = self._cells(chunk)
+        blank = [""] * len(next(iter(predicted.values()), [""]))
+        for index in range(chunk.num_rows):
+            row = chunk.rows[index] if chunk.rows else []
+            cells = predicted.get(index, blank)
+            self._write_cells(self._joined(row, cells, labelled=chunk.labelled))
+        self.num_rows += chunk.num_rows
+
+    def _cells(self, chunk: Chunk) -> dict[int, list[str]]:
+        """Give row -> the cells predicted for it; rows that gave no sample are absent."""
+        if not len(chunk.samples):
+            return {}
+        predictions = self._predictor.predict(chunk)
+        rows = self._predictor.task.rows(predictions, self._predictor.labels)
+        cells = _distilled(predictions, rows) if self._options.distill else rows
+        return dict(zip(chunk.kept.tolist(), cells, strict=True))
+
+    def _joined(self, row: list[str], cells: list[str], *, labelled: bool) -> list[str]:
+        if self._options.distill:
+            texts, label = (row[:-1], row[-1]) if labelled else (row, cells[-1])
+            return [*texts, *cells[:-1], label]
+        return [*row, *cells] if self._options.concat_origin else cells
+
+    def _header(self, chunk: Chunk) -> list[str]:
+        added: list[str] = self._predictor.task.header()
+        if not self._options.concat_origin:
+            return added
+        return [*self._predictor.column_names(self._source, chunk), *added]
+
+    def _write_cells(self, cells: Iterable[str]) -> None:
+        self._out.write("\t".join(map(_clean, cells)) + "\n")
+
+
+def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Give [logits as text, predicted label] of each row."""
+    for values, (label, *_) in zip(logits_of(predictions).tolist(), rows, strict=True):
+        yield [str(values), label]
+
+
+def logits_of(predictions: dict[str, Any]) -> Any:
+    """Give logits: those of the model, or the logarithms of its probabilities, which differ by a constant per row."""
+    if "logits" in predictions:
+        return np.asarray(predictions["logits"], dtype=np.float64).round(6)
+    prob = np.asarray(predictions["prob"], dtype=np.float64)
+    return np.log(np.maximum(prob, SMALLEST_PROBABILITY)).round(6)
+
+
+def _clean(cell: str) -> str:
+    """Keep a cell inside its column: tabs and line ends become spaces."""
+    if "\t" in cell or "\n" in cell or "\r" in cell:
+        return cell.replace("\t", " ").replace("\r\n", " ").replace("\n", " ").replace("\r", " ")
+    return cell
+
+
+def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *, logits: bool) -> int:
+    """Write {name: tensor} with a row per predicted sample, and `row`, the row of each in its file."""
+    import torch
+
+    from xdpx.checkpoints.trusted import save_tensors
+
+    parts: dict[str, list[Any]] = {}
+    first = 0
+    for chunk in chunks:
+        found = predictor.predict(chunk)
+        found |= {"row": chunk.kept + first} | ({"logits": logits_of(found)} if logits else {})
+        first += chunk.num_rows
+        for name, values in found.items():
+            parts.setdefault(name, []).append(values)
+    tensors = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
+    with replacing(target, "wb") as out:
+        save_tensors(tensors, out)
+    return first

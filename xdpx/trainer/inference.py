@@ -1,0 +1,227 @@
+"""What x-eval and x-pred are asked for: a finished run or a config -> what to build, and which inputs to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from xdpx.config import parameters as declare
+from xdpx.config.args_file import newest_args, read_args
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.loading import Run, load, resolve
+from xdpx.config.parameters import param
+from xdpx.datasets.store import split_name
+from xdpx.utils import io
+
+_TRAINING_ONLY = {"update_freq": 1, "ema_decay": 1.0, "resume": False, "overwrite": False, "fp16": False, "bf16": False}
+
+
+class InferenceParameters(declare.Parameters):
+    """Which model to use, and how to read raw text."""
+
+    save_dir: str | None = param(None, doc="Folder of a finished run to use; or give config.", path="directory")
+    config: str | None = param(
+        None,
+        doc="Training config whose initial weights to use (./ and ../ are relative to this file); or give save_dir.",
+    )
+    extra_config: dict[str, Any] | str = param({}, doc="Values, or a config of values, that override those of the run.")
+    checkpoint: str | None = param(
+        None,
+        doc="Weights to use: a file, <best> or <last>; by default the best of save_dir, the initial ones of config.",
+    )
+    from_tf: bool = param(False, doc="Read a TensorFlow checkpoint; not available yet.")
+    batch_size: int | None = param(None, doc="Samples per batch; by default as in training.", gt=0)
+    cuda: bool | None = param(None, doc="Use the GPU; by default whether there is one.")
+    seed: int = param(1, doc="Decides initial weights where there is no checkpoint.")
+    workers: int | None = param(None, doc="Processes that read raw text; by default as in preprocessing.", gt=0)
+    skip_bad_lines: bool = param(False, doc="Skip lines of raw files that cannot be read, and count them.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse neither or both of save_dir and config, and what is not there yet."""
+        found = []
+        if (self.save_dir is None) == (self.config is None):
+            both = "are both given" if self.save_dir is not None else "are both missing"
+            found.append(("save_dir", f"and config {both}. Give exactly one: a finished run, or a training config."))
+        if self.from_tf:
+            found.append(("from_tf", "is true, but TensorFlow checkpoints cannot be read yet. Set it to false."))
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be built, found without building it.
+
+    Attributes:
+        train: the training run, with everything overridden that the user asked for.
+        prepro: how the raw text was read in preprocessing; None when data_dir does not say.
+        checkpoint: file of the weights; None for the initial ones.
+        folders: where the vocabulary and the labels lie, first choice first.
+    """
+
+    train: Run
+    prepro: Run | None
+    checkpoint: str | None
+    folders: tuple[str, ...]
+
+    @property
+    def data_dir(self) -> str:
+        """Where the preprocessed splits are."""
+        return str(self.train.values["data_dir"])
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch."""
+        return int(self.train.values["batch_size"])
+
+    def resource(self, name: str) -> str | None:
+        """Give the path of a file such as vocab.txt, None when there is none."""
+        paths = (io.join(folder, name) for folder in self.folders)
+        return next((path for path in paths if io.isfile(path)), None)
+
+    @property
+    def resource_folder(self) -> str:
+        """Give the folder that a tokenizer is built from: data_dir, or what the run kept of it."""
+        return next((folder for folder in reversed(self.folders) if io.isdir(folder)), self.data_dir)
+
+
+class Input(NamedTuple):
+    """Something to score or predict: a store (`.pt`) or a raw file."""
+
+    name: str
+    path: str
+    is_store: bool
+
+
+# ---- what to build
+
+
+def make_plan(options: InferenceParameters, source: str) -> Plan:
+    """Read the run or config that `options` name. Light: neither torch nor any data is touched.
+
+    Args:
+        options: of the command.
+        source: the command's own config file, which `./` and `../` are relative to.
+
+    Raises:
+        ConfigError: with everything that is wrong.
+    """
+    values = _values_of_run(options, source) if options.save_dir else _values_of_config(options, source)
+    extra = _extra_values(options.extra_config, source)
+    checkpoint = _find_checkpoint(options, source)
+    train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
+    train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
+    train_values |= {"pretrained_model": None} if checkpoint and "pretrained_model" in values else {}
+    train = resolve(train_values, "x-train", source=source, strict=False, paths=False)
+    prepro = _preprocessing(train.values["data_dir"], extra, options, source)
+    _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
+    folders = (options.save_dir, train.values["data_dir"]) if options.save_dir else (train.values["data_dir"],)
+    return Plan(train, prepro, checkpoint, tuple(str(folder) for folder in folders))
+
+
+def _kept(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in wanted.items() if key in values}
+
+
+def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
+    folder = str(options.save_dir)
+    path = newest_args(folder)
+    if path is None:
+        raise _refuse(source, "save_dir", f"'{folder}' holds no args.py.", "Give the folder of a run made by x-train.")
+    return read_args(path)
+
+
+def _values_of_config(options: InferenceParameters, source: str) -> dict[str, Any]:
+    path = _beside(str(options.config), source)
+    runs = load(path, "x-train", paths=False)
+    if len(runs) > 1:
+        raise _refuse(source, "config", f"'{path}' stands for {len(runs)} runs.", "Give a config of one run.")
+    return dict(runs[0].values)
+
+
+def _extra_values(extra: Mapping[str, Any] | str, source: str) -> dict[str, Any]:
+    if not isinstance(extra, str):
+        return dict(extra)
+    from xdpx.config.reading import read_runs
+
+    raw = read_runs(_beside(extra, source))
+    if raw[0].faults:
+        raise ConfigError(raw[0].source, raw[0].faults)
+    if len(raw) > 1:
+        raise _refuse(source, "extra_config", f"'{extra}' stands for {len(raw)} runs.", "Give one set of values.")
+    return dict(raw[0].values)
+
+
+def _beside(path: str, source: str) -> str:
+    """Give a path that begins with ./ or ../ as seen from the config that names it."""
+    return io.join(io.parent(source), path) if path.startswith(("./", "../")) else path
+
+
+def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
+    from xdpx.checkpoints.aliases import BEST
+    from xdpx.checkpoints.aliases import resolve as resolve_alias
+
+    wanted = options.checkpoint or (BEST if options.save_dir else None)
+    if wanted is None:
+        return None
+    try:
+        path = resolve_alias(wanted, options.save_dir)
+    except FileNotFoundError as error:
+        raise _refuse(source, "checkpoint", f"is {wanted}, but {error}") from error
+    if not io.exists(path):
+        raise _refuse(source, "checkpoint", f"'{path}' does not exist.", "Give a file, <best> or <last>.")
+    return path
+
+
+def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:
+    """Tell how the raw text was read: the parameters that x-prepro left in data_dir, with what the user overrides."""
+    path = io.join(data_dir, "args.py")
+    if not io.isfile(path):
+        return None
+    values = {**read_args(path), **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
+    values |= {"workers": options.workers} if options.workers else {}
+    return resolve(values, "x-prepro", source=source, strict=False, paths=False)
+
+
+def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: str) -> None:
+    faults = []
+    for key in extra:
+        if key not in known:
+            near = nearest(key, known)
+            remedy = f"Did you mean '{near}'?" if near else "Remove it."
+            faults.append(Fault(f"extra_config.{key}", "is no parameter of this run.", remedy))
+    if faults:
+        raise ConfigError(source, faults)
+
+
+def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
+    """Tell what the name of an input means: a split of data_dir, a `.pt` store, or a raw file.
+
+    Raises:
+        ConfigError: it is none of these, or a raw file whose reading nobody described.
+    """
+    splits = {split_name(path): path for path in _stores(plan.data_dir)}
+    if name in splits:
+        return Input(name, splits[name], is_store=True)
+    if not io.isfile(name):
+        near = nearest(name, splits)
+        remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(splits) or 'none'}."
+        raise _refuse(source, key, f"'{name}' is neither a split of {plan.data_dir} nor a file.", remedy)
+    if name.endswith(".pt"):
+        return Input(name, name, is_store=True)
+    if plan.prepro is None:
+        problem = f"'{name}' is raw text, but {io.join(plan.data_dir, 'args.py')}, which says how to read it, is gone."
+        raise _refuse(source, key, problem, "Give data_dir in extra_config, or a split.")
+    return Input(name, name, is_store=False)
+
+
+def _stores(data_dir: str) -> list[str]:
+    """Give the splits of a folder: its .pt and .jsonl files, but not what else is kept in such files."""
+    if not io.isdir(data_dir):
+        return []
+    files = io.listdir(data_dir, full_path=True)
+    return [path for path in files if path.endswith((".pt", ".jsonl")) and io.name(path) != "embeddings.pt"]
+
+
+def _refuse(source: str, key: str, problem: str, remedy: str = "") -> ConfigError:
+    return ConfigError(source, [Fault(key, problem, remedy)])

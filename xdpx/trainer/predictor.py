@@ -1,0 +1,287 @@
+"""A model with its weights, ready to score: any input -> chunks of samples -> predictions in the order of the input."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.datasets.raw_data import stream
+from xdpx.datasets.store import Store
+from xdpx.logger import log
+from xdpx.tokenizers.encoder import Encoder
+from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, plain_label
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.trainer.inference import Input, Plan
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.engines.base import Batch
+    from xdpx.logger import Progress
+    from xdpx.processors.samples import Samples
+
+Item = TypeVar("Item")
+
+CHUNK_ROWS = 8192
+"""Rows in memory at a time, within which batches are filled by length."""
+
+
+class Chunk(NamedTuple):
+    """Some consecutive rows of an input.
+
+    Attributes:
+        rows: the original columns of every row; empty for a store.
+        samples: what the model reads.
+        kept: row of each sample within the chunk, int64, shape (samples,).
+        labelled: whether the last of the columns is a label.
+        targets: class of each sample, -1 for a label that training never saw; None where no class is known.
+    """
+
+    rows: list[list[str]]
+    samples: Samples
+    kept: NDArray[np.int64]
+    labelled: bool
+    targets: NDArray[np.int64] | None
+
+    @property
+    def num_rows(self) -> int:
+        """Give the number of rows of the input that the chunk stands for."""
+        return len(self.rows) or len(self.samples)
+
+
+class Predictor:
+    """A model with its weights and everything that turns text into its batches.
+
+    Args:
+        plan: what to build.
+        cuda: whether on the GPU; None for whether there is one.
+        seed: decides initial weights.
+
+    Raises:
+        ConfigError: the weights are those of another model, or a resource is missing.
+    """
+
+    def __init__(self, plan: Plan, *, cuda: bool | None = None, seed: int = 1) -> None:
+        self.plan = plan
+        vocabulary, labels = plan.resource("vocab.txt"), plan.resource("target_map.txt")
+        words = plan.train.parameters("processor")
+        self.vocabulary = (
+            Vocabulary.read(vocabulary, pad_word=words.pad_word, unk_word=words.unk_word) if vocabulary else None
+        )
+        self.targets = TargetMap.read(labels) if labels else None
+        self.processor = plan.train.build("processor", vocabulary=self.vocabulary)
+        self.engine = _engine(plan, cuda=cuda, seed=seed)
+        self.state = _state(self.engine, plan, seed=seed)
+        self._batches = 0
+        self._seconds = 0.0
+
+    @property
+    def task(self) -> Any:
+        """What turns predictions into metrics and rows."""
+        return self.state.task
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Names of the classes, None where there are none."""
+        return self.targets.labels if self.targets else None
+
+    # ---- scoring
+
+    def scored_batches(
+        self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
+    ) -> Iterator[Batch]:
+        """Give the labelled batches of an input, at most so many of them, with a bar; what is done with each is timed.
+
+        Raises:
+            ConfigError: a line is bad, or has a label that training never saw (unless that is to be ignored).
+        """
+        if source.is_store:
+            from xdpx.datasets.evaluation_data import batches
+
+            found: Iterable[Batch] = batches(source.path, self.processor, self.plan.batch_size, most)
+            total = -(-len(Store.open(source.path)) // self.plan.batch_size)
+        else:
+            found = self._raw_batches(source, ignore_novel_target=ignore_novel_target)
+            total = None
+        bar: Progress[Any]
+        with log.progress(total=min(total, most) if total and most else total, what=source.name, unit="batch") as bar:
+            for number, batch in enumerate(self._timed(found), 1):
+                yield batch
+                bar.update()
+                if number == most:
+                    return
+
+    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[Batch]:
+        first = self.labels[0] if ignore_novel_target and self.labels else None
+        for chunk in self._stream(source, target_map=self.targets, target_unk=first):
+            if not chunk.labelled and not self._merges:
+                fault = Fault("valid_subset", "has no labels, so it cannot be scored.", "Use x-pred for it.")
+                raise ConfigError(source.path, [fault])
+            for _, batch in self._cut(chunk.samples):
+                yield batch
+
+    # ---- predicting
+
+    def chunks(self, source: Input, *, most: int | None = None) -> Iterator[Chunk]:
+        """Read an input, a few thousand rows at a time, at most so many rows in all.
+
+        Labels are not needed here, so those that training never saw are no fault.
+        """
+        left = most if most is not None else -1
+        for chunk in self._store_chunks(source) if source.is_store else self._raw_chunks(source):
+            if left == 0:
+                return
+            cut = _first_rows(chunk, left) if 0 <= left < chunk.num_rows else chunk
+            left -= cut.num_rows if left > 0 else 0
+            yield cut
+
+    def predict(self, chunk: Chunk) -> dict[str, NDArray[Any]]:
+        """Give the predictions of a chunk, a row per sample, in its order.
+
+        Raises:
+            ConfigError: the loss predicts no classes.
+        """
+        parts = [
+            (rows, self.engine.predictions_to_host(self.engine.score(self.state, batch)))
+            for rows, batch in self._timed(self._cut(chunk.samples))
+        ]
+        predictions = _in_order(parts)
+        if "prob" not in predictions:
+            loss = self.plan.train.values.get("loss")
+            raise ConfigError("x-pred", [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
+        if chunk.targets is not None:
+            predictions["target"] = chunk.targets
+        return predictions
+
+    def count_rows(self, source: Input) -> int | None:
+        """Give how many rows an input has, None where counting would cost as much as reading."""
+        if source.is_store:
+            return len(Store.open(source.path))
+        return io.lines(source.path) if io.islocal(source.path) else None
+
+    def column_names(self, source: Input, chunk: Chunk) -> list[str]:
+        """Name the original columns: as the file does, else after the texts, with `target` for the label."""
+        if source.is_store or not chunk.rows:
+            return []
+        prepro = self._prepro
+        named = prepro.build("parser").header(source.path)
+        width = len(chunk.rows[0])
+        if named and len(named) >= width:
+            return list(named[:width])
+        texts = list(prepro.picked("loader").text_fields)
+        return [*texts, "target"] if chunk.labelled else texts
+
+    def timing(self, name: str) -> str:
+        """Say how long the model took for a batch since the last call."""
+        text = f"{name}: {self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self.plan.batch_size}"
+        self._batches, self._seconds = 0, 0.0
+        return text
+
+    # ---- reading
+
+    @property
+    def _prepro(self) -> Any:
+        if self.plan.prepro is None:
+            problem = f"of {self.plan.data_dir} is gone, so nobody knows how to read raw text."
+            raise ConfigError("x-pred", [Fault("args.py", problem, "Give data_dir in extra_config.")])
+        return self.plan.prepro
+
+    @property
+    def _merges(self) -> bool:
+        """Whether lines are joined, so that no line has a prediction of its own."""
+        return self._prepro.build("loader").merger(1) is not None
+
+    def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
+        prepro = self._prepro
+        if self.vocabulary is None:
+            problem = f"is neither in {' nor in '.join(self.plan.folders)}."
+            raise ConfigError("vocabulary", [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
+        tokenizer = prepro.build("tokenizer", resources=self.plan.resource_folder)
+        return stream(
+            source.path,
+            parser=prepro.build("parser"),
+            loader=prepro.build("loader"),
+            encoder=Encoder(tokenizer, self.vocabulary),
+            processor=self.processor,
+            rows_per_chunk=CHUNK_ROWS,
+            workers=prepro.values.get("workers", 1),
+            skip_bad_lines=prepro.values.get("skip_bad_lines", False),
+            **labels,
+        )
+
+    def _raw_chunks(self, source: Input) -> Iterator[Chunk]:
+        if self._merges:
+            problem = "joins lines, so that no line has a prediction of its own."
+            raise ConfigError("x-pred", [Fault("loader", problem, "Use x-eval to score such a file.")])
+        for raw in self._stream(source):
+            targets = None
+            if raw.labelled and self.targets is not None:
+                labels = [plain_label(raw.rows[row][-1]) for row in raw.kept.tolist()]
+                targets = self.targets.classes(labels, unknown=UNKNOWN)
+            yield Chunk(raw.rows, raw.samples, raw.kept, raw.labelled, targets)
+
+    def _store_chunks(self, source: Input) -> Iterator[Chunk]:
+        store = Store.open(source.path)
+        for start in range(0, len(store), CHUNK_ROWS):
+            samples = store.take(np.arange(start, min(start + CHUNK_ROWS, len(store))))
+            targets = samples.numbers("target") if "target" in samples else None
+            yield Chunk([], samples, np.arange(len(samples)), targets is not None, targets)
+
+    def _cut(self, samples: Samples) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+        """Cut samples into batches of similar length. Yields (which samples, batch)."""
+        order: NDArray[np.int64] = np.arange(len(samples))
+        if "length" in samples:
+            order = np.argsort(-samples.numbers("length").astype(np.int64), kind="stable")
+        for start in range(0, len(samples), self.plan.batch_size):
+            rows = order[start : start + self.plan.batch_size]
+            yield rows, self.processor.collate(samples.take(rows), epoch=0, training=False)
+
+    def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Count items and the time from handing one out until the next is asked for."""
+        for item in items:
+            begun = time.perf_counter()
+            yield item
+            self._seconds += time.perf_counter() - begun
+            self._batches += 1
+
+
+def _engine(plan: Plan, *, cuda: bool | None, seed: int) -> Any:
+    from xdpx.checkpoints.trusted import load_tensors
+    from xdpx.engines.pytorch.engine import PyTorchEngine
+    from xdpx.engines.pytorch.options import EngineOptions
+
+    run = plan.train
+    device = "auto" if cuda is None else "cuda" if cuda else "cpu"
+    return PyTorchEngine(
+        lambda: run.build("task", model=run.build("model"), loss=run.build("loss")),
+        options=EngineOptions(device=device, seed=seed),
+        read_weights=load_tensors,
+    )
+
+
+def _state(engine: Any, plan: Plan, *, seed: int) -> Any:
+    """Give the state that scores: with the weights of the checkpoint, or else the initial ones."""
+    from xdpx.checkpoints.trusted import load_tensors
+    from xdpx.models.pytorch.weights import read
+
+    if plan.checkpoint is None:
+        return engine.start(seed)
+    return engine.with_weights(read(plan.checkpoint, load_tensors))
+
+
+def _first_rows(chunk: Chunk, most: int) -> Chunk:
+    """Give the first `most` rows of a chunk."""
+    kept = np.flatnonzero(chunk.kept < most)
+    targets = chunk.targets[kept] if chunk.targets is not None else None
+    return Chunk(chunk.rows[:most], chunk.samples.take(kept), chunk.kept[kept], chunk.labelled, targets)
+
+
+def _in_order(parts: list[tuple[NDArray[np.int64], dict[str, Any]]]) -> dict[str, NDArray[Any]]:
+    """Join the predictions of batches, each row back in its place. What has no rows (sums) is left out."""
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+    names = [name for name, value in parts[0][1].items() if np.ndim(value) > 0]
+    return {name: np.concatenate([values[name] for _, values in parts])[order] for name in names}
