@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,3 +24,16 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         return tmp_path
 
     return write_files
+
+
+@pytest.fixture(scope="session")
+def rooms() -> ModuleType:
+    """Register the small command and modules of fake_rooms.py: `x-draw` with shapes and colours."""
+    path = Path(__file__).with_name("fake_rooms.py")
+    spec = importlib.util.spec_from_file_location("fake_rooms", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fake_rooms"] = module  # so that its classes can be found again by name
+    spec.loader.exec_module(module)
+    return module

@@ -16,6 +16,9 @@ from xdpx.utils import io
 SUFFIXES = (".hjson", ".json", ".yaml", ".yml")
 """Tried in this order when a path has none of them."""
 
+_IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOTDIR})
+"""Errors that say that a path is wrong, not that a disk or network failed."""
+
 VERSION = "__version__"
 """A file that holds this key was written by x-prepro: what it says is meta data, not the user's word."""
 
@@ -40,12 +43,15 @@ class ConfigFiles:
         """Give the full path of an existing config, or add a fault that names the path tried and the nearest file."""
         tried = [path] if path.endswith(SUFFIXES) else [*(path + suffix for suffix in SUFFIXES), path]
         try:
-            for candidate in tried:
-                if path and _is_file(candidate):
-                    return io.abspath(candidate)
+            found = next((candidate for candidate in tried if path and io.isfile(candidate)), None)
+            if found is not None:
+                return io.abspath(found)
             self.fatal.append(_missing(path, asked, key))
-        except ValueError as error:  # a path that no file system can have, e.g. with a NUL, or of an unknown scheme
-            self.fatal.append(Fault(key, f"{excerpt(path)}: {error}", "", asked))
+        except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _IMPOSSIBLE:
+                raise
+            reason = error.strerror if isinstance(error, OSError) else error
+            self.fatal.append(Fault(key, f"{excerpt(path)} cannot be a path: {reason}.", "", asked))
         return None
 
     def tables(self, path: str) -> list[Table]:
@@ -62,15 +68,6 @@ class ConfigFiles:
         except Unreadable as error:
             self.fatal.append(error.fault)
             return []
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return io.isfile(path)
-    except OSError as error:
-        if error.errno in {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EINVAL, errno.ELOOP}:
-            return False
-        raise
 
 
 def shown(path: str) -> str:
@@ -114,7 +111,8 @@ def _marked(table: Table) -> Table:
 
 def _missing(path: str, asked: Origin, key: str) -> Fault:
     suffixes = "" if path.endswith(SUFFIXES) else f" (nor with {', '.join(SUFFIXES)})"
-    problem = f"is a folder, not a config: '{path}'." if path and io.isdir(path) else f"there is no '{path}'{suffixes}."
+    quoted = excerpt(path, 100)
+    problem = f"{quoted} is a folder, not a config." if path and io.isdir(path) else f"there is no {quoted}{suffixes}."
     return Fault(key, problem, _remedy(path, asked), asked, "missing_path")
 
 
@@ -128,9 +126,13 @@ def _remedy(path: str, asked: Origin) -> str:
     folder = io.parent(path) or "."
     if not io.isdir(folder):
         return f"The folder '{folder}' does not exist."
-    near = nearest(io.name(path), _config_names(io.listdir(folder)))
+    near = _nearest_file(io.name(path), io.listdir(folder))
     return f"The nearest file there is '{near}'." if near else f"No config in '{folder}' has a similar name."
 
 
-def _config_names(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if name.endswith(SUFFIXES))
+def _nearest_file(name: str, names: Iterable[str]) -> str | None:
+    """Compare names without their suffixes, and give the whole name of the nearest config."""
+    stems = {posixpath.splitext(other)[0]: other for other in names if other.endswith(SUFFIXES)}
+    stem = posixpath.splitext(name)[0] if name.endswith(SUFFIXES) else name
+    near = nearest(stem, sorted(stems))
+    return stems[near] if near else None
