@@ -48,9 +48,10 @@ def test_a_skipped_update_under_fp16_is_no_divergence(engine: Any) -> None:
 
 def test_facts_do_not_wait_without_end(engine: Any) -> None:
     ledger = Ledger(engine, windows=("log",))
+    for number in range(PENDING_AT_MOST - 1):
+        ledger.add(number, facts(nan))
     with pytest.raises(Diverged):
-        for number in range(PENDING_AT_MOST):
-            ledger.add(number, facts(nan))
+        ledger.add(PENDING_AT_MOST, facts(1.0))
 
 
 def test_what_is_done_while_paused_is_not_counted() -> None:

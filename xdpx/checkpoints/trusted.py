@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle  # for the name of its error
 import re
 import zipfile
@@ -38,7 +39,9 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu") -> Any:
         return torch.load(local, map_location=device, weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         raise DamagedFile(_unpickling_report(path, error)) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
+            raise  # the disk or the network; EINVAL is what torch says of a file that was cut short
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DamagedFile(
             f"{path}: is no whole tensor file ({reason}). Use another checkpoint, or copy it again."

@@ -15,7 +15,7 @@ PENDING_AT_MOST = 512
 """Facts that may wait on the device before they are fetched, so that a large `log_interval` holds no memory."""
 
 
-class Diverged(ArithmeticError):
+class Diverged(FloatingPointError):
     """The loss, or the gradient's length, is no number any more. No later checkpoint may be trusted."""
 
 

@@ -6,8 +6,7 @@ from typing import Literal
 
 from xdpx.config import parameters as declare
 from xdpx.config.parameters import param
-
-MOST_REFERENCES = 4
+from xdpx.reports.references import format_conflicts, reference_conflicts
 
 
 class TrainerParameters(declare.Parameters):
@@ -202,9 +201,11 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(("resume", "contradicts auto_suffix: name the very save_dir that is to be continued."))
         if self.resume == "auto" and not self.save:
             found.append(("resume", "is auto, but save is false, so there would be nothing to continue from."))
-        if isinstance(self.viz_ref_dir, list | dict) and len(self.viz_ref_dir) > MOST_REFERENCES:
-            found.append(("viz_ref_dir", f"names {len(self.viz_ref_dir)} runs. Use at most {MOST_REFERENCES}."))
-        return found
+        return [
+            *found,
+            *reference_conflicts("viz_ref_dir", self.viz_ref_dir),
+            *format_conflicts("figext", self.figext),
+        ]
 
     def _about_evaluation(self) -> list[tuple[str, str]]:
         found = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
-from xdpx.config.args_file import read_args, write_args, write_starter_config
+from xdpx.config.args_file import differences, newest_args, read_args, write_args, write_starter_config
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
 from xdpx.logger import log
@@ -17,19 +17,24 @@ from xdpx.trainer.status import read_status
 from xdpx.utils import io
 
 
-def step_to_continue(settings: TrainParameters) -> int | None:
+def step_to_continue(run: Run, settings: TrainParameters, checkpointer: Checkpointer) -> int | None:
     """Give the step to continue from; None to begin.
 
     Raises:
-        NoCheckpoint: `resume: true`, and no full state is there that can be trusted.
+        NoCheckpoint: there should be a full state, but none is there that can be trusted. Nothing is ever begun anew
+            over checkpoints, unless they are those of this very command before it had saved its first state.
     """
     if not settings.resume:
         return None
-    checkpointer = Checkpointer(settings.save_dir)
     step = checkpointer.newest_state()
-    if step is None and settings.resume is True:
-        raise NoCheckpoint(_nothing_to_resume(settings.save_dir, checkpointer))
-    return step
+    if step is not None:
+        return step
+    status = read_status(settings.save_dir)
+    begun = status is not None and status.status != "finished" and status.fingerprint == fingerprint(run)
+    nothing_there = not checkpointer.state_steps() and (begun or not checkpointer.weight_steps())
+    if settings.resume == "auto" and nothing_there:
+        return None
+    raise NoCheckpoint(_nothing_to_resume(settings.save_dir, checkpointer))
 
 
 def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
@@ -52,32 +57,24 @@ def already_done(run: Run, settings: TrainParameters) -> str | None:
     return f"{settings.save_dir}: finished already at step {status.step} ({status.reason})."
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Give a line for each parameter that is not what it was; those that change nothing of the result are left out."""
-    lines = []
-    for key in sorted({*before, *now} - RUN_ONLY_KEYS):
-        if key not in before:
-            lines.append(f"++ {key}: {now[key]!r}")
-        elif key not in now:
-            lines.append(f"-- {key}: {before[key]!r}")
-        elif before[key] != now[key]:
-            lines.append(f"+- {key}: {before[key]!r} -> {now[key]!r}")
-    return lines
-
-
 def record_parameters(run: Run, folder: str, step: int | None) -> None:
     """Write args.py and the starter config; of a resumed run only what changed, under names with its step."""
-    before = run_folder.newest_args(folder) if step is not None else None
+    before = newest_args(folder) if step is not None else None
     if before is None:
         write_args(run, io.join(folder, run_folder.ARGS_FILE))
         write_starter_config(run, io.join(folder, run_folder.STARTER_CONFIG), run.meta_keys)
         return
-    lines = differences(read_args(before), run.values)
+    lines = differences(_lasting(read_args(before)), _lasting(run.values))
     if not lines:
         return
     log.info(f"parameters that differ from {io.name(before)}:\n" + "\n".join(f"  {line}" for line in lines))
     write_args(run, io.join(folder, f"args.resume-{step}.py"))
     write_starter_config(run, io.join(folder, f"starter_config.resume-{step}.hjson"), run.meta_keys)
+
+
+def _lasting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what changes nothing of the result."""
+    return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
 
 
 def stage_end(progress: Progress, *, total: int, train_steps: float | None) -> int:
@@ -112,9 +109,16 @@ def carry_over(progress: Progress, *, group_size: int) -> None:
         progress.group_size = group_size
 
 
-def fits(saved: Mapping[str, Any], path: str) -> None:
-    """Check that a full state holds all its parts. Raises ConfigError when it was written by something else."""
+def load(checkpointer: Checkpointer, step: int) -> dict[str, Any]:
+    """Give the full state of a step.
+
+    Raises:
+        ConfigError: it was written by something else than x-train.
+        OSError: it cannot be read.
+    """
+    saved = checkpointer.load_state(step)
     missing = {"engine", "progress", "callbacks", "saving", "metadata"} - set(saved)
     if missing:
-        problem = f"{path} lacks {', '.join(sorted(missing))}."
-        raise ConfigError("resume", [Fault("resume", problem, "It was written by something else than x-train.")])
+        problem = f"the state of step {step} lacks {', '.join(sorted(missing))}."
+        raise ConfigError(checkpointer.folder, [Fault("resume", problem, "It was not written by x-train.")])
+    return saved

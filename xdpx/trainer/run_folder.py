@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatch
 from typing import Literal
 
-from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.config.faults import Fault
 from xdpx.trainer.status import STATUS_FILE
 from xdpx.utils import io
 
@@ -34,7 +33,7 @@ def content(folder: str) -> Content:
         return "nothing"
     if not io.isdir(folder):
         return "something else"
-    names = {io.name(path) for path in io.listdir(folder)}
+    names = set(io.listdir(folder))
     if STATUS_FILE in names or {ARGS_FILE, TRAIN_LOG} <= names:
         return "run"
     # Hidden files are the lease and temporaries of a run that was killed before its first file.
@@ -44,7 +43,7 @@ def content(folder: str) -> Content:
 def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
     """Delete what a run wrote, and give the names of what is left because no run writes such files."""
     left = []
-    for name in sorted(io.name(path) for path in io.listdir(folder)):
+    for name in io.listdir(folder):
         if name in but or name.startswith("."):
             continue
         if any(fnmatch(name, pattern) for pattern in OWN):
@@ -64,17 +63,10 @@ def with_suffix(folder: str) -> str:
     return f"{folder.rstrip('/')}-{number}"
 
 
-def newest_args(folder: str) -> str | None:
-    """Give the file that holds the parameters of the newest part of the run; None when there is none."""
-    if not io.isdir(folder):
-        return None
-    names = [io.name(path) for path in io.listdir(folder)]
-    steps = [int(match[1]) for name in names if (match := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
-    if steps:
-        return io.join(folder, f"args.resume-{max(steps)}.py")
-    return io.join(folder, ARGS_FILE) if ARGS_FILE in names else None
-
-
-def can_continue(folder: str) -> bool:
-    """Tell whether there is a full state in `folder`, be it whole or damaged."""
-    return bool(Checkpointer(folder).state_steps())
+def occupied(folder: str, found: Content) -> Fault:
+    """Say why `folder` cannot be used as it is, and what can be done."""
+    if found == "run":
+        remedy = "Choose another, or set one of resume: auto, overwrite: true, auto_suffix: true."
+        return Fault("save_dir", f"'{folder}' holds a run already.", remedy)
+    remedy = "It is never deleted or mixed with a run: choose a folder that does not exist, or is empty."
+    return Fault("save_dir", f"'{folder}' holds files that are no run of x-train.", remedy)

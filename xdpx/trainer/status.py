@@ -10,7 +10,7 @@ from typing import Any, Literal
 from xdpx.utils import commit, io
 
 STATUS_FILE = "status.json"
-State = Literal["running", "finished", "preempted", "failed"]
+RunState = Literal["running", "finished", "preempted", "failed"]
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,16 @@ class Status:
         step, total_steps: updates taken, and updates of the whole schedule.
         fingerprint: hash of everything that decides what the run computes.
         train_steps: of the stretch that was asked for; None when it goes to the end.
+        best_score: of the major metric, so far.
         reason: why it ended.
     """
 
-    status: State
+    status: RunState
     step: int
     total_steps: int
     fingerprint: str
     train_steps: float | None = None
+    best_score: float | None = None
     reason: str = ""
 
     def write(self, folder: str) -> None:

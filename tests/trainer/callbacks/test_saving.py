@@ -50,8 +50,9 @@ class Trial:
     def resume(self, policy: SavePolicy, *, until: int = 14) -> Session:
         callbacks = self.callbacks(policy)
         saved = self.checkpointer.load_state(self.checkpointer.newest_state() or 0)
-        state, progress = restore(saved, callbacks, build=self.engine.restore)
-        session = Session(self.engine, state, progress, until, until)
+        restore(saved, callbacks)
+        progress = Progress.from_dict(saved["progress"])
+        session = Session(self.engine, self.engine.restore(saved["engine"]), progress, until, until)
         fit(session, self.groups((progress.epoch, progress.group)), callbacks)
         return session
 
@@ -163,4 +164,4 @@ def test_a_state_of_other_callbacks_is_refused_by_name(trial: Callable[[str], Tr
     saved = run.checkpointer.load_state(14)
     saved["callbacks"]["gardening"] = {}
     with pytest.raises(ValueError, match="gardening"):
-        restore(saved, run.callbacks(SavePolicy()), build=run.engine.restore)
+        restore(saved, run.callbacks(SavePolicy()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,22 +158,16 @@ def _state_key(progress: Progress) -> tuple[int, int]:
     return progress.num_updates, progress.last_eval_step
 
 
-def restore(
-    saved: Mapping[str, Any], callbacks: Sequence[Callback], *, build: Callable[[Any], Any]
-) -> tuple[Any, Progress]:
-    """Take a full state apart again: give every callback its own, and (engine state, progress) back.
+def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
+    """Give every callback the state that it had when a full state was saved.
 
     Raises:
         ValueError: a part is missing, or is of a callback that is not there.
     """
-    wanted = {callback.name: callback for callback in callbacks if callback.name and callback.name != Saving.name}
-    held = saved["callbacks"]
-    if set(wanted) != set(held):
-        odd = ", ".join(sorted(set(wanted) ^ set(held)))
-        raise ValueError(f"the checkpoint and this run differ in the state of: {odd}.")
+    wanted = {callback.name: callback for callback in callbacks if callback.name}
+    held = {**saved["callbacks"], Saving.name: saved["saving"]}
+    odd = (set(wanted) ^ set(held)) - {Saving.name}
+    if odd:
+        raise ValueError(f"the checkpoint and this run differ in the state of: {', '.join(sorted(odd))}.")
     for name, callback in wanted.items():
         callback.load_state_dict(held[name])
-    for callback in callbacks:
-        if callback.name == Saving.name:
-            callback.load_state_dict(saved["saving"])
-    return build(saved["engine"]), Progress.from_dict(saved["progress"])

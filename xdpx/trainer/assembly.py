@@ -1,0 +1,160 @@
+"""From a checked run to the parts that train: data, task, engine. Nothing is written here."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from xdpx.checkpoints import aliases
+from xdpx.config.loading import Run
+from xdpx.datasets.evaluation_data import batches
+from xdpx.datasets.training_data import Position, TrainingData
+from xdpx.engines.base import Batch, Engine
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.trainer.evaluation import Metrics
+from xdpx.trainer.loop import Groups
+from xdpx.trainer.parameters import TrainParameters
+from xdpx.trainer.progress import Progress
+from xdpx.utils import io
+
+PLAN_KEYS = (
+    "data_dir", "train_subset", "exclude_valid_from_train", "lazy_load", "batch_by_len",
+    "max_epoch", "max_update", "batch_size", "update_freq",
+)  # fmt: skip
+"""What decides the number of updates. As long as none of it changes, a resumed run keeps the number it began with."""
+
+
+class TrainedLoss(Metrics, Protocol):
+    """What training needs of a loss beside its gradient."""
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Compute what the training log shows, from sums of facts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one training is made of.
+
+    Attributes:
+        held_out: gives the batches to score on, anew each time.
+        total: updates of the whole schedule.
+        seed: decides all randomness.
+        texts: text files that must lie beside a checkpoint, by name; known once the model was built.
+    """
+
+    engine: Engine
+    loss: TrainedLoss
+    data: TrainingData
+    held_out: Callable[[], Iterable[Batch]]
+    total: int
+    seed: int
+    texts: Mapping[str, str]
+
+    def groups(self, progress: Progress) -> Groups:
+        """Give the groups from where a run stands, without end."""
+        return self.data.groups(Position(progress.epoch, progress.group))
+
+
+def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]) -> Parts:
+    """Open the data and prepare the engine; the model itself is built when the engine starts or restores.
+
+    Args:
+        run: the checked run.
+        settings: its own parameters.
+        saved: metadata of the state to continue from; empty to begin.
+    """
+    seed = _seed(settings, saved)
+    processor = _build_processor(run, settings)
+    data = _build_data(run, settings, processor, seed=seed)
+    total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data)
+    loss = run.build("loss")
+    texts: dict[str, str] = {}
+    engine = _build_engine(run, settings, loss=loss, total=total, seed=seed, texts=texts)
+    return Parts(engine, loss, data, _held_out(settings, processor), total, seed, texts)
+
+
+def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
+    if settings.seed:
+        return settings.seed
+    return int(saved["seed"]) if "seed" in saved else secrets.randbelow(2**31 - 1) + 1
+
+
+def plan_of(run: Run) -> dict[str, Any]:
+    """Give what decides the number of updates, as plain values."""
+    return {key: run.values.get(key) for key in PLAN_KEYS}
+
+
+def _count_updates(settings: TrainParameters, data: TrainingData) -> int:
+    """Give the updates of the whole schedule: the fewer of max_epoch and max_update."""
+    limits = [settings.max_update] if settings.max_update is not None else []
+    if settings.max_epoch is not None:
+        limits.append(data.total_groups(settings.max_epoch))
+    return min(limits)
+
+
+def _build_processor(run: Run, settings: TrainParameters) -> Any:
+    known = run.parameters("processor")
+    path = io.join(settings.data_dir, "vocab.txt")
+    words = {"pad_word": known.pad_word, "unk_word": known.unk_word}
+    return run.build("processor", vocabulary=Vocabulary.read(path, **words) if io.isfile(path) else None)
+
+
+def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: int) -> TrainingData:
+    raise NotImplementedError
+
+
+def _held_out(settings: TrainParameters, processor: Any) -> Callable[[], Iterable[Batch]]:
+    path = io.join(settings.data_dir, f"{settings.valid_subset}.pt")
+    return lambda: batches(path, processor, settings.batch_size, settings.max_eval_steps)
+
+
+def _build_engine(
+    run: Run, settings: TrainParameters, *, loss: Any, total: int, seed: int, texts: dict[str, str]
+) -> Engine:
+    from xdpx.checkpoints.trusted import load_tensors
+    from xdpx.engines.pytorch.engine import PyTorchEngine
+
+    run = _with_files_for_aliases(run)
+
+    def make_task() -> Any:
+        model = run.build("model")
+        texts.update(model.resource_files())
+        return run.build("task", model=model, loss=loss)
+
+    def make_optimizer(model: Any) -> Any:
+        return run.build("optimizer", groups=model.parameter_groups(settings.learning_rate))
+
+    return PyTorchEngine(
+        make_task,
+        make_optimizer=make_optimizer,
+        schedule=run.build("lr_scheduler", total_steps=total),
+        options=_engine_options(settings, seed),
+        read_weights=load_tensors,
+    )
+
+
+def _with_files_for_aliases(run: Run) -> Run:
+    """Put files in the place of `<best>` and `<last>` wherever weights are to be taken over from."""
+    values = dict(run.values)
+    for key, value in values.items():
+        if key.endswith("pretrained_model") and isinstance(value, str):
+            values[key] = aliases.resolve(value)
+    return replace(run, values=values)
+
+
+def _engine_options(settings: TrainParameters, seed: int) -> Any:
+    from xdpx.engines.pytorch.options import EngineOptions
+
+    number = "" if settings.device_id == "auto" else f":{settings.device_id}"
+    return EngineOptions(
+        device="auto" if settings.cuda is None else f"cuda{number}" if settings.cuda else "cpu",
+        precision="fp16" if settings.fp16 else "bf16" if settings.bf16 else "fp32",
+        clip_norm=settings.clip_norm,
+        ema_decay=settings.ema_decay,
+        seed=seed,
+        init_scale=float(settings.fp16_init_scale),
+        min_loss_scale=settings.min_loss_scale,
+    )

@@ -1,0 +1,241 @@
+"""`x-train`, start to end: look at what is there, build, begin or continue, train, and leave everything told."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.config.faults import ConfigError
+from xdpx.config.loading import Run, fingerprint
+from xdpx.logger import log
+from xdpx.reports.references import named_references
+from xdpx.trainer import environment, resuming, run_folder
+from xdpx.trainer.assembly import Parts, build_parts, plan_of
+from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
+from xdpx.trainer.callbacks.logging import LOG, Logging
+from xdpx.trainer.callbacks.plotting import Plotting
+from xdpx.trainer.callbacks.saving import SavePolicy, Saving, restore
+from xdpx.trainer.callbacks.stopping import Stopping, StopRules, StopWhenAsked
+from xdpx.trainer.callbacks.tables import GrowingTable
+from xdpx.trainer.ledger import Ledger
+from xdpx.trainer.loop import Callback, Session, Stop, fit
+from xdpx.trainer.parameters import TrainParameters
+from xdpx.trainer.preemption import Preemption
+from xdpx.trainer.progress import Progress
+from xdpx.trainer.snapshot import write_snapshot
+from xdpx.trainer.status import STATUS_FILE, RunState, Status
+from xdpx.utils import commit, io
+
+
+def train(run: Run) -> Stop:
+    """Train as `run` says, and say why it ended. `Stop.finished` is false when a signal interrupted it.
+
+    Raises:
+        ConfigError: what was asked for cannot be done.
+        OSError: the disk or the network failed, or another run owns save_dir.
+        Diverged: the loss is no number any more.
+    """
+    if run.values.get("auto_suffix"):
+        run = replace(run, values={**run.values, "save_dir": run_folder.with_suffix(run.values["save_dir"])})
+    settings: TrainParameters = run.parameters("command")
+    done = resuming.already_done(run, settings)
+    if done:
+        log.info(done)
+        return Stop(done)
+    refuse_if_occupied(run, settings)
+    with Preemption() as preemption, commit.Lease(settings.save_dir) as lease:
+        checkpointer = Checkpointer(settings.save_dir, guard=lease.check)
+        step = resuming.step_to_continue(run, settings, checkpointer)
+        saved = resuming.load(checkpointer, step) if step is not None else {}
+        parts = build_parts(run, settings, saved=saved.get("metadata", {}))
+        return _Training(run, settings, parts, checkpointer, preemption).go(saved)
+
+
+def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:
+    """Raise ConfigError when save_dir holds something that this run may not continue, replace or join."""
+    found = run_folder.content(settings.save_dir)
+    if found == "something else" or (found == "run" and not (settings.resume or settings.overwrite)):
+        raise ConfigError(run.source, [run_folder.occupied(settings.save_dir, found)])
+
+
+@dataclass
+class _Training:
+    """What the steps of one `x-train` share."""
+
+    run: Run
+    settings: TrainParameters
+    parts: Parts
+    checkpointer: Checkpointer
+    preemption: Preemption
+
+    def go(self, saved: Mapping[str, Any]) -> Stop:
+        """Begin, or continue from a full state."""
+        progress = self._progress(saved)
+        self._claim_folder(progress, continued=bool(saved))
+        log_file = self.settings.log_file
+        opened = log.to_file(io.join(self.settings.save_dir, log_file)) if log_file else nullcontext()
+        with opened, self._status_told(progress):
+            self._describe(progress, continued=bool(saved))
+            engine = self.parts.engine
+            callbacks = self._callbacks()
+            state = engine.restore(saved["engine"]) if saved else engine.start(self.parts.seed)
+            if saved:
+                restore(saved, callbacks)
+            self._write_resources()
+            session = Session(engine, state, progress, progress.stage_end, self.parts.total)
+            stop = fit(session, self.parts.groups(progress), callbacks)
+            self._tell_end(progress, stop)
+            return stop
+
+    def _progress(self, saved: Mapping[str, Any]) -> Progress:
+        group_size = self.settings.batch_size * self.settings.update_freq
+        if saved:
+            progress = Progress.from_dict(saved["progress"])
+            resuming.carry_over(progress, group_size=group_size)
+        else:
+            progress = Progress(group_size=group_size)
+        resuming.stage_end(progress, total=self.parts.total, train_steps=self.settings.train_steps)
+        return progress
+
+    def _claim_folder(self, progress: Progress, *, continued: bool) -> None:
+        """Put the first file of this run into save_dir; only then delete what an overwritten run left there."""
+        folder = self.settings.save_dir
+        refuse_if_occupied(self.run, self.settings)
+        self._status("running", progress).write(folder)
+        commit.sweep(folder)
+        if not continued:
+            left = run_folder.clear(folder, but=(STATUS_FILE,))
+            if left:
+                log.warning(f"{folder}: left alone what no run writes: {', '.join(left)}")
+
+    def _status(self, state: RunState, progress: Progress, reason: str = "") -> Status:
+        return Status(
+            state, progress.num_updates, self.parts.total, fingerprint(self.run),
+            train_steps=self.settings.train_steps, best_score=progress.best_score, reason=reason,
+        )  # fmt: skip
+
+    @contextmanager
+    def _status_told(self, progress: Progress) -> Generator[None]:
+        """Leave "failed" in status.json when training ends by an exception."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(OSError):  # the disk may be what failed; what is told is the error itself
+                reason = f"{type(error).__name__}: {error}"
+                self._status("failed", progress, reason).write(self.settings.save_dir)
+            raise
+
+    def _describe(self, progress: Progress, *, continued: bool) -> None:
+        """Write down what this run is: code, versions, device, parameters."""
+        folder, step = self.settings.save_dir, progress.num_updates if continued else None
+        for line in environment.commit_lines():
+            log.info(line)
+        log.info(", ".join(f"{name} {number}" for name, number in environment.versions().items()))
+        log.info(f"device {environment.device_name(self.parts.engine)}, seed {self.parts.seed}")
+        if continued:
+            log.info(f"continuing at step {step}, epoch {progress.epoch}, after {progress.group} updates of it")
+        log.info(f"training to step {progress.stage_end} of {self.parts.total}, {progress.group_size} samples each")
+        resuming.record_parameters(self.run, folder, step)
+        name = run_folder.SNAPSHOT if step is None else f"snapshot.resume-{step}.zip"
+        write_snapshot(io.join(folder, name), config=self.run.source)
+
+    def _write_resources(self) -> None:
+        """Copy what the trained model cannot do without to where it will lie."""
+        folder = self.settings.save_dir
+        for name in run_folder.RESOURCES:
+            source = io.join(self.settings.data_dir, name)
+            if io.isfile(source) and not io.exists(io.join(folder, name)):
+                io.copy(source, io.join(folder, name))
+        for name, text in self.parts.texts.items():
+            commit.write_text(io.join(folder, name), text)
+
+    def _callbacks(self) -> list[Callback]:
+        """Give the callbacks in their order: each reads what those before it left."""
+        parts, settings = self.parts, self.settings
+        ledger = Ledger(parts.engine, windows=(LOG, EVALUATION), may_overflow=settings.fp16)
+        tables = [
+            GrowingTable(io.join(settings.save_dir, name)) for name in (run_folder.TRAIN_LOG, run_folder.VALID_LOG)
+        ]
+        metrics = parts.loss.train_metrics
+        logging = Logging(tables[0], ledger, metrics, interval=settings.log_interval)
+        evaluating = Evaluating(
+            evaluation_plan(settings), parts.held_out, parts.loss, table=tables[1], ledger=ledger, metrics=metrics
+        )
+        kept: list[Callback] = [logging, evaluating, Stopping(stop_rules(settings), logging)]
+        callbacks = [*kept, StopWhenAsked(self.preemption)]
+        if settings.save:
+            policy = save_policy(settings)
+            metadata = self._metadata()
+            callbacks.append(Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=metadata))
+        draw = partial(draw_figures, settings)
+        return [*callbacks, Plotting(draw, ledger.stopwatch)]
+
+    def _metadata(self) -> dict[str, Any]:
+        """Give what says where a checkpoint comes from."""
+        return {
+            "versions": environment.versions(),
+            "device": environment.device_name(self.parts.engine),
+            "fingerprint": fingerprint(self.run),
+            "seed": self.parts.seed,
+            "total": self.parts.total,
+            "plan": plan_of(self.run),
+        }
+
+    def _tell_end(self, progress: Progress, stop: Stop) -> None:
+        best = (
+            ""
+            if progress.best_score is None
+            else f"; best score {progress.best_score:.6g} at step {progress.best_step}"
+        )
+        log.info(f"step {progress.num_updates}: {stop.reason}{best}")
+        if not stop.finished:
+            how = "run the same command" if self.settings.resume == "auto" else "set resume: true"
+            log.info(f"to continue, {how}." if self.settings.save else "nothing was saved, because save is false.")
+        self._status("finished" if stop.finished else "preempted", progress, stop.reason).write(self.settings.save_dir)
+
+
+def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
+    """Give when to evaluate."""
+    return EvaluationPlan(
+        settings.eval_interval,
+        settings.major_metric,
+        ascending=settings.ascending_metric,
+        warmup=settings.eval_interval_warmup,
+        warmup_multiplier=settings.eval_interval_warmup_mutiplier,
+    )
+
+
+def stop_rules(settings: TrainParameters) -> StopRules:
+    """Give when to stop early."""
+    return StopRules(
+        tolerance=settings.tolerance,
+        min_steps=settings.min_steps,
+        warmup=settings.eval_interval_warmup,
+        min_lr=settings.min_lr,
+        max_loss=settings.max_loss,
+    )
+
+
+def save_policy(settings: TrainParameters) -> SavePolicy:
+    """Give which checkpoints are kept."""
+    few = settings.save_best_only or settings.save_last_only
+    return SavePolicy(
+        best_only=settings.save_best_only,
+        last_only=settings.save_last_only,
+        above_score=settings.save_above_score,
+        ascending=settings.ascending_metric,
+        resumable=settings.save_full_checkpoint or bool(settings.resume) or settings.save_interval is not None,
+        every_state=settings.save_full_checkpoint and not few,
+        interval=settings.save_interval,
+    )
+
+
+def draw_figures(settings: TrainParameters) -> None:
+    """Redraw the figures of the run, beside those it is compared with."""
+    from xdpx.reports.figures import draw_run
+
+    draw_run(settings.save_dir, references=named_references(settings.viz_ref_dir), figext=settings.figext)
