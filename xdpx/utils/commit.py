@@ -162,7 +162,7 @@ class Commit:
             raise ValueError(f"{self.name}: {unfinished[0]} was not closed before its commit ended.")
         manifest = Manifest(self.name, self._files, self.facts, self.id)
         data = manifest.to_bytes()
-        before = _load(self.folder, self.name)
+        before = _look(self.folder, self.name)
         _publishing.add(self.id)
         try:
             if io.islocal(self.folder):
@@ -172,7 +172,8 @@ class Commit:
         finally:
             _publishing.discard(self.id)
         for retired in set(getattr(before, "files", ())) - set(self._files):
-            io.store(self.folder).delete(io.join(self.folder, retired))
+            with contextlib.suppress(OSError):  # the new set is whole; what is left over harms nobody
+                io.store(self.folder).delete(io.join(self.folder, retired))
 
     def _publish_here(self, data: bytes) -> None:
         for folder in {os.path.dirname(staged) for staged in self._staged.values()} - {self.folder}:
@@ -288,10 +289,14 @@ def _read(path: str) -> bytes | None:
 
 
 def _load(folder: StrPath, name: str) -> Manifest | str:
-    """Give the manifest, or what is wrong with it. A promise is carried out first, if it may be."""
+    """Give the manifest, or what is wrong with it. A promise is carried out first, if this process may."""
     place = io.plain(folder)
     with contextlib.suppress(PermissionError):
         finish_promise(place, name)
+    return _look(place, name)
+
+
+def _look(place: str, name: str) -> Manifest | str:
     data = _read(_manifest(place, name))
     if data is None:
         return _ABSENT

@@ -97,9 +97,13 @@ class FileAccess(Paths):
         return open_remote(store, place, mode, cache=self.cache, text=text)
 
     def local(self, path: StrPath) -> str:
-        """Give a local file with the content of `path`: itself, or a copy in the read cache (to map into memory)."""
+        """Give a local file with the content of `path`: itself, or a copy in the read cache.
+
+        Raises:
+            FileNotFoundError: when there is none.
+        """
         store, place = self.remote(path), self.plain(path)
-        return place if store is None else self.cache.fetch(store, place)
+        return self._entry(path).path if store is None else self.cache.fetch(store, place)
 
     def size(self, path: StrPath) -> int:
         """Give the bytes of a file, or of all files in a folder. Raises FileNotFoundError."""

@@ -16,7 +16,6 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -119,7 +118,7 @@ class ReadCache:
         temporary = temporary_name(copy)
         try:
             with self._files.open(temporary, "wb") as file:
-                download(store, entry, file.write)
+                download(store, entry, file)
             self._files.rename(temporary, copy)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -168,22 +167,11 @@ class ReadCache:
         return files
 
 
-def download(store: RemoteFiles, entry: Entry, write: Callable[[bytes], object], *, show_from: int = SHOW_FROM) -> None:
-    """Hand a remote file's content to `write`, block by block, with a bar from `show_from` bytes on."""
-    from xdpx.utils.remote_filesystems import DOWNLOAD_BLOCK
-
+def download(store: RemoteFiles, entry: Entry, file: IO[bytes], *, show_from: int = SHOW_FROM) -> None:
+    """Write a remote file's content into a local one, with a bar from `show_from` bytes on."""
     shown = entry.size is not None and entry.size >= show_from
     with Progress[Any](total=entry.size, what=f"reading {redact(entry.path)}", unit="B", shown=shown) as bar:
-
-        def take(block: bytes) -> None:
-            write(block)
-            bar.update(len(block))
-
-        if entry.size is None:
-            store.stream(entry.path, take)
-            return
-        for start in range(0, entry.size, DOWNLOAD_BLOCK):
-            take(store.read_range(entry.path, start, min(DOWNLOAD_BLOCK, entry.size - start)))
+        store.download(entry, file, bar.update)
 
 
 def private_folder(files: LocalFiles) -> str:

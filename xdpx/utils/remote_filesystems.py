@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from xdpx.utils.retries import ShortRead, causes, code_of, keep_secret, persistently, redact, status_of
 from xdpx.utils.storage import Entry
@@ -105,10 +105,15 @@ class RemoteFiles:
         """Give `count` bytes from `start`; the file must have them."""
 
         def read(fs: AbstractFileSystem) -> bytes:
+            if self.scheme in _WEB:  # its cat_file does not see when a server sends the whole file instead
+                with fs.open(path, "rb", cache_type="none") as file:
+                    file.seek(start)
+                    data = bytes(file.read(count))
+                _check_length(path, start, count, len(data))
+                return data
             # ossfs takes the end as inside the range, the others as outside: cut what is too much.
             data = bytes(fs.cat_file(self._key(fs, path), start=start, end=start + count)[:count])
-            if len(data) < count:
-                raise ShortRead(f"{path}: asked for {count} bytes at {start}, got {len(data)}.")
+            _check_length(path, start, count, len(data))
             return data
 
         return self._call(path, read)
@@ -183,15 +188,25 @@ class RemoteFiles:
 
         self._call(path, send)
 
-    def stream(self, path: str, write: Callable[[bytes], object]) -> None:
-        """Hand the whole content to `write`, block by block, for servers that do not tell sizes or serve ranges."""
+    def download(self, entry: Entry, file: IO[bytes], counted: Callable[[int], None] = lambda _: None) -> None:
+        """Write the whole content into a local file, block by block; `counted` hears how many bytes came."""
+        if self.scheme in _WEB or entry.size is None:
+            self._call(entry.path, lambda fs: self._stream(fs, entry, file, counted))
+            return
+        for start in range(0, entry.size, DOWNLOAD_BLOCK):
+            file.write(self.read_range(entry.path, start, min(DOWNLOAD_BLOCK, entry.size - start)))
+            counted(min(DOWNLOAD_BLOCK, entry.size - start))
 
-        def read(fs: AbstractFileSystem) -> None:
-            with fs.open(self._key(fs, path), "rb", block_size=0) as file:
-                while block := file.read(DOWNLOAD_BLOCK):
-                    write(block)
-
-        self._call(path, read, once=True)
+    def _stream(self, fs: AbstractFileSystem, entry: Entry, file: IO[bytes], counted: Callable[[int], None]) -> None:
+        """Read in one go, for servers that serve no ranges; begins anew when tried again."""
+        counted(-file.seek(0, os.SEEK_END))
+        file.seek(0)
+        file.truncate()
+        with fs.open(self._key(fs, entry.path), "rb", block_size=0) as source:
+            while block := source.read(DOWNLOAD_BLOCK):
+                file.write(block)
+                counted(len(block))
+        _check_length(entry.path, 0, entry.size or 0, file.tell())
 
     def glob(self, pattern: str) -> list[str]:
         """Give the paths that match, sorted."""
@@ -228,7 +243,7 @@ class RemoteFiles:
     def _key(self, fs: AbstractFileSystem, path: str) -> str:
         return str(fs._strip_protocol(path))
 
-    def _call(self, path: str, action: Callable[[AbstractFileSystem], T], *, once: bool = False) -> T:
+    def _call(self, path: str, action: Callable[[AbstractFileSystem], T]) -> T:
         def attempt() -> T:
             try:
                 return action(self._connect(path))
@@ -236,7 +251,7 @@ class RemoteFiles:
                 raise _unmasked(error) from error.__cause__
 
         try:
-            return attempt() if once else persistently(attempt, what=path)
+            return persistently(attempt, what=path)
         except Exception as error:
             raise _explained(error, path) from error
 
@@ -284,6 +299,11 @@ class RemoteFiles:
         marks = (info.get(key) for key in ("ETag", "etag", "Content-MD5", "generation"))
         tag = next((str(mark) for mark in marks if mark), str(modified or ""))
         return Entry(name, folder, None if folder else info.get("size"), modified, tag)
+
+
+def _check_length(path: str, start: int, asked: int, got: int) -> None:
+    if got < asked:
+        raise ShortRead(f"{path}: asked for {asked} bytes at {start}, got {got}.")
 
 
 class _Counter:

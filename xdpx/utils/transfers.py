@@ -107,24 +107,26 @@ def _empty(io: FileAccess, folder: str) -> None:
 
 def try_writing(io: FileAccess, path: StrPath) -> bool:
     """Whether a file could be written at `path`: makes one beside and removes it; leaves no new folder behind."""
-    place = io.abspath(path)
-    if io.islocal(place):
-        folder = place if io.isdir(place) else io.parent(place)
-        if io.isfile(place) and not os.access(place, os.W_OK):
-            return False
-        while not io.exists(folder) and io.parent(folder) != folder:
-            folder = io.parent(folder)
-    else:
-        folder = place
-    probe = temporary_name(io.join(folder, "probe"))
     try:
+        probe = temporary_name(io.join(_folder_to_try(io, io.abspath(path)), "probe"))
         io.store(probe).put(probe, b"probe")
+        io.store(probe).delete(probe)
     except OSError:
         return False
-    finally:
-        with contextlib.suppress(OSError):
-            io.store(probe).delete(probe)
     return True
+
+
+def _folder_to_try(io: FileAccess, place: str) -> str:
+    store = io.remote(place)
+    if store is not None:
+        store.must_write(place)
+        return io.parent(place) if io.isfile(place) else place
+    if io.isfile(place) and not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
+    folder = place if io.isdir(place) else io.parent(place)
+    while not io.exists(folder) and io.parent(folder) != folder:
+        folder = io.parent(folder)
+    return folder
 
 
 # ---- one file
@@ -152,7 +154,7 @@ def _copy_here(io: FileAccess, source: Entry, target: str) -> None:
             if store is None:
                 _pour(io, source, file)
             else:
-                download(store, source, file.write, show_from=SHOW_FROM)
+                download(store, source, file, show_from=SHOW_FROM)
             files.sync(file)
         if store is None:
             files.copy_mode(source.path, temporary)
@@ -186,7 +188,7 @@ def _spooled(io: FileAccess, store: RemoteFiles, source: Entry) -> Generator[str
     local_copy = temporary_name(os.path.join(io.cache.spool(), "copy"))
     try:
         with io.local_files.open(local_copy, "wb") as file:
-            download(store, source, file.write, show_from=SHOW_FROM)
+            download(store, source, file, show_from=SHOW_FROM)
         yield local_copy
     finally:
         with contextlib.suppress(OSError):

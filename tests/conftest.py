@@ -1,0 +1,153 @@
+"""Fixtures for every room: a real S3 server, and an S3 server behind a bad line."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the read cache of each test by itself, and give up soon."""
+    monkeypatch.setenv("XDPX_CACHE_PATH", str(tmp_path_factory.getbasetemp() / f"cache-{uuid.uuid4().hex[:8]}"))
+    monkeypatch.setenv("XDPX_RETRY_SECONDS", "20")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of an S3 server (moto) that runs as long as the tests do."""
+    server_module = pytest.importorskip("moto.server")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def _use_s3(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    from s3fs import S3FileSystem
+
+    S3FileSystem.clear_instance_cache()  # a client keeps the address it was made with
+
+
+def _new_bucket(endpoint: str) -> str:
+    bucket = f"bucket-{uuid.uuid4().hex[:12]}"
+    address = urlsplit(endpoint)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
+    connection.request("PUT", f"/{bucket}", headers={"Authorization": "AWS testing:testing"})
+    assert connection.getresponse().status == 200
+    connection.close()
+    return bucket
+
+
+@pytest.fixture
+def s3_root(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`s3://` and a fresh bucket on the S3 server; the environment leads there."""
+    pytest.importorskip("s3fs")
+    _use_s3(monkeypatch, s3_server)
+    return f"s3://{_new_bucket(s3_server)}"
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def any_root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty folder: on the disk, in memory, and on the S3 server."""
+    if request.param == "local":
+        return str(tmp_path / "root")
+    if request.param == "memory":
+        return f"memory://root-{uuid.uuid4().hex[:12]}"
+    return f"{request.getfixturevalue('s3_root')}/root"
+
+
+@dataclass
+class BadLine:
+    """A proxy that loses, cuts, delays and refuses a share of what passes; in an order that its seed decides."""
+
+    target: str
+    rate: float = 0.2
+    seed: int = 0
+    address: str = ""
+    seen: list[str] = field(default_factory=list)
+
+    def start(self) -> ThreadingHTTPServer:
+        line, dice, lock = self, random.Random(self.seed), threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+            def pass_on(self) -> None:
+                with lock:
+                    fault = dice.choice(FAULTS) if dice.random() < line.rate else ""
+                line.seen.append(fault)
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if fault in {"500", "503"}:
+                    self.send(int(fault), [], b"<Error><Code>SlowDown</Code><Message>slow</Message></Error>")
+                    return
+                if fault == "reset before":
+                    self.close_connection = True
+                    return
+                status, headers, answer = line.ask(self.command, self.path, dict(self.headers), body)
+                if fault == "answer lost":
+                    self.close_connection = True
+                    return
+                self.send(status, headers, answer, cut=fault == "answer cut" and self.command == "GET")
+
+            def send(self, status: int, headers: list[tuple[str, str]], answer: bytes, cut: bool = False) -> None:
+                self.send_response(status)
+                for name, value in headers:
+                    if name.lower() not in {"content-length", "transfer-encoding", "connection", "server", "date"}:
+                        self.send_header(name, value)
+                told = dict(headers).get("Content-Length") if self.command == "HEAD" else None
+                self.send_header("Content-Length", told or str(len(answer)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(answer[: len(answer) // 2] if cut else answer)
+                self.close_connection = self.close_connection or cut
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Any:
+        address = urlsplit(self.target)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port)
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        answer = response.read()
+        connection.close()
+        return response.status, response.getheaders(), answer
+
+
+FAULTS = ("500", "503", "reset before", "answer lost", "answer cut")
+
+
+@pytest.fixture
+def bad_line(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, BadLine]]:
+    """`s3://` and a fresh bucket that is reached over a bad line, and the line."""
+    pytest.importorskip("s3fs")
+    line = BadLine(s3_server)
+    server = line.start()
+    _use_s3(monkeypatch, line.address)
+    yield f"s3://{_new_bucket(s3_server)}", line
+    server.shutdown()
+    server.server_close()

@@ -1,0 +1,244 @@
+"""Every verb means the same on the disk, in memory and on an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from xdpx.utils import io
+
+HARD_NAMES = [
+    "with space.txt",
+    "ünïcode 中文 🎉.txt",
+    "hash#tag.txt",
+    "per%20cent.txt",
+    "a=b&c+d.txt",
+    "-rf",
+    "[x]*.txt",
+    "quote'\".txt",
+]
+
+
+def write(path: str, text: str = "text\n") -> str:
+    with io.open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+@pytest.mark.parametrize("name", HARD_NAMES)
+def test_any_legal_name_round_trips(any_root: str, name: str) -> None:
+    path = write(io.join(any_root, "fol der", name), "grün\n")
+    assert io.open(path).read() == "grün\n"
+    assert io.listdir(any_root, recursive=True) == [f"fol der/{name}"]
+    assert io.listdir(io.join(any_root, "fol der"), full_path=True) == [path]
+    assert io.isfile(path)
+    assert io.size(path) == 6
+    io.remove(path)
+    assert not io.exists(path)
+
+
+def test_text_is_utf8_whatever_the_locale(any_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.GBK")
+    path = write(io.join(any_root, "a"), "中文")
+    assert io.open(path, "rb").read() == "中文".encode()
+
+
+def test_a_missing_file_is_not_found(any_root: str) -> None:
+    path = io.join(any_root, "nothing")
+    for ask in (io.open, io.size, io.lines, io.md5, io.last_modified, io.listdir, io.local, io.remove, io.rmtree):
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            ask(path)
+    assert [io.exists(path), io.isfile(path), io.isdir(path)] == [False, False, False]
+
+
+def test_folders_are_where_files_are(any_root: str) -> None:
+    write(io.join(any_root, "a/b/c.txt"))
+    write(io.join(any_root, "a/d.txt"))
+    write(io.join(any_root, "e.txt"))
+    assert io.listdir(any_root) == ["a", "e.txt"]
+    assert io.listdir(io.join(any_root, "a") + "/") == ["b", "d.txt"]
+    assert io.listdir(any_root, recursive=True) == ["a/b/c.txt", "a/d.txt", "e.txt"]
+    assert io.listdir(any_root, recursive=True, contains=".t") == ["a/b/c.txt", "a/d.txt", "e.txt"]
+    assert io.listdir(any_root, contains="e.") == ["e.txt"]
+    assert io.isdir(io.join(any_root, "a/b"))
+    assert io.size(any_root) == 15
+    with pytest.raises(NotADirectoryError):
+        io.listdir(io.join(any_root, "e.txt"))
+    with pytest.raises(IsADirectoryError):
+        io.open(io.join(any_root, "a")).read()
+
+
+def test_glob_finds_by_pattern(any_root: str) -> None:
+    for name in ("train0.txt", "train1.txt", "dev.txt", "sub/train2.txt"):
+        write(io.join(any_root, name))
+    assert io.glob(io.join(any_root, "train*.txt")) == [io.join(any_root, f"train{i}.txt") for i in (0, 1)]
+    assert io.glob(io.join(any_root, "**/train?.txt"))[0] == io.join(any_root, "sub/train2.txt")
+    assert io.glob(io.join(any_root, "none*")) == []
+
+
+@pytest.mark.parametrize(("text", "count"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2)])
+def test_lines_counts_a_last_line_without_end(any_root: str, text: str, count: int) -> None:
+    assert io.lines(write(io.join(any_root, "a"), text)) == count
+
+
+def test_facts_of_a_file_agree(any_root: str) -> None:
+    path = write(io.join(any_root, "a"), "x" * 3_000_000)
+    assert io.md5(path) == hashlib.md5(b"x" * 3_000_000, usedforsecurity=False).hexdigest()
+    assert abs(io.last_modified(path) - time.time()) < 60
+    assert io.last_modified_str(path)[10] == "T"
+
+
+def test_append_continues_a_file_and_exclusive_refuses_one(any_root: str) -> None:
+    path = io.join(any_root, "log")
+    for text in ("one\n", "two\n"):
+        with io.open(path, "a") as file:
+            file.write(text)
+    assert io.open(path).read() == "one\ntwo\n"
+    with pytest.raises(FileExistsError):
+        io.open(path, "x")
+    with io.open(path + "2", "xb") as file:
+        file.write(b"new")
+    assert io.size(path + "2") == 3
+
+
+def test_a_remote_file_is_left_alone_when_its_writer_fails(s3_root: str) -> None:
+    path = write(f"{s3_root}/a", "old")
+    for mode, data in (("w", "new"), ("wb", b"new")):
+        with contextlib.suppress(RuntimeError), io.open(path, mode) as file:
+            file.write(data)
+            raise RuntimeError
+    assert io.open(path).read() == "old"
+
+
+def test_copy_goes_into_a_folder_or_to_a_name(any_root: str, tmp_path: Path) -> None:
+    source = write(str(tmp_path / "src.txt"), "hello")
+    io.copy(source, io.join(any_root, "other.txt"))
+    io.copy(io.join(any_root, "other.txt"), any_root + "/folder/")
+    io.copy(io.join(any_root, "folder/other.txt"), str(tmp_path / "back.txt"))
+    assert (tmp_path / "back.txt").read_text() == "hello"
+    assert io.listdir(any_root, recursive=True) == ["folder/other.txt", "other.txt"]
+
+
+@pytest.mark.parametrize("source", ["local", "memory", "s3"])
+@pytest.mark.parametrize("target", ["local", "memory", "s3"])
+def test_a_tree_travels_between_any_two_places(source: str, target: str, tmp_path: Path, s3_root: str) -> None:
+    roots = {"local": str(tmp_path / "{}"), "memory": f"memory://{tmp_path.name}/{{}}", "s3": s3_root + "/{}"}
+    here, there = roots[source].format("from"), roots[target].format("to")
+    big = os.urandom(9 << 20)
+    for name in ("a b.txt", "sub/ü#%.txt"):
+        write(io.join(here, name), name)
+    with io.open(io.join(here, "sub/big"), "wb") as file:
+        file.write(big)
+    io.copytree(here, there)
+    assert io.listdir(there, recursive=True) == ["a b.txt", "sub/big", "sub/ü#%.txt"]
+    assert io.open(io.join(there, "sub/big"), "rb").read() == big
+    io.move(there, roots[source].format("moved"))
+    assert not io.exists(there)
+    assert io.listdir(roots[source].format("moved"), recursive=True) == ["a b.txt", "sub/big", "sub/ü#%.txt"]
+    io.rmtree(here)
+    assert not io.exists(here)
+
+
+def test_wrong_kinds_are_refused_by_name(any_root: str) -> None:
+    file = write(io.join(any_root, "folder/file"))
+    with pytest.raises(IsADirectoryError, match="copytree"):
+        io.copy(any_root, io.join(any_root, "x"))
+    with pytest.raises(NotADirectoryError):
+        io.copytree(file, io.join(any_root, "x"))
+    with pytest.raises(NotADirectoryError):
+        io.rmtree(file)
+    with pytest.raises(OSError, match="into itself"):
+        io.copytree(any_root, io.join(any_root, "folder/deeper"))
+    with pytest.raises(OSError, match="same file"):
+        io.copy(file, file)
+    assert io.listdir(any_root, recursive=True) == ["folder/file"]
+
+
+def test_a_whole_bucket_or_home_is_never_removed(s3_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(f"{s3_root}/a")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for root in (s3_root, s3_root + "/", "/", "~", str(tmp_path)):
+        with pytest.raises(PermissionError, match="Refused"):
+            io.rmtree(root)
+    assert io.exists(f"{s3_root}/a")
+
+
+def test_removing_a_link_leaves_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").write_text("x")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/link").symlink_to(tmp_path / "real")
+    (tmp_path / "tree/broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    io.rmtree(tmp_path / "tree")
+    io.remove(tmp_path / "link")
+    assert io.listdir(tmp_path, recursive=True) == ["real/file"]
+
+
+def test_remove_takes_a_tree_too_and_move_takes_a_file(any_root: str) -> None:
+    write(io.join(any_root, "tree/a"))
+    io.move(write(io.join(any_root, "b"), "b"), io.join(any_root, "tree"))
+    assert io.listdir(io.join(any_root, "tree")) == ["a", "b"]
+    io.remove(io.join(any_root, "tree"))
+    assert not io.exists(io.join(any_root, "tree"))
+
+
+def test_makedirs_may_insist_that_a_folder_is_new(any_root: str) -> None:
+    write(io.join(any_root, "a"))
+    io.makedirs(any_root)
+    with pytest.raises(FileExistsError):
+        io.makedirs(any_root, exist_ok=False)
+
+
+def test_writable_is_tried_and_leaves_nothing(any_root: str) -> None:
+    write(io.join(any_root, "a"))
+    assert io.is_writable(any_root)
+    assert io.is_writable(io.join(any_root, "a"))
+    assert io.is_writable(io.join(any_root, "new/deeper"))
+    assert io.listdir(any_root) == ["a"]
+    assert not io.is_writable("/proc/new/file")
+    assert not io.is_writable("http://127.0.0.1/x")
+
+
+def test_paths_are_put_together_and_taken_apart() -> None:
+    assert io.join("s3://bucket/a/", "b", "c.txt") == "s3://bucket/a/b/c.txt"
+    assert io.join("a", "/b") == "/b"
+    assert io.join("/a", "s3://b/c") == "s3://b/c"
+    assert io.parent("s3://bucket/a/b/") == "s3://bucket/a"
+    assert io.parent("s3://bucket") == "s3://bucket"
+    assert io.parent("file.txt") == ""
+    assert io.name("s3://bucket/a b/") == "a b"
+    assert io.abspath("s3://b/x") == "s3://b/x"
+    assert io.abspath("~/x") == os.path.expanduser("~/x")
+    assert io.plain("file:///tmp/x") == "/tmp/x"
+    assert io.islocal("a:b")
+    assert not io.islocal("OSS://b/x")
+
+
+def test_local_gives_a_file_to_map(any_root: str) -> None:
+    path = write(io.join(any_root, "a"), "mapped")
+    assert Path(io.local(path)).read_text() == "mapped"
+    write(path, "changed")
+    assert Path(io.local(path)).read_text() == "changed"
+
+
+def test_a_local_copy_keeps_who_may_run_it(tmp_path: Path) -> None:
+    write(str(tmp_path / "a.sh"))
+    (tmp_path / "a.sh").chmod(0o750)
+    io.copy(tmp_path / "a.sh", tmp_path / "b.sh")
+    assert (tmp_path / "b.sh").stat().st_mode & 0o777 == 0o750
+
+
+def test_modes_that_cannot_work_remotely_are_refused(s3_root: str) -> None:
+    with pytest.raises(ValueError, match="Use r, w, a or x"):
+        io.open(f"{s3_root}/a", "r+")
+
+
+def test_there_is_no_module_that_could_hide_the_io_object() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        __import__("xdpx.utils.io")
