@@ -1,0 +1,72 @@
+"""Do the next piece of work in a thread while the consumer is busy with this one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+from typing import TypeVar
+
+T = TypeVar("T")
+Produce = Callable[[threading.Event], Iterator[T]]
+"""Makes the iterator, inside the thread. Where it waits for the world, it waits on the event, and ends when it is set."""
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+@dataclass(frozen=True)
+class _End:
+    """Nothing comes after this; `error` says why, when it was not simply the end."""
+
+    error: BaseException | None = None
+
+
+def ahead(produce: Produce[T], *, depth: int) -> Generator[T]:
+    """Yield what `produce` yields, in order, up to `depth` items ahead.
+
+    What it raises is raised here, after the items before it. Closing the generator ends the thread and waits for it.
+    """
+    queue: Queue[T | _End] = Queue(depth)
+    stop = threading.Event()
+    thread = threading.Thread(target=_work, args=(produce, queue, stop), name="xdpx-batches", daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := queue.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        stop.set()
+        _empty(queue)
+        thread.join()
+
+
+def _work(produce: Produce[T], queue: Queue[T | _End], stop: threading.Event) -> None:
+    end = _End()
+    try:
+        for item in produce(stop):
+            if not _put(queue, item, stop):
+                return
+    except BaseException as error:  # raised again in the thread that wanted the items
+        end = _End(error)
+    _put(queue, end, stop)
+
+
+def _put(queue: Queue[T | _End], item: T | _End, stop: threading.Event) -> bool:
+    """Put an item as soon as there is room; give up when nobody wants it any more."""
+    while not stop.is_set():
+        try:
+            queue.put(item, timeout=_SECONDS_BETWEEN_LOOKS)
+        except Full:
+            continue
+        return True
+    return False
+
+
+def _empty(queue: Queue[T | _End]) -> None:
+    try:
+        while True:
+            queue.get_nowait()
+    except Empty:
+        return

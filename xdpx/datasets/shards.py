@@ -1,0 +1,132 @@
+"""Which splits are trained on, in which order, and what is wrong with the choice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from threading import Event
+
+import hjson
+import numpy as np
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.logger import log
+from xdpx.processors.randomness import key, permute
+from xdpx.utils import io
+
+META = "meta.hjson"
+SHARD_ORDER = 3
+SECONDS_TO_WAIT = 3600.0
+SECONDS_BETWEEN_LOOKS = 2.0
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What `meta.hjson` says of the splits.
+
+    Attributes:
+        sizes: number of samples of each split that is ready.
+        arriving: splits that are being prepared, in the order in which they will be ready.
+    """
+
+    sizes: Mapping[str, int]
+    arriving: Sequence[str] = ()
+
+    @classmethod
+    def read(cls, data_dir: str) -> Meta:
+        """Read it from a folder that x-prepro made.
+
+        Raises:
+            ConfigError: it is not there, or is no meta.hjson.
+        """
+        path = io.join(data_dir, META)
+        try:
+            with io.open(path) as file:
+                content = hjson.loads(file.read())
+            return cls(dict(content["data_size"]), tuple(content.get("arriving") or ()))
+        except FileNotFoundError as error:
+            fault = Fault("data_dir", f"'{data_dir}' holds no {META}.", "Run x-prepro to make it.")
+            raise ConfigError(data_dir, [fault]) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            fault = Fault("data_dir", f"its {META} does not say how large its splits are.", "Run x-prepro again.")
+            raise ConfigError(path, [fault]) from error
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the config says about which splits to train on."""
+
+    train_subset: str | Sequence[str]
+    left_out: str | Sequence[str] | None = None
+    """Splits that are scored on and therefore not trained on (`exclude_valid_from_train`)."""
+
+    def shards(self, meta: Meta) -> list[str]:
+        """Give the splits to train on, in order: names as listed, patterns in the order of the meta.
+
+        A name without wildcards is given even when there is no such split yet.
+        """
+        known = [*meta.sizes, *meta.arriving]
+        found = [name for pattern in _listed(self.train_subset) for name in _matching(pattern, known)]
+        return [name for name in dict.fromkeys(found) if name not in _listed(self.left_out)]
+
+    def faults(self, meta: Meta, *, may_arrive: bool) -> list[Fault]:
+        """Give what is wrong with the choice. With `may_arrive`, splits that are not ready yet are no fault."""
+        known = [*meta.sizes, *(meta.arriving if may_arrive else ())]
+        faults = []
+        for pattern in _listed(self.train_subset):
+            expected = may_arrive and not _is_pattern(pattern)
+            if not expected and not any(fnmatchcase(name, pattern) for name in known):
+                faults.append(_no_such_split(pattern, known))
+        if not faults and not self.shards(meta):
+            problem = "nothing is left to train on when valid_subset is left out."
+            faults.append(Fault("exclude_valid_from_train", problem, "Train on more splits, or set it to false."))
+        return faults
+
+
+def shard_of(epoch: int, shards: Sequence[str], *, seed: int) -> str:
+    """Give the shard of an epoch (1-based) when each is one shard: first in order, then shuffled anew each pass."""
+    turn, place = divmod(epoch - 1, len(shards))
+    if turn == 0:
+        return shards[place]
+    return shards[int(permute(np.array([place]), len(shards), key(seed, turn, SHARD_ORDER))[0])]
+
+
+def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS_TO_WAIT) -> bool:
+    """Wait until the meta lists a shard. Returns False when `stop` was set meanwhile.
+
+    Raises:
+        TimeoutError: it did not come in time.
+    """
+    end = time.monotonic() + seconds
+    meta = Meta.read(data_dir)
+    if shard not in meta.sizes:
+        ready = ", ".join(meta.sizes)
+        log.info(f"waiting for shard '{shard}': {io.join(data_dir, META)} lists {ready}. At most {seconds:g} seconds.")
+    while shard not in meta.sizes:
+        if time.monotonic() > end:
+            what = f"Shard '{shard}' did not come into {io.join(data_dir, META)} within {seconds:g} seconds."
+            raise TimeoutError(f"{what} Look whether x-prepro still runs; then resume.")
+        if stop.wait(min(SECONDS_BETWEEN_LOOKS, seconds / 10)):
+            return False
+        meta = Meta.read(data_dir)
+    return True
+
+
+def _listed(names: str | Sequence[str] | None) -> list[str]:
+    return [] if names is None else [names] if isinstance(names, str) else list(names)
+
+
+def _is_pattern(text: str) -> bool:
+    return any(mark in text for mark in "*?[")
+
+
+def _matching(pattern: str, known: Iterable[str]) -> list[str]:
+    return [name for name in known if fnmatchcase(name, pattern)] if _is_pattern(pattern) else [pattern]
+
+
+def _no_such_split(pattern: str, known: Sequence[str]) -> Fault:
+    near = nearest(pattern, known)
+    remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(known) or 'none'}."
+    return Fault("train_subset", f"no split is called '{pattern}'.", remedy)

@@ -1,0 +1,240 @@
+"""The endless stream of groups that training takes its updates from, and the place in it to resume at."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any, Literal, Protocol
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+from xdpx.datasets.ahead import ahead
+from xdpx.datasets.joined import JoinedStores
+from xdpx.datasets.plan import EpochPlan, Sampler
+from xdpx.datasets.shards import SECONDS_TO_WAIT, Choice, Meta, shard_of, wait_for
+from xdpx.datasets.store import Store
+from xdpx.processors.base import Batch, Processor
+from xdpx.processors.samples import Integers, Samples
+from xdpx.utils import io
+
+SHARD_BITS = 40
+"""The id of a sample is its shard's index shifted by this, plus its row."""
+
+GROUPS_AHEAD = 4
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the training data: `epoch` from 1 (a shard under `lazy_load`), `group`: groups taken in it already."""
+
+    epoch: int = 1
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together: `rank` from 0 of `world_size`."""
+
+    world_size: int = 1
+    rank: int = 0
+
+
+class Source(Protocol):
+    """Samples that can be counted, measured and taken."""
+
+    @property
+    def lengths(self) -> Integers:
+        """Length of each sample."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Integers) -> Samples:
+        """Gather samples."""
+        ...
+
+
+class TrainingData:
+    """The shards that are trained on, and the groups of batches made of them.
+
+    Without `lazy_load` all shards are one, and an epoch is a pass over all of them. With it, an epoch is one shard:
+    in the order of the meta first, then shuffled anew in each pass; shards may still be arriving.
+    """
+
+    class Parameters(BaseParameters):
+        """What is trained on, and how much of it at once."""
+
+        data_dir: str = param(doc="Folder that x-prepro made.", group="trainer")
+        train_subset: str | list[str] = param("train", doc="Splits to train on: names or patterns.", group="trainer")
+        valid_subset: str | list[str] | None = param(None, doc="Splits to score on.", group="trainer/evaluation")
+        exclude_valid_from_train: bool = param(
+            False, doc="Do not train on the splits of valid_subset.", group="trainer"
+        )
+        lazy_load: bool = param(False, doc="Train on one shard at a time; max_epoch counts shards.", group="trainer")
+        batch_size: int = param(doc="Samples per batch, over all devices.", ge=1, group="trainer")
+        update_freq: int = param(1, doc="Batches per update.", ge=1, group="trainer")
+        dataset_format: Literal["torch", "jsonl"] = param("torch", doc="Format of the splits.", group="task")
+
+        @classmethod
+        def of(cls, values: Mapping[str, Any]) -> TrainingData.Parameters:
+            """Pick these parameters out of all the values of a run."""
+            return cls(**{name: values[name] for name in cls.model_fields if name in values})
+
+        @property
+        def choice(self) -> Choice:
+            """Which splits are wanted."""
+            return Choice(self.train_subset, self.valid_subset if self.exclude_valid_from_train else None)
+
+        def path_of(self, split: str) -> str:
+            """Give the file of a split."""
+            return io.join(self.data_dir, split + (".pt" if self.dataset_format == "torch" else ".jsonl"))
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        processor: Processor,
+        seed: int,
+        sampler: Sampler | None = None,
+        pad_multiple: int = 1,
+        ranks: Ranks = Ranks(),
+        seconds_to_wait: float = SECONDS_TO_WAIT,
+    ) -> None:
+        self.parameters = parameters
+        self.processor = processor
+        self.seed = seed
+        self.sampler = sampler or Sampler(Sampler.Parameters())
+        self.pad_multiple = pad_multiple
+        self.ranks = ranks
+        self._seconds_to_wait = seconds_to_wait
+        self._meta = Meta.read(parameters.data_dir)
+        self.shards = parameters.choice.shards(self._meta)
+        faults = faults_of(parameters, self._meta)
+        if faults:
+            raise ConfigError(parameters.data_dir, faults)
+        self._eager = None if parameters.lazy_load else self._open_all()
+
+    @staticmethod
+    def check(parameters: Parameters) -> list[Fault]:
+        """Give what can be seen to be wrong with the choice of data without opening it."""
+        try:
+            return faults_of(parameters, Meta.read(parameters.data_dir))
+        except ConfigError as error:
+            return list(error.faults)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples in all shards that are ready."""
+        if self._eager is not None:
+            return len(self._eager)
+        return sum(self._meta.sizes.get(shard, 0) for shard in self.shards)
+
+    @property
+    def samples_per_group(self) -> int:
+        """Samples of one update, over all ranks."""
+        return self.parameters.batch_size * self.parameters.update_freq
+
+    def groups_in(self, epoch: int) -> int:
+        """Give the number of groups of an epoch. A shard that is still to come is taken to be of average size."""
+        if self._eager is not None:
+            return len(self._eager) // self.samples_per_group
+        ready = [self._meta.sizes[shard] for shard in self.shards if shard in self._meta.sizes]
+        size = self._meta.sizes.get(shard_of(epoch, self.shards, seed=self.seed))
+        return (size if size is not None else sum(ready) // len(ready)) // self.samples_per_group
+
+    def total_groups(self, max_epoch: int) -> int:
+        """Give the number of groups in the first `max_epoch` epochs, as far as it is known now."""
+        if self._eager is not None:
+            return self.groups_in(1) * max_epoch
+        passes, rest = divmod(max_epoch, len(self.shards))
+        first_pass = sum(self.groups_in(epoch) for epoch in range(1, len(self.shards) + 1))
+        last_pass = range(passes * len(self.shards) + 1, passes * len(self.shards) + rest + 1)
+        return passes * first_pass + sum(self.groups_in(epoch) for epoch in last_pass)
+
+    def groups(self, start: Position = Position()) -> Generator[tuple[Position, list[Batch]]]:
+        """Yield (the position after the group, its batches) from `start` on, over epochs without end.
+
+        Batches are collated ahead in a thread; close the generator to end it. Starting anywhere costs the same.
+
+        Raises:
+            StoreError: a shard is damaged.
+            TimeoutError: a shard did not arrive.
+        """
+        return ahead(lambda stop: self._produce(start, stop), depth=GROUPS_AHEAD)
+
+    def _produce(self, start: Position, stop: Event) -> Iterator[tuple[Position, list[Batch]]]:
+        position = start
+        while (source := self._source(position.epoch, stop)) is not None:
+            plan = self._plan(source, position.epoch)
+            while position.group < plan.num_groups:
+                batches = [self._collate(source, rows, position.epoch) for rows in plan.group(position.group)]
+                position = replace(position, group=position.group + 1)
+                yield position, batches
+            position = Position(position.epoch + 1)
+
+    def _plan(self, source: Source, epoch: int) -> EpochPlan:
+        return self.sampler.plan(
+            source.lengths if self.sampler.by_length else len(source),
+            seed=self.seed,
+            epoch=epoch,
+            batch_size=self.parameters.batch_size,
+            group_size=self.parameters.update_freq,
+            world_size=self.ranks.world_size,
+            rank=self.ranks.rank,
+        )
+
+    def _collate(self, source: Source, rows: Integers, epoch: int) -> Batch:
+        return self.processor.collate(
+            source.take(rows), epoch=epoch, seed=self.seed, training=True, pad_multiple=self.pad_multiple
+        )
+
+    def _source(self, epoch: int, stop: Event) -> Source | None:
+        """Give the samples of an epoch; None when nobody waits for them any more."""
+        if self._eager is not None:
+            return self._eager
+        self._meta = Meta.read(self.parameters.data_dir)
+        self.shards = self.parameters.choice.shards(self._meta)
+        shard = shard_of(epoch, self.shards, seed=self.seed)
+        if not wait_for(shard, self.parameters.data_dir, stop=stop, seconds=self._seconds_to_wait):
+            return None
+        store = self._open(shard)
+        if len(store) < self.samples_per_group:
+            raise ConfigError(self.parameters.data_dir, [_too_few(self.parameters, len(store), f"shard '{shard}'")])
+        return store
+
+    def _open_all(self) -> Source:
+        stores = [self._open(shard) for shard in self.shards]
+        return stores[0] if len(stores) == 1 else JoinedStores(stores)
+
+    def _open(self, shard: str) -> Store:
+        return Store.open(self.parameters.path_of(shard), first_id=self.shards.index(shard) << SHARD_BITS)
+
+
+def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
+    """Give what is wrong with the choice of data: names, missing files, too few samples for one update."""
+    choice, lazy = parameters.choice, parameters.lazy_load
+    faults = choice.faults(meta, may_arrive=lazy)
+    if faults:
+        return faults
+    ready = {shard: meta.sizes[shard] for shard in choice.shards(meta) if shard in meta.sizes}
+    for path in map(parameters.path_of, ready):
+        if not io.isfile(path):
+            faults.append(Fault("train_subset", f"'{path}' does not exist.", "Run x-prepro to make it."))
+    if not ready:
+        return [
+            *faults,
+            Fault("train_subset", "none of its splits is ready.", "Wait until x-prepro made the first one."),
+        ]
+    smallest = min(ready, key=lambda shard: ready[shard])
+    size = ready[smallest] if lazy else sum(ready.values())
+    if size <= parameters.batch_size * parameters.update_freq:
+        faults.append(_too_few(parameters, size, f"the smallest shard, '{smallest}'," if lazy else "train_subset"))
+    return faults
+
+
+def _too_few(parameters: TrainingData.Parameters, size: int, what: str) -> Fault:
+    wanted = parameters.batch_size * parameters.update_freq
+    problem = f"{wanted} samples make an update (batch_size * update_freq), but {what} holds only {size}."
+    return Fault("batch_size", problem, "Use smaller ones, or more data.")
