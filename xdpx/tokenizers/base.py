@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from xdpx.config.parameters import Parameters as BaseParameters
@@ -51,6 +53,10 @@ class Tokenizer(ABC):
     def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
         """Give the ids of the tokens of each text."""
         return [vocabulary.indices(self.tokenize(text)) for text in texts]
+
+    def count(self, texts: Iterable[str]) -> Counter[str]:
+        """Count the tokens of many texts."""
+        return Counter(chain.from_iterable(map(self.tokenize, texts)))
 
     def files(self) -> dict[str, str]:
         """Give further text files, by name, that `data_dir` must hold so that the tokenizer can be built again."""

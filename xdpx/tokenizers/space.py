@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+
 from xdpx.config.parameters import param
 from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.boundaries import Boundaries
@@ -24,3 +28,11 @@ class SpaceTokenizer(Tokenizer):
             text = "".join(" " if is_punctuation(character) else character for character in text)
         words = (fold(word, lower=self.parameters.lower) for word in text.split())
         return [word for word in words if word]
+
+    def count(self, texts: Iterable[str]) -> Counter[str]:
+        """Count the tokens of many texts, cutting each distinct word once."""
+        counts: Counter[str] = Counter()
+        for word, times in Counter(chain.from_iterable(map(str.split, texts))).items():
+            for token in self.tokenize(word):
+                counts[token] += times
+        return counts

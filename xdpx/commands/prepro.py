@@ -1,0 +1,85 @@
+"""`x-prepro <config>`: turn raw text files into a data_dir that training reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.loading import Run
+from xdpx.datasets.build_parameters import BuildParameters
+from xdpx.datasets.data_files import splits
+from xdpx.utils import io
+
+EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow"}
+"""What a parser needs beyond the installation of XDPX; `xdpx[data]` brings both."""
+
+
+class Prepro:
+    """Turn raw text files into numbered samples; make the vocabulary and the target map."""
+
+    class Parameters(BuildParameters):
+        """The keys of `x-prepro`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._settings: BuildParameters = run.parameters("command")
+
+    def check(self) -> list[Fault]:
+        """Give what is wrong between the keys and what is on disk. Reads no raw file and needs no torch."""
+        return [*self._about_raw_files(), *self._about_fields(), *self._about_packages(), *self._about_words()]
+
+    def run(self) -> int:
+        """Build the data_dir."""
+        from xdpx.datasets.building import build
+
+        build(self._run)
+        return 0
+
+    def _about_raw_files(self) -> Iterator[Fault]:
+        try:
+            splits(self._settings.data_source, self._settings.data_files)
+        except ConfigError as error:
+            yield from error.faults
+
+    def _about_fields(self) -> Iterator[Fault]:
+        loader, processor = self._run.picked("loader"), self._run.picked("processor")
+        given, taken = len(loader.text_fields), len(processor.text_fields)
+        if given != taken:
+            values = self._run.values
+            problem = f"'{values['processor']}' takes {taken} text{'s' * (taken != 1)} per sample"
+            remedy = f"Loader '{values['loader']}' gives {given}: choose two that agree."
+            yield Fault("processor", f"{problem}.", remedy)
+        fields = self._run.values.get("fields")
+        if fields is not None and len(fields) not in {given, given + loader.num_targets}:
+            names = ", ".join(loader.text_fields) + (", and perhaps a label" if loader.num_targets else "")
+            problem = f"has {len(fields)} name{'s' * (len(fields) != 1)}."
+            yield Fault("fields", problem, f"Loader '{self._run.values['loader']}' takes: {names}.")
+
+    def _about_packages(self) -> Iterator[Fault]:
+        parser = self._run.values["parser"]
+        package = EXTRA_PACKAGES.get(parser)
+        if package is not None and find_spec(package) is None:
+            yield Fault("parser", f"'{parser}' needs the package {package}.", "Install it: pip install 'xdpx[data]'.")
+
+    def _about_words(self) -> Iterator[Fault]:
+        settings, tokenizer = self._settings, self._run.values["tokenizer"]
+        if settings.vocab_file is None and self._run.picked("tokenizer").needs_vocabulary:
+            problem = f"is missing: tokenizer '{tokenizer}' brings its own tokens, none can be counted."
+            yield Fault("vocab_file", problem, "Name the model's vocab.txt, or for auto its folder.")
+        if settings.vocab_file is not None and tokenizer != "auto":
+            yield from _must_be_file("vocab_file", settings.vocab_file)
+        if settings.pretrained_embeddings is not None:
+            yield from _must_be_file("pretrained_embeddings", settings.pretrained_embeddings)
+
+
+def _must_be_file(key: str, path: str) -> Iterator[Fault]:
+    if io.isfile(path):
+        return
+    if io.isdir(path):
+        yield Fault(key, f"'{path}' is a directory.", "Name a file.")
+        return
+    folder = io.parent(path) or "."
+    near = nearest(io.name(path), [io.name(name) for name in io.listdir(folder)]) if io.isdir(folder) else None
+    remedy = f"Did you mean '{near}'?" if near else "Correct the path."
+    yield Fault(key, f"'{path}' does not exist.", remedy, code="missing_path")

@@ -1,0 +1,56 @@
+"""What decides how raw files become a data_dir."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from xdpx.config.parameters import Parameters, param
+
+
+class BuildParameters(Parameters):
+    """What x-prepro can be told, beside what the loader, the tokenizer, the parser and the processor can."""
+
+    data_source: str = param(doc="Folder with the raw files.", path="directory")
+    data_files: dict[str, str] | list[str] | str = param(
+        "*.txt", doc="Raw files in it: a name or pattern, a list of these, or {file: split}."
+    )
+    data_dir: str = param(
+        doc="Folder to write to; splits that are there and not named here stay.", path="new_directory"
+    )
+    vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
+    threshold: int = param(
+        -1, doc="Words must be seen more often than this to get into the vocabulary.", when=("vocab_file", "is", None)
+    )
+    ignore_in_emb: bool = param(
+        True, doc="Words with a pretrained embedding need not pass the threshold.", when=("threshold", ">", 0)
+    )
+    nwords: int = param(
+        -1, doc="Most tokens in the vocabulary, special ones included; -1: no limit.", when=("vocab_file", "is", None)
+    )
+    target_map_file: str | None = param(
+        None, doc="Ready list of labels, one per line; null makes one from the data.", path="file"
+    )
+    target_type: Literal["text", "index"] = param(
+        "text",
+        doc="Labels are words, ordered by frequency, or the numbers 0, 1, ... in their order.",
+        when=("target_map_file", "is", None),
+    )
+    special_targets: list[str] = param(
+        [], doc="Labels that come first, in this order.", when=("target_type", "is", "text")
+    )
+    pretrained_embeddings: str | None = param(
+        None, doc="Word vectors as text (word2vec, GloVe): local, remote or http; writes embeddings.pt."
+    )
+    check_max_len: bool = param(
+        False, doc="Refuse samples longer than max_len, and let training inherit the true longest length."
+    )
+    log_file: str | None = param("log.txt", doc="Name of the log file in data_dir; null for none.")
+    workers: int = param(1, doc="Processes that share the work; the result does not depend on it.", gt=0)
+    save_format: Literal["torch", "jsonl"] = param(
+        "torch", doc="Write mapped stores, <split>.pt, or lines of JSON, <split>.jsonl."
+    )
+    seed: int = param(
+        1, doc="Decides the embeddings of words without a pretrained one, and which samples are shown.", ge=0
+    )
+    processor: str = param(doc="How records become samples.", registry="processor")
+    loader: str = param(doc="How rows become records.", registry="loader")

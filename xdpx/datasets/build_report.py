@@ -1,0 +1,100 @@
+"""What a user wants to know about preprocessed data: how many of what, and a look at a few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.datasets.sample_making import Counts
+from xdpx.datasets.store import Store
+from xdpx.logger import log
+from xdpx.processors.base import Processor
+from xdpx.tokenizers.target_map import TargetMap
+
+SHOWN_LABELS = 20
+SHOWN_SAMPLES = 5
+SHOWN_CHARACTERS = 300
+
+
+def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> None:
+    """Tell how many samples a split has, and what was cut or left out."""
+    share = counts.unknown / counts.tokens if counts.tokens else 0.0
+    log.info(
+        f"{split}: {counts.samples:,} samples of {counts.lines:,} {unit}s; {counts.tokens:,} tokens, "
+        f"{share:.2%} of them unknown; the longest sample has {counts.longest:,}"
+    )
+    if counts.duplicates:
+        log.info(f"{split}: {counts.duplicates:,} duplicates were removed")
+    if counts.too_long:
+        log.info(f"{split}: {counts.too_long:,} samples were cut to max_len {max_len:,}")
+    if counts.too_short:
+        log.info(f"{split}: {counts.too_short:,} texts were shorter than min_len, and dropped")
+    if counts.num_bad:
+        log.warning(f"{split}: {counts.num_bad:,} bad {unit}s were skipped, such as")
+        for line, problem in counts.bad:
+            log.warning(f"{split}: {unit} {line} {problem}")
+
+
+class LabelCounts:
+    """How often each label stands in each split."""
+
+    def __init__(self, target_map: TargetMap | None) -> None:
+        self._labels = target_map.labels if target_map is not None else []
+        self._counts: dict[str, NDArray[np.int64]] = {}
+
+    def add(self, split: str, classes: NDArray[np.int64]) -> None:
+        """Count the classes of some more samples of a split."""
+        counts = np.bincount(classes, minlength=len(self._labels))
+        self._counts[split] = self._counts.get(split, 0) + counts
+
+    def report(self) -> None:
+        """Show a table of splits and labels, and warn of labels that a split lacks."""
+        if not self._counts:
+            return
+        order = np.argsort(-sum(self._counts.values()), kind="stable")[:SHOWN_LABELS]
+        width = max([len("label"), *(len(self._labels[index]) for index in order)])
+        log.info("  ".join(["label".ljust(width), *(f"{split:>16}" for split in self._counts)]))
+        for index in order.tolist():
+            cells = [_cell(counts, index) for counts in self._counts.values()]
+            log.info("  ".join([self._labels[index].ljust(width), *cells]))
+        if len(self._labels) > SHOWN_LABELS:
+            log.info(f"... and {len(self._labels) - SHOWN_LABELS:,} more labels")
+        for split, counts in self._counts.items():
+            self._warn(split, [self._labels[index] for index in np.flatnonzero(counts == 0).tolist()])
+
+    @staticmethod
+    def _warn(split: str, missing: list[str]) -> None:
+        if missing:
+            more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
+            log.warning(f"{split}: no sample is labelled {', '.join(map(repr, missing[:5]))}{more}")
+
+
+def _cell(counts: NDArray[np.int64], index: int) -> str:
+    total = int(counts.sum())
+    return f"{counts[index]:>8,} ({counts[index] / total:>5.1%})" if total else f"{0:>16}"
+
+
+def show_samples(path: str, processor: Processor, target_map: TargetMap | None, *, seed: int) -> None:
+    """Show five samples of a split, decoded, so that somebody sees when something went wrong."""
+    store = Store.open(path)
+    size = min(SHOWN_SAMPLES, len(store))
+    rows = np.sort(np.random.default_rng(seed).choice(max(len(store), 1), size, replace=False))
+    log.info(f"{size} samples of {path}:")
+    for row in rows.tolist():
+        sample = store.sample(row)
+        text = processor.decode(sample)
+        text = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        label = f" -> {target_map.labels[sample['target']]}" if target_map is not None and "target" in sample else ""
+        log.info(f"  {row}: {text}{label}")
+
+
+def report_speed(split: str, counts: Counts, seconds: float) -> None:
+    """Tell how fast a split was made."""
+    log.info(f"{split}: {counts.lines / max(seconds, 1e-9):,.0f} rows/s, {seconds:.1f} s")
+
+
+def summary(sizes: Mapping[str, int]) -> str:
+    """Write the splits and their sizes on one line."""
+    return ", ".join(f"{split} {size:,}" for split, size in sizes.items())

@@ -1,0 +1,240 @@
+"""Raw files -> data_dir: resources first, then one split after the other, each whole or not at all.
+
+Stopped at any time, the folder holds for each split what was there before or the new one, and the same command finishes
+the work: splits that the stopped run had finished are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run, fingerprint
+from xdpx.datasets import build_report, resources
+from xdpx.datasets.build_parameters import BuildParameters
+from xdpx.datasets.data_files import splits
+from xdpx.datasets.meta import read_meta, write_meta
+from xdpx.datasets.raw_data import Joiner, RawFile, made_of
+from xdpx.datasets.resources import Resources, Words
+from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe
+from xdpx.datasets.workers import Crew
+from xdpx.datasets.writing import PartWriter, assemble
+from xdpx.logger import Progress, log
+from xdpx.processors.samples import Samples
+from xdpx.tokenizers.encoder import Encoder
+from xdpx.utils import commit, io
+
+PARTS = ".parts"
+"""Folder in data_dir (of a remote one: in the cache) for what is not yet a split. We hold the lease, so it is ours."""
+
+STATUS = "status.json"
+
+
+def build(run: Run) -> dict[str, int]:
+    """Make a data_dir as a run of x-prepro says.
+
+    Returns:
+        {split: number of samples} of the whole data_dir.
+
+    Raises:
+        ConfigError: something in the raw files, or in what is there already, does not fit.
+        OSError: the disk, the network, or a worker process failed.
+    """
+    parameters: BuildParameters = run.parameters("command")
+    data_dir = parameters.data_dir
+    with commit.Lease(data_dir):
+        commit.sweep(data_dir)
+        if parameters.log_file is None:
+            return _build(run, parameters)
+        with log.to_file(io.join(data_dir, parameters.log_file)):
+            return _build(run, parameters)
+
+
+def _build(run: Run, parameters: BuildParameters) -> dict[str, int]:
+    builder = Builder(run, parameters)
+    builder.prepare()
+    for split, file in builder.files.items():
+        builder.build_split(split, file)
+    return builder.finish()
+
+
+class Builder:
+    """The work of one run, step by step."""
+
+    def __init__(self, run: Run, parameters: BuildParameters) -> None:
+        self._run = run
+        self._parameters = parameters
+        self._data_dir = parameters.data_dir
+        self._fingerprint = fingerprint(run)
+        self._loader = run.build("loader")
+        self._parser = run.build("parser")
+        self._tokenizer = run.build("tokenizer")
+        self._suffix = ".jsonl" if parameters.save_format == "jsonl" else ".pt"
+        self._meta: dict[str, Any] = {}
+        self._last = ""
+        self.files: dict[str, RawFile] = {}
+
+    def prepare(self) -> None:
+        """Look at the raw files, make the resources, and commit them if they fit to what is there."""
+        skip = self._loader.parameters.skip_bad_lines
+        paths = splits(self._parameters.data_source, self._parameters.data_files)
+        self.files = {
+            split: RawFile.survey(path, self._parser, self._loader, skip_bad_lines=skip)
+            for split, path in paths.items()
+        }
+        old = read_meta(self._data_dir)
+        found = resources.gather(
+            self._parameters, list(self.files.values()), self._loader, self._tokenizer, self._words()
+        )
+        self._resources = found = resources.keep_labels(found, self._data_dir, old)
+        self._processor = self._run.build("processor", vocabulary=found.vocabulary)
+        self._meta = resources.make_meta(self._run.values["processor"], self._processor.meta(), found)
+        resources.refuse_changes(self._data_dir, old, self._meta, found)
+        self._start_from(old)
+        self._recipe = self._make_recipe(found)
+        self._labels = build_report.LabelCounts(found.target_map)
+        self._crew = Crew(Maker(self._recipe), workers=self._parameters.workers)
+
+    def _words(self) -> Words:
+        processor = self._run.picked("processor")
+        values = self._run.parameters("processor")
+        return Words(values.pad_word, values.unk_word, tuple(getattr(processor, "special_words", ())))
+
+    def _start_from(self, old: Mapping[str, Any]) -> None:
+        """Take over the splits that are there, and commit the resources."""
+        self._interrupted = _read_status(self._data_dir) == ("running", self._fingerprint)
+        self._write_status("running")
+        self._resources.write(self._run, self._data_dir)
+        self._meta["data_size"] = dict(old.get("data_size", {}))
+        if old.get("data_size"):
+            self._meta["max_len"] = max(self._meta["max_len"], old.get("max_len", 0))
+        elif self._parameters.check_max_len:
+            self._meta["max_len"] = 1
+        write_meta(self._data_dir, self._meta)
+
+    def _make_recipe(self, found: Resources) -> Recipe:
+        target_unk = self._run.parameters("processor").target_unk
+        if target_unk is not None and found.target_map is not None and found.target_map.find(target_unk) is None:
+            fault = Fault("target_unk", f"'{target_unk}' is no label.", "Name one of those in target_map.txt.")
+            raise ConfigError(self._data_dir, [fault])
+        encoder = Encoder(self._tokenizer, found.vocabulary)
+        return Recipe(self._parser, self._loader, encoder, self._processor, found.target_map, target_unk)
+
+    # ---- one split
+
+    def build_split(self, split: str, file: RawFile) -> None:
+        """Make one split and commit it, then tell training about it."""
+        facts = {"fingerprint": self._fingerprint, "source": _identity(file.path), **self._resources.digests}
+        path = io.join(self._data_dir, split + self._suffix)
+        self._last = path
+        if self._interrupted and self._is_done(split, facts):
+            log.info(f"{split}: finished before the run was stopped, kept")
+            return
+        parts = self._fresh_parts()
+        part = io.join(parts, split)
+        schema = self._processor.columns(labelled=file.labelled and self._resources.target_map is not None)
+        start = time.monotonic()
+        with PartWriter(part, schema) as writer:
+            counts = self._write(split, file, writer)
+        self._check_length(file, counts)
+        size = assemble([part], path, schema, facts=facts)
+        io.rmtree(parts)
+        self._drop_other_format(split)
+        self._meta["data_size"][split] = size
+        write_meta(self._data_dir, self._meta)
+        build_report.report_counts(split, counts, max_len=self._processor.parameters.max_len, unit=self._parser.unit)
+        build_report.report_speed(split, counts, time.monotonic() - start)
+
+    def _write(self, split: str, file: RawFile, writer: PartWriter) -> Counts:
+        loader = self._loader.parameters
+        joiner = Joiner(self._recipe, remove_duplicate=loader.remove_duplicate)
+        made_blocks = made_of(file, self._crew, skip_bad_lines=loader.skip_bad_lines, hashed=loader.remove_duplicate)
+        progress: Progress[Any] | None = None
+        for made in made_blocks:
+            if progress is None:
+                progress = log.progress(total=self._expected_lines(file, made), what=split, unit="rows")
+            self._keep(split, joiner.join(made)[0], writer)
+            progress.update(made.counts.lines)
+        last = joiner.finish()
+        if last is not None:
+            self._keep(split, last, writer)
+        if progress is not None:
+            progress.close()
+        return joiner.counts
+
+    def _keep(self, split: str, samples: Samples, writer: PartWriter) -> None:
+        writer.extend(samples)
+        if "target" in samples:
+            self._labels.add(split, samples.numbers("target"))
+
+    def _expected_lines(self, file: RawFile, first: Made) -> int | None:
+        """Tell how many lines a file has, or about how many, from its size and its first block."""
+        counted = self._resources.lines.get(file.path)
+        if counted is not None or not first.counts.bytes or file.is_compressed:
+            return counted
+        return max(round(io.size(file.path) / first.counts.bytes * first.counts.lines), 1)
+
+    def _check_length(self, file: RawFile, counts: Counts) -> None:
+        if not self._parameters.check_max_len:
+            return
+        allowed = self._processor.parameters.max_len
+        if counts.longest > allowed:
+            problem = f"is {allowed:,}, but check_max_len found a sample of {counts.longest:,} tokens."
+            raise ConfigError(file.path, [Fault("max_len", problem, "Raise it, or leave check_max_len out.")])
+        self._meta["max_len"] = max(self._meta["max_len"], counts.longest)
+
+    def _is_done(self, split: str, facts: Mapping[str, Any]) -> bool:
+        manifest = commit.read_manifest(self._data_dir, split)
+        if manifest is None or any(manifest.facts.get(key) != value for key, value in facts.items()):
+            return False
+        if commit.problems(self._data_dir, split, hashes=False) or split + self._suffix not in manifest.files:
+            return False
+        self._meta["data_size"][split] = manifest.facts["num_samples"]
+        write_meta(self._data_dir, self._meta)
+        return True
+
+    def _fresh_parts(self) -> str:
+        base = self._data_dir if io.islocal(self._data_dir) else io.cache.spool()
+        parts = io.join(base, PARTS)
+        if io.isdir(parts):
+            io.rmtree(parts)
+        io.makedirs(parts)
+        return parts
+
+    def _drop_other_format(self, split: str) -> None:
+        other = io.join(self._data_dir, split + (".pt" if self._suffix == ".jsonl" else ".jsonl"))
+        if io.isfile(other):
+            io.remove(other)
+
+    # ---- the end
+
+    def finish(self) -> dict[str, int]:
+        """Show what was made, and say that all of it is."""
+        self._crew.__exit__(None, None, None)
+        self._labels.report()
+        build_report.show_samples(self._last, self._processor, self._resources.target_map, seed=self._parameters.seed)
+        self._write_status("finished")
+        sizes: dict[str, int] = self._meta["data_size"]
+        log.info(f"{self._data_dir}: {build_report.summary(sizes)}")
+        return sizes
+
+    def _write_status(self, status: str) -> None:
+        text = json.dumps({"status": status, "fingerprint": self._fingerprint})
+        commit.write_text(io.join(self._data_dir, STATUS), text + "\n")
+
+
+def _read_status(data_dir: str) -> tuple[str, str]:
+    try:
+        with io.open(io.join(data_dir, STATUS)) as file:
+            found = json.loads(file.read())
+        return found.get("status", ""), found.get("fingerprint", "")
+    except (FileNotFoundError, ValueError, AttributeError):
+        return "", ""
+
+
+def _identity(path: str) -> dict[str, Any]:
+    """What tells that a raw file has not been changed."""
+    return {"path": path, "size": io.size(path), "modified": io.last_modified(path)}

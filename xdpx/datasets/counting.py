@@ -1,0 +1,91 @@
+"""How often each token and each label stands in some raw files: what a vocabulary and a target map are made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from xdpx.datasets.raw_data import RawFile
+from xdpx.datasets.workers import Crew
+from xdpx.loaders.base import Loader
+from xdpx.loaders.parsers.base import BadLine, Block, Parser
+from xdpx.logger import log
+from xdpx.tokenizers.base import Tokenizer
+
+
+@dataclass
+class Seen:
+    """Counts of tokens and labels.
+
+    Attributes:
+        tokens: how often each token was seen; empty when tokens were not counted.
+        labels: how often each label was seen; empty when no file is labelled.
+        lines: how many lines each file has, by its path.
+    """
+
+    tokens: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
+
+
+class _Work(NamedTuple):
+    block: Block
+    labelled: bool
+
+
+class _Counted(NamedTuple):
+    tokens: Counter[str]
+    labels: Counter[str]
+    lines: int
+    bad: list[BadLine]
+
+
+class _Count:
+    """The task of a worker: count one block."""
+
+    def __init__(self, parser: Parser, loader: Loader, tokenizer: Tokenizer | None) -> None:
+        self._parser = parser
+        self._loader = loader
+        self._tokenizer = tokenizer
+
+    def __call__(self, work: _Work) -> _Counted:
+        records = self._loader.records(self._parser.parse(work.block), labelled=work.labelled)
+        tokens: Counter[str] = Counter()
+        if self._tokenizer is not None:
+            for texts in records.fields.values():
+                tokens.update(self._tokenizer.count(texts))
+        return _Counted(tokens, Counter(records.targets or ()), len(records.lines), records.bad)
+
+
+def count(
+    files: Iterable[RawFile], loader: Loader, tokenizer: Tokenizer | None, *, workers: int, skip_bad_lines: bool
+) -> Seen:
+    """Go through raw files once.
+
+    Args:
+        files: all of the same format.
+        loader: makes records of their rows.
+        tokenizer: cuts texts into the tokens to count; None counts labels alone.
+        workers: processes to share the work.
+        skip_bad_lines: pass over lines that cannot be used; otherwise they are an error.
+
+    Raises:
+        ConfigError: the first bad lines, unless they are skipped.
+    """
+    seen = Seen()
+    what = "labels" if tokenizer is None else "words and labels"
+    files = list(files)
+    with Crew(_Count(files[0].parser, loader, tokenizer), workers=workers) as crew:
+        for file in files:
+            if tokenizer is None and not file.labelled:
+                continue
+            log.info(f"Counting {what} of {file.path}")
+            for counted in crew.map(_Work(block, file.labelled) for block in file.blocks()):
+                if counted.bad and not skip_bad_lines:
+                    raise file.refuse(counted.bad)
+                seen.tokens.update(counted.tokens)
+                seen.labels.update(counted.labels)
+                seen.lines[file.path] += counted.lines
+    return seen

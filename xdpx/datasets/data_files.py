@@ -1,0 +1,96 @@
+"""Which raw file becomes which split."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.utils import io
+
+DataFiles = dict[str, str] | list[str] | str
+
+COMPRESSED = (".gz", ".bz2", ".xz")
+RESERVED = frozenset({"embeddings", "resources"})
+"""Names that other files of data_dir have taken."""
+
+
+def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
+    """Find the raw files.
+
+    Args:
+        data_source: their folder.
+        data_files: a name or pattern, a list of them, or {name: split}.
+
+    Returns:
+        {split: path}, in the order of the paths.
+
+    Raises:
+        ConfigError: a name or pattern matches nothing, or two files would become one split.
+    """
+    faults: list[Fault] = []
+    pairs: list[tuple[str, str]] = []
+    for name, split in _named(data_files):
+        paths = _matching(data_source, name)
+        if not paths:
+            faults.append(_nothing(data_source, name))
+        elif split is not None and len(paths) > 1:
+            faults.append(
+                Fault("data_files", f"'{name}' matches {len(paths)} files, but names one split.", "Name one file.")
+            )
+        pairs += [(path, split_of(path) if split is None else split.removesuffix(".pt")) for path in paths]
+    found: dict[str, str] = {}
+    for path, split in sorted(set(pairs)):
+        faults += _wrong_split(split, path, found)
+        found[split] = path
+    if faults:
+        raise ConfigError(data_source, faults)
+    return found
+
+
+def split_of(path: str) -> str:
+    """Name the split of a raw file: its name without the ending, and without that of a compression."""
+    name = io.name(path)
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    stem, dot, _ = name.rpartition(".")
+    return stem if dot and stem else name
+
+
+def _named(data_files: DataFiles) -> Iterable[tuple[str, str | None]]:
+    if isinstance(data_files, Mapping):
+        return list(data_files.items())
+    return [(name, None) for name in ([data_files] if isinstance(data_files, str) else data_files)]
+
+
+def _matching(data_source: str, name: str) -> list[str]:
+    path = io.join(data_source, name)
+    if io.isfile(path):
+        return [path]
+    pattern = io.name(path)
+    folder = io.parent(path)
+    if not any(mark in pattern for mark in "*?[") or not io.isdir(folder or "."):
+        return []
+    names = [entry for entry in io.listdir(folder or ".") if fnmatch.fnmatchcase(io.name(entry), pattern)]
+    paths = [io.join(folder, io.name(entry)) for entry in names if not io.name(entry).startswith(".")]
+    return sorted(found for found in paths if io.isfile(found))
+
+
+def _nothing(data_source: str, name: str) -> Fault:
+    try:
+        there = [io.name(entry) for entry in io.listdir(data_source)]
+    except OSError:
+        return Fault("data_files", f"there is no folder {data_source}.", "Correct data_source.", code="missing_path")
+    near = nearest(name, there)
+    listed = ", ".join(sorted(there)[:6]) or "nothing"
+    remedy = f"Did you mean '{near}'?" if near else f"There is: {listed}{', ...' if len(there) > 6 else ''}."
+    return Fault("data_files", f"'{name}' matches no file in {data_source}.", remedy, code="missing_path")
+
+
+def _wrong_split(split: str, path: str, found: Mapping[str, str]) -> list[Fault]:
+    if split in found:
+        problem = f"'{found[split]}' and '{path}' would both become the split '{split}'."
+        return [Fault("data_files", problem, f"Name the splits: data_files: {{{io.name(path)}: ...}}.")]
+    if not split or "/" in split or split in RESERVED:
+        return [Fault("data_files", f"'{split}' cannot be the name of a split.", "Name the splits: {file: split}.")]
+    return []

@@ -1,0 +1,110 @@
+"""Pretrained word vectors as text (word2vec, GloVe) -> the rows for a vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from io import BytesIO
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.loaders.parsers.files import open_raw
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+SPREAD = 0.02
+"""Standard deviation of the rows of words that have no pretrained vector."""
+
+
+class WordVectors(NamedTuple):
+    """Vectors for a vocabulary.
+
+    Attributes:
+        matrix: float32, shape (vocabulary size, dim).
+        num_found: how many tokens have a pretrained vector.
+    """
+
+    matrix: NDArray[np.float32]
+    num_found: int
+
+
+def words_with_vector(path: str, wanted: Collection[str]) -> set[str]:
+    """Tell which words of `wanted` have a vector in the file."""
+    return {word for _, word, _ in _lines(path) if word in wanted}
+
+
+def read_vectors(path: str, vocabulary: Vocabulary, *, seed: int, special_words: Collection[str]) -> WordVectors:
+    """Gather the vectors of a vocabulary.
+
+    Args:
+        path: text, also compressed or remote: a word and its numbers on each line, with or without a first line that
+            tells how many words and how many numbers there are.
+        vocabulary: the rows to fill.
+        seed: decides the rows of words without a vector, N(0, 1) * 0.02.
+        special_words: their rows are 0, unless the file has a vector for them; that of the padding always is.
+
+    Raises:
+        ConfigError: a line is not a word and numbers, or no word of the vocabulary is in the file.
+    """
+    matrix: NDArray[np.float32] | None = None
+    found = np.zeros(len(vocabulary), np.bool_)
+    for line, word, numbers in _lines(path):
+        if matrix is None:
+            generator = np.random.default_rng(seed)
+            matrix = (generator.standard_normal((len(vocabulary), len(numbers))) * SPREAD).astype(np.float32)
+        index = vocabulary.find(word)
+        if index is not None and not found[index]:
+            matrix[index] = _floats(path, line, numbers)
+            found[index] = True
+    if matrix is None or not found.any():
+        fault = Fault("pretrained_embeddings", "has no word of the vocabulary.", "Is it text, one word per line?")
+        raise ConfigError(path, [fault])
+    special = [index for word in special_words if (index := vocabulary.find(word)) is not None]
+    matrix[[index for index in special if not found[index]]] = 0
+    if vocabulary.pad is not None:
+        matrix[vocabulary.pad] = 0
+    return WordVectors(matrix, int(found.sum()))
+
+
+def write_tensor(matrix: NDArray[np.float32]) -> bytes:
+    """Give the content of `embeddings.pt`: one float tensor, shape (vocabulary size, dim)."""
+    import torch
+
+    buffer = BytesIO()
+    torch.save(torch.from_numpy(matrix), buffer)
+    return buffer.getvalue()
+
+
+def _lines(path: str) -> Iterator[tuple[int, str, list[bytes]]]:
+    """Yield (line, word, numbers as text). Words that are no UTF-8 are left out: no text has them."""
+    if not io.isfile(path):
+        raise ConfigError(path, [Fault("pretrained_embeddings", "does not exist.", "Correct the path.")])
+    with open_raw(path) as file:
+        dim = 0
+        for line, data in enumerate(file, 1):
+            cells = data.rstrip().split(b" ")
+            if line == 1 and len(cells) == 2 and all(cell.isdigit() for cell in cells):
+                dim = int(cells[1])
+                continue
+            dim = dim or len(cells) - 1
+            if dim < 1 or len(cells) <= dim:
+                raise _refuse(path, line, f"has {max(len(cells) - 1, 0)} numbers behind its word, not {dim or 'any'}")
+            try:
+                # A few words of GloVe hold blanks themselves, so the numbers are counted from the end.
+                yield line, b" ".join(cells[:-dim]).decode(), cells[-dim:]
+            except UnicodeDecodeError:
+                continue
+
+
+def _floats(path: str, line: int, numbers: list[bytes]) -> NDArray[np.float32]:
+    try:
+        return np.array([float(number) for number in numbers], np.float32)
+    except ValueError as error:
+        raise _refuse(path, line, f"holds something that is no number ({error})") from error
+
+
+def _refuse(path: str, line: int, problem: str) -> ConfigError:
+    fault = Fault(f"line {line}", f"{problem}.", "Use text vectors: a word and its numbers on each line.")
+    return ConfigError(path, [fault])

@@ -1,0 +1,234 @@
+"""Raw files as streams: reading, sharing the work among processes, and joining it again in the order of the file.
+
+The main process reads; workers parse, encode and make samples. Nothing depends on how many workers there are, and a
+file of any size needs the memory of a few blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.datasets.data_files import COMPRESSED
+from xdpx.datasets.duplicates import Seen
+from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, numerize
+from xdpx.datasets.workers import Crew
+from xdpx.loaders.base import Blocks, Loader, Merger
+from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row
+from xdpx.processors.base import Processor
+from xdpx.processors.samples import Ragged, Samples
+from xdpx.tokenizers.encoder import Encoded, Encoder
+from xdpx.tokenizers.target_map import TargetMap
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A raw file whose first line has been looked at.
+
+    Attributes:
+        path: where it is.
+        parser: reads it.
+        labelled: whether its lines carry a label.
+    """
+
+    path: str
+    parser: Parser
+    labelled: bool
+
+    @classmethod
+    def survey(cls, path: str, parser: Parser, loader: Loader, *, skip_bad_lines: bool = False) -> RawFile:
+        """Look at a file up to the first line that tells whether lines carry a label.
+
+        Raises:
+            ConfigError: that line has a wrong number of columns, or there is none.
+        """
+        blank = False
+        for line, row in _first_rows(path, parser, skip_bad_lines):
+            labelled = loader.is_labelled(row)
+            blank |= row == [""]
+            if row == [""] or (labelled is None and skip_bad_lines):
+                continue
+            if labelled is None:
+                problem = f"has {len(row)} column{'s' * (len(row) != 1)}, not {loader.expected()}: {row!r:.80}"
+                raise bad_lines_error(path, parser, [BadLine(line, problem)])
+            return cls(path, parser, labelled)
+        if blank and loader.is_labelled([""]) is not None:
+            return cls(path, parser, False)
+        fault = Fault("data_files", "holds no line that can be used.", f"A line has: {loader.expected()}.")
+        raise ConfigError(path, [fault])
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the file from the front."""
+        return self.parser.blocks(self.path)
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether its size says little about what it holds."""
+        return self.path.lower().endswith(COMPRESSED)
+
+    def refuse(self, bad: Sequence[BadLine]) -> ConfigError:
+        """Say which lines are bad, as an error."""
+        return bad_lines_error(self.path, self.parser, bad)
+
+
+def _first_rows(path: str, parser: Parser, skip_bad_lines: bool) -> Iterator[tuple[int, Row]]:
+    for block in parser.blocks(path):
+        rows = parser.parse(block)
+        if rows.bad and not skip_bad_lines:
+            raise bad_lines_error(path, parser, rows.bad)
+        yield from zip(rows.lines, rows.rows, strict=True)
+
+
+def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> ConfigError:
+    """Say which lines of a file are bad, the first few of them."""
+    faults = [Fault(f"{parser.unit} {line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
+    last = faults[-1]
+    faults[-1] = Fault(last.key, last.problem, "Mend the file, or set skip_bad_lines: true.")
+    return ConfigError(path, faults)
+
+
+class Joiner:
+    """What can only be done in the order of the file: dropping duplicates, joining sentences. Counts as it goes."""
+
+    def __init__(self, recipe: Recipe, *, remove_duplicate: bool) -> None:
+        self._recipe = recipe
+        self._seen = Seen() if remove_duplicate else None
+        self._merger: Merger | None = recipe.loader.merger(recipe.processor.parameters.max_len)
+        self.counts = Counts()
+
+    def join(self, made: Made) -> tuple[Samples, NDArray[np.int64]]:
+        """Take what became of the next block. Returns (samples to keep, the row that each came from)."""
+        self.counts.add(made.counts)
+        if self._merger is not None:
+            return self._merge(made, self._merger), made.kept
+        assert made.samples is not None  # noqa: S101 - for the type checker: only a loader that merges gives none
+        if self._seen is None or made.hashes is None:
+            return made.samples, made.kept
+        keep = np.flatnonzero(self._seen.add(made.hashes))
+        self.counts.duplicates += len(made.kept) - len(keep)
+        self.counts.samples -= len(made.kept) - len(keep)
+        return made.samples.take(keep), made.kept[keep]
+
+    def finish(self) -> Samples | None:
+        """Give the last sample of a loader that merges, if there is one."""
+        return None if self._merger is None else self._numerize(self._merger.finish())
+
+    def _merge(self, made: Made, merger: Merger) -> Samples:
+        assert made.encoded is not None and made.borders is not None  # noqa: S101, PT018 - for the type checker
+        encoded, borders = made.encoded, made.borders
+        if self._seen is not None and made.hashes is not None:
+            keep = np.flatnonzero(self._seen.add(made.hashes) | borders)
+            self.counts.duplicates += len(borders) - len(keep)
+            rows = Ragged(*encoded).take(keep)
+            encoded, borders = Encoded(rows.values, rows.offsets.astype(np.int64)), borders[keep]
+        return self._numerize(merger.feed(Blocks(*encoded), borders))
+
+    def _numerize(self, blocks: Blocks) -> Samples:
+        name = self._recipe.loader.text_fields[0]
+        samples, kept = numerize(self._recipe.processor, {name: Encoded(*blocks)}, None)
+        self.counts.samples += len(kept)
+        self.counts.too_short += len(blocks.offsets) - 1 - len(kept)
+        self.counts.longest = max(self.counts.longest, int(np.diff(blocks.offsets).max(initial=0)))
+        return samples
+
+
+class RawChunk(NamedTuple):
+    """Some consecutive rows of a raw file.
+
+    Attributes:
+        rows: the columns as they stand in the file.
+        header: names of the columns, where the file or the config names them.
+        samples: what was made of the rows; ids are positions among the samples of the file.
+        kept: index of each sample among `rows`, ascending. Empty for a loader that joins lines.
+        labelled: whether the last column is a label.
+    """
+
+    rows: list[Row]
+    header: Row | None
+    samples: Samples
+    kept: NDArray[np.int64]
+    labelled: bool
+
+
+def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the caller
+    path: str,
+    *,
+    parser: Parser,
+    loader: Loader,
+    encoder: Encoder,
+    processor: Processor,
+    target_map: TargetMap | None = None,
+    target_unk: str | None = None,
+    rows_per_chunk: int = 4096,
+    workers: int = 1,
+    skip_bad_lines: bool = False,
+    counts: Counts | None = None,
+) -> Iterator[RawChunk]:
+    """Make samples of a raw file, a few thousand rows at a time; a file of any size needs the memory of a few chunks.
+
+    Args:
+        path: the raw file.
+        parser: reads the file.
+        loader: makes records of its rows.
+        encoder: numbers their texts.
+        processor: makes samples of them.
+        target_map: classes of the labels; None leaves labels out of the samples.
+        target_unk: label to use for labels that the map lacks; None makes their lines bad.
+        rows_per_chunk: at most so many rows at a time.
+        workers: processes that parse and encode; does not change what comes out.
+        skip_bad_lines: leave lines out that cannot be used; otherwise they are an error.
+        counts: filled with what was seen.
+
+    Raises:
+        ConfigError: the first bad lines, unless they are skipped.
+    """
+    recipe = Recipe(parser, loader, encoder, processor, target_map, target_unk)
+    file = RawFile.survey(path, parser, loader, skip_bad_lines=skip_bad_lines)
+    joiner = Joiner(recipe, remove_duplicate=False)
+    joiner.counts = counts if counts is not None else joiner.counts
+    header = parser.header(path)
+    first_id = 0
+    with Crew(Maker(recipe), workers=workers) as crew:
+        for made in made_of(file, crew, skip_bad_lines=skip_bad_lines, keep_rows=True):
+            samples, kept = joiner.join(made)
+            for chunk in _chunks(RawChunk(made.rows, header, samples, kept, file.labelled), rows_per_chunk, first_id):
+                yield chunk
+                first_id += len(chunk.samples)
+        last = joiner.finish()
+        if last is not None and len(last):
+            yield RawChunk([], header, _numbered(last, first_id), np.arange(0), file.labelled)
+
+
+def made_of(
+    file: RawFile, crew: Crew[Work, Made], *, skip_bad_lines: bool, hashed: bool = False, keep_rows: bool = False
+) -> Iterator[Made]:
+    """Let a crew work on a file, and give what became of each block, in order.
+
+    Raises:
+        ConfigError: the first bad lines, unless they are skipped.
+    """
+    works: Iterable[Work] = (Work(block, file.labelled, hashed, keep_rows) for block in file.blocks())
+    for made in crew.map(works):
+        if made.counts.bad and not skip_bad_lines:
+            raise file.refuse(made.counts.bad)
+        yield made
+
+
+def _chunks(whole: RawChunk, size: int, first_id: int) -> Iterator[RawChunk]:
+    if len(whole.rows) <= size:
+        yield whole._replace(samples=_numbered(whole.samples, first_id))
+        return
+    for start in range(0, len(whole.rows), size):
+        first, last = np.searchsorted(whole.kept, [start, start + size]).tolist()
+        samples = _numbered(whole.samples.take(np.arange(first, last)), first_id + first)
+        rows = whole.rows[start : start + size]
+        yield whole._replace(rows=rows, samples=samples, kept=whole.kept[first:last] - start)
+
+
+def _numbered(samples: Samples, first_id: int) -> Samples:
+    return Samples(samples.columns, first_id=first_id)

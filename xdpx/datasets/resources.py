@@ -1,0 +1,222 @@
+"""What all splits of a data_dir share: tokens, labels, word vectors, and the meta data that training inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import xdpx
+from xdpx.config.args_file import args_text
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.datasets import embeddings
+from xdpx.datasets.build_parameters import BuildParameters
+from xdpx.datasets.counting import Seen, count
+from xdpx.datasets.raw_data import RawFile
+from xdpx.loaders.base import Loader
+from xdpx.logger import log
+from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.target_map import TargetMap
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import commit, io
+
+NAME = "resources"
+"""Name of their commit: they change together or not at all."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What all splits share.
+
+    Attributes:
+        vocabulary: tokens and their ids.
+        target_map: labels and their classes; None when nothing is labelled.
+        files: further text files that the tokenizer needs.
+        vectors: word vectors of the vocabulary, if there are any.
+        lines: how many lines each raw file has, as far as they were counted.
+    """
+
+    vocabulary: Vocabulary
+    target_map: TargetMap | None
+    files: Mapping[str, str] = field(default_factory=dict)
+    vectors: embeddings.WordVectors | None = None
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What splits of one data_dir must agree on, beside the meta data."""
+        digests = {"vocab.txt": self.vocabulary.digest}
+        if self.target_map is not None:
+            digests["target_map.txt"] = self.target_map.digest
+        return digests
+
+    def write(self, run: Run, data_dir: str) -> None:
+        """Commit all of them, with the parameters they were made with."""
+        with commit.Commit(data_dir, NAME, facts=self.digests) as files:
+            texts = {"args.py": args_text(run), "vocab.txt": self.vocabulary.text, **self.files}
+            if self.target_map is not None:
+                texts["target_map.txt"] = self.target_map.text
+            for name, text in texts.items():
+                with files.open(name, "w") as file:
+                    file.write(text)
+            if self.vectors is not None:
+                with files.open("embeddings.pt") as file:
+                    file.write(embeddings.write_tensor(self.vectors.matrix))
+
+
+def gather(
+    parameters: BuildParameters, files: Sequence[RawFile], loader: Loader, tokenizer: Tokenizer, words: Words
+) -> Resources:
+    """Read the resources that are named, and make the others from all raw files.
+
+    Args:
+        parameters: of the build.
+        files: all raw files.
+        loader: as the config picks it.
+        tokenizer: as the config picks it.
+        words: padding and unknown word, and other special ones.
+
+    Raises:
+        ConfigError: a named file is none, or what is in the raw files makes no vocabulary or target map.
+    """
+    vocabulary = _given_vocabulary(parameters, tokenizer, words)
+    labelled = any(file.labelled for file in files)
+    seen = Seen()
+    if vocabulary is None or (labelled and parameters.target_map_file is None):
+        counted = tokenizer if vocabulary is None else None
+        skip = loader.parameters.skip_bad_lines
+        seen = count(files, loader, counted, workers=parameters.workers, skip_bad_lines=skip)
+    if vocabulary is None:
+        vocabulary = _counted_vocabulary(parameters, seen, words)
+    target_map = _target_map(parameters, seen, labelled)
+    vectors = _vectors(parameters, vocabulary, words)
+    return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines))
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words that stand for something else than themselves."""
+
+    pad: str
+    unk: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """All of them, in the order of a vocabulary."""
+        return (self.pad, self.unk, *self.others)
+
+
+def _given_vocabulary(parameters: BuildParameters, tokenizer: Tokenizer, words: Words) -> Vocabulary | None:
+    if tokenizer.needs_vocabulary:
+        return tokenizer.vocabulary(pad_word=words.pad, unk_word=words.unk)
+    if parameters.vocab_file is None:
+        return None
+    vocabulary = Vocabulary.read(parameters.vocab_file, pad_word=words.pad, unk_word=words.unk)
+    missing = [
+        (key, word) for key, word in (("pad_word", words.pad), ("unk_word", words.unk)) if word not in vocabulary
+    ]
+    if missing:
+        faults = [Fault(key, f"'{word}' is not in the vocabulary.", "Name the word that is.") for key, word in missing]
+        raise ConfigError(parameters.vocab_file, faults)
+    return vocabulary
+
+
+def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words) -> Vocabulary:
+    always: set[str] = set()
+    if parameters.pretrained_embeddings and parameters.threshold > 0 and parameters.ignore_in_emb:
+        always = embeddings.words_with_vector(parameters.pretrained_embeddings, seen.tokens)
+    vocabulary = Vocabulary.build(
+        seen.tokens,
+        special_words=words.special,
+        threshold=parameters.threshold,
+        max_size=parameters.nwords,
+        always=always,
+    )
+    total = sum(seen.tokens.values())
+    covered = sum(count for word, count in seen.tokens.items() if word in vocabulary)
+    share = covered / total if total else 1.0
+    log.info(
+        f"Vocabulary: {len(vocabulary):,} tokens, made of {len(seen.tokens):,} different words; "
+        f"they cover {share:.2%} of {total:,} running words"
+    )
+    return vocabulary
+
+
+def _target_map(parameters: BuildParameters, seen: Seen, labelled: bool) -> TargetMap | None:
+    if parameters.target_map_file is not None:
+        return TargetMap.read(parameters.target_map_file)
+    if labelled and parameters.target_type == "index":
+        return TargetMap.by_number(seen.labels)
+    if labelled:
+        return TargetMap.by_frequency(seen.labels, parameters.special_targets)
+    if parameters.special_targets:
+        fault = Fault("special_targets", "no file carries labels.", "Remove it, or check the columns of the files.")
+        raise ConfigError(parameters.data_source, [fault])
+    return None
+
+
+def _vectors(parameters: BuildParameters, vocabulary: Vocabulary, words: Words) -> embeddings.WordVectors | None:
+    path = parameters.pretrained_embeddings
+    if path is None:
+        return None
+    log.info(f"Reading word vectors from {path}")
+    vectors = embeddings.read_vectors(path, vocabulary, seed=parameters.seed, special_words=words.special)
+    log.info(
+        f"Word vectors: {vectors.num_found:,} of {len(vocabulary):,} words have one "
+        f"({vectors.num_found / len(vocabulary):.1%}); {vectors.matrix.shape[1]} numbers each"
+    )
+    return vectors
+
+
+def make_meta(processor_name: str, processor_meta: Mapping[str, Any], resources: Resources) -> dict[str, Any]:
+    """Put together what training inherits; `data_size` is filled in as splits are done."""
+    meta: dict[str, Any] = {"__version__": xdpx.__version__, "processor": processor_name, **processor_meta}
+    meta["vocab_size"] = len(resources.vocabulary)
+    if resources.target_map is not None:
+        meta["num_classes"] = len(resources.target_map)
+    if resources.vectors is not None:
+        meta["embedding_dim"] = int(resources.vectors.matrix.shape[1])
+    return meta
+
+
+def keep_labels(resources: Resources, data_dir: str, old: Mapping[str, Any]) -> Resources:
+    """Keep the labels of the other splits when the new ones carry none."""
+    path = io.join(data_dir, "target_map.txt")
+    if resources.target_map is not None or not old.get("data_size") or not io.isfile(path):
+        return resources
+    return Resources(resources.vocabulary, TargetMap.read(path), resources.files, resources.vectors, resources.lines)
+
+
+def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], resources: Resources) -> None:
+    """Make sure that new splits fit to those that are there.
+
+    Raises:
+        ConfigError: the meta data, the tokens or the labels have changed, so that splits would contradict each other.
+    """
+    if not old.get("data_size"):
+        return
+    faults = []
+    for key in sorted({*old, *new} - {"data_size", "max_len", "__version__"}):
+        if old.get(key) != new.get(key):
+            faults.append(Fault(key, f"was {_shown(old, key)}, is now {_shown(new, key)}.", ""))
+    manifest = commit.read_manifest(data_dir, NAME)
+    for name, digest in resources.digests.items() if manifest is not None else ():
+        before = manifest.facts.get(name) if manifest is not None else None
+        if before != digest:
+            faults.append(Fault(name, "would differ from the one the other splits were made with.", ""))
+    if faults:
+        there = ", ".join(old["data_size"])
+        remedy = (
+            f"Meta data have changed, but {data_dir} holds splits made before ({there}). Use another data_dir, remove "
+            f"this one, or build on it: vocab_file: {io.join(data_dir, 'vocab.txt')}"
+        )
+        if resources.target_map is not None:
+            remedy += f", target_map_file: {io.join(data_dir, 'target_map.txt')}"
+        faults[-1] = Fault(faults[-1].key, faults[-1].problem, f"{remedy}.")
+        raise ConfigError(data_dir, faults)
+
+
+def _shown(meta: Mapping[str, Any], key: str) -> str:
+    return repr(meta[key]) if key in meta else "not there"

@@ -1,0 +1,236 @@
+"""A block of a raw file -> samples: what one worker does with one block, in preprocessing and in prediction alike."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import nearest
+from xdpx.loaders.base import Loader, Records
+from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
+from xdpx.processors.base import Processor
+from xdpx.processors.samples import Ragged, Samples
+from xdpx.tokenizers.encoder import Encoded, Encoder
+from xdpx.tokenizers.target_map import UNKNOWN, TargetMap
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that turns a block of a raw file into samples.
+
+    Attributes:
+        parser, loader, encoder, processor: one of each, as the config picks them.
+        target_map: classes of the labels; None while there is none.
+        target_unk: label to use for labels that the map lacks; None makes their lines bad.
+    """
+
+    parser: Parser
+    loader: Loader
+    encoder: Encoder
+    processor: Processor
+    target_map: TargetMap | None = None
+    target_unk: str | None = None
+
+    @property
+    def merges(self) -> bool:
+        """Whether records are joined into blocks, which must be done in order."""
+        return self.loader.merger(1) is not None
+
+
+class Work(NamedTuple):
+    """A block, and what is known of its file."""
+
+    block: Block
+    labelled: bool
+    hashed: bool = False
+    keep_rows: bool = False
+
+
+@dataclass
+class Counts:
+    """What was seen in a file. Adds up over blocks.
+
+    Attributes:
+        lines: how many, good and bad.
+        bytes: of the lines, decompressed; 0 for formats that are not read line by line.
+        samples: made and kept.
+        duplicates: dropped because they came before.
+        too_long, too_short: samples that were cut, and texts that were dropped.
+        longest: tokens of the longest sample before it was cut, special ones included.
+        tokens, unknown: ids made of texts, and how many of them stand for something the vocabulary lacks.
+        bad: the first lines that could not be used; `num_bad` counts all.
+    """
+
+    lines: int = 0
+    bytes: int = 0
+    samples: int = 0
+    duplicates: int = 0
+    too_long: int = 0
+    too_short: int = 0
+    longest: int = 0
+    tokens: int = 0
+    unknown: int = 0
+    bad: list[BadLine] = field(default_factory=list)
+    num_bad: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add another part of the same file. Of bad lines only the first few are kept."""
+        for name in (
+            "lines",
+            "bytes",
+            "samples",
+            "duplicates",
+            "too_long",
+            "too_short",
+            "tokens",
+            "unknown",
+            "num_bad",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.longest = max(self.longest, other.longest)
+        self.bad = [*self.bad, *other.bad][:SHOWN_BAD_LINES]
+
+
+SHOWN_BAD_LINES = 5
+
+
+class Made(NamedTuple):
+    """What became of a block.
+
+    Attributes:
+        samples: finished samples; None for a loader that merges.
+        kept: index of each sample among the rows of the block.
+        encoded: token ids of each text, for a loader that merges.
+        borders: which texts are blank and separate documents, for a loader that merges.
+        hashes: 16 bytes per sample or text, as two words, shape (N, 2); None unless asked for.
+        counts: what was seen.
+        rows: the columns as they stand in the file, when asked for.
+    """
+
+    samples: Samples | None
+    kept: NDArray[np.int64]
+    encoded: Encoded | None
+    borders: NDArray[np.bool_] | None
+    hashes: NDArray[np.uint64] | None
+    counts: Counts
+    rows: list[Row]
+
+
+class Maker:
+    """The task of a worker: one block of a raw file -> what became of it."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def __call__(self, work: Work) -> Made:
+        """Parse, encode and make samples."""
+        recipe = self._recipe
+        rows = recipe.parser.parse(work.block)
+        records = recipe.loader.records(rows, labelled=work.labelled)
+        records, targets = self._classes(records)
+        encoded = {name: recipe.encoder.encode_many(texts) for name, texts in records.fields.items()}
+        counts = _count(records, encoded, recipe.encoder.vocabulary.unk)
+        counts.bytes = len(work.block.data)
+        hashes = hash_records(records) if work.hashed else None
+        kept_rows = rows.rows if work.keep_rows else []
+        if recipe.merges:
+            texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
+            borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
+            return Made(None, np.arange(0), values, borders, hashes, counts, kept_rows)
+        samples, kept = numerize(recipe.processor, encoded, targets)
+        measure(counts, recipe.processor, encoded)
+        counts.too_short = len(records.lines) - len(kept)
+        counts.samples = len(kept)
+        hashes = hashes[kept] if hashes is not None else None
+        return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows)
+
+    def _classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None]:
+        """Give the class of each record; records whose label is not known are bad."""
+        target_map = self._recipe.target_map
+        if records.targets is None or target_map is None:
+            return records, None
+        fallback = UNKNOWN if self._recipe.target_unk is None else target_map.find(self._recipe.target_unk)
+        classes = target_map.classes(records.targets, unknown=UNKNOWN if fallback is None else fallback)
+        if not len(classes) or classes.min() >= 0:
+            return records, classes
+        bad = [
+            BadLine(records.lines[index], _unknown_label(records.targets[index], target_map))
+            for index in np.flatnonzero(classes < 0).tolist()
+        ]
+        kept = np.flatnonzero(classes >= 0)
+        return _take(records, kept.tolist(), bad), classes[kept]
+
+
+def numerize(
+    processor: Processor, encoded: dict[str, Encoded], targets: NDArray[np.int64] | None
+) -> tuple[Samples, NDArray[np.int64]]:
+    """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
+    schema = processor.columns(labelled=targets is not None)
+    fields = dict(zip(processor.text_fields, encoded.values(), strict=True))
+    together = getattr(processor, "numerize_many", None)
+    if together is not None:
+        columns, kept = together({name: Ragged(*values) for name, values in fields.items()}, targets)
+        return Samples({name: columns[name] for name in schema}), kept
+    values = {name: texts.values.tolist() for name, texts in fields.items()}
+    borders = {name: texts.offsets.tolist() for name, texts in fields.items()}
+    classes = targets.tolist() if targets is not None else None
+    samples, kept_list = [], []
+    for index in range(len(next(iter(encoded.values())))):
+        record = {name: ids[borders[name][index] : borders[name][index + 1]] for name, ids in values.items()}
+        sample = processor.numerize(record, classes[index] if classes is not None else None)
+        if sample is not None:
+            samples.append(sample)
+            kept_list.append(index)
+    return Samples.from_dicts(samples, schema), np.array(kept_list, np.int64)
+
+
+def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -> None:
+    """Count samples that are too long, and find the longest, before anything is cut."""
+    lengths = np.stack([np.diff(texts.offsets) for texts in encoded.values()], axis=1)
+    if not len(lengths):
+        return
+    distinct, times = np.unique(lengths, axis=0, return_counts=True)
+    for row, count in zip(distinct.tolist(), times.tolist(), strict=True):
+        length = processor.full_length(dict(zip(processor.text_fields, map(range, row), strict=True)))
+        counts.longest = max(counts.longest, length)
+        counts.too_long += count * (length > processor.parameters.max_len)
+
+
+def hash_records(records: Records) -> NDArray[np.uint64]:
+    """Give 16 bytes that stand for the texts and the label of each record, shape (N, 2)."""
+    columns = [*records.fields.values(), *([records.targets] if records.targets is not None else [])]
+    joined = ("\x1f".join(record).encode() for record in zip(*columns, strict=True))
+    digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in joined)
+    return np.frombuffer(digests, np.uint64).reshape(-1, 2)
+
+
+def _count(records: Records, encoded: dict[str, Encoded], unknown: int | None) -> Counts:
+    counts = Counts(lines=len(records.lines) + len(records.bad), bad=list(records.bad), num_bad=len(records.bad))
+    counts.tokens = sum(len(texts.values) for texts in encoded.values())
+    if unknown is not None:
+        counts.unknown = sum(int(np.count_nonzero(texts.values == unknown)) for texts in encoded.values())
+    return counts
+
+
+def _positions(rows: Rows, records: Records) -> NDArray[np.int64]:
+    """Tell at which of the rows each record stands; both know the line where they begin."""
+    if len(rows.rows) == len(records.lines):
+        return np.arange(len(rows.rows))
+    return np.searchsorted(np.asarray(rows.lines), np.asarray(records.lines))
+
+
+def _take(records: Records, kept: list[int], bad: list[BadLine]) -> Records:
+    fields = {name: [texts[index] for index in kept] for name, texts in records.fields.items()}
+    targets = [records.targets[index] for index in kept] if records.targets is not None else None
+    return Records(fields, targets, [records.lines[index] for index in kept], sorted([*records.bad, *bad]))
+
+
+def _unknown_label(label: str, target_map: TargetMap) -> str:
+    near = nearest(label, target_map.labels)
+    listed = ", ".join(target_map.labels[:5]) + (", ..." if len(target_map) > 5 else "")
+    hint = f"; did you mean '{near}'?" if near else f"; the labels are {listed}"
+    return f"is labelled '{label}', which is not in the target map{hint}"
