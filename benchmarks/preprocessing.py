@@ -98,9 +98,18 @@ def measure() -> list[Row]:
     baseline = peak_memory("x-prepro", config("prepro_small", repeated(DATA / "sst2" / "train.tsv", 1000), 2))
     many = peak_memory("x-prepro", config("prepro_many", repeated(DATA / "sst2" / "train.tsv", MANY_ROWS), 2))
     return [
-        Row("rows/s of the whole x-prepro command, over datasets.map alone, 1M rows, 2 processes each",
-            f"{spread(ratios)}x", ">= 4x", statistics.median(ratios) >= 4),
+        Row(
+            "rows/s of the whole x-prepro command, over datasets.map alone, 1M rows, 2 processes each",
+            f"{spread(ratios)}x",
+            ">= 4x",
+            statistics.median(ratios) >= 4,
+        ),
         Row("the ids of both, hashed", "equal" if same else "different", "equal", same),
         Row("two workers over one", f"{spread(scaling)}x", "scales to both cores", statistics.median(scaling) > 1.5),
-        Row("memory for 5M lines above that for 1,000, all processes", f"{(many - baseline) / GIB:.2f} GiB", "<= 1 GiB", many - baseline <= GIB),
+        Row(
+            "memory for 5M lines above that for 1,000, all processes",
+            f"{(many - baseline) / GIB:.2f} GiB",
+            "<= 1 GiB",
+            many - baseline <= GIB,
+        ),
     ]

@@ -21,8 +21,8 @@ SPLITS = ("dev", "test", *["train"] * 8)
 
 def cells(table: Path, columns: list[str]) -> Iterator[list[str]]:
     """Yield the chosen columns of each row, white space within a cell folded to single blanks."""
-    opened = lzma.open(table, "rt", encoding="utf-8-sig", newline="") if table.suffix == ".xz" else None
-    with opened or table.open(encoding="utf-8-sig", newline="") as file:
+    opener = lzma.open if table.suffix == ".xz" else open
+    with opener(table, "rt", encoding="utf-8-sig", newline="") as file:
         if all(column.isdigit() for column in columns):
             for line in file:
                 row = line.rstrip("\r\n").split("\t")

@@ -15,7 +15,8 @@ REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "xdpx"
 
 _spec = importlib.util.spec_from_file_location("layers", Path(__file__).with_name("layers.py"))
-assert _spec and _spec.loader
+assert _spec
+assert _spec.loader
 _layers = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_layers)
 FLOOR = {room: level for level, rooms in enumerate(_layers.FLOORS) for room in rooms}

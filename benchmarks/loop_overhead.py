@@ -1,0 +1,92 @@
+"""Our loop with its callbacks beside a bare PyTorch loop, over the very same batches of a BERT of MiniLM's size."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+
+from benchmarks.report import Row, spread
+from benchmarks.training import prepare, train_values
+from benchmarks.work import write_config
+
+STEPS = 20
+ROUNDS = 9
+CLIP_NORM = 1.0
+BATCH_SIZES = (8, 32)
+
+
+class Bare:
+    """What everybody writes first: forward, mean loss, backward, clip, fused AdamW, schedule."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model.train()
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, eps=1e-8, weight_decay=0.0, fused=True)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
+
+    def train(self, groups: Sequence[Any]) -> None:
+        """Take one update per batch, over tensors that are ready."""
+        for inputs, target in groups:
+            loss = torch.nn.functional.cross_entropy(self.model(**inputs), target)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
+            self.optimizer.step()
+            self.schedule.step()
+            self.optimizer.zero_grad()
+
+
+def measure() -> list[Row]:
+    """Take the same updates in turn with both loops and compare round by round."""
+    return [measure_batch_size(size) for size in BATCH_SIZES]
+
+
+def measure_batch_size(batch_size: int) -> Row:
+    """Compare the two loops at one batch size."""
+    from xdpx.config.loading import load
+    from xdpx.trainer.assembly import build_parts
+    from xdpx.trainer.callbacks.logging import LOG, Logging
+    from xdpx.trainer.callbacks.tables import GrowingTable
+    from xdpx.trainer.ledger import Ledger
+    from xdpx.trainer.loop import Session, fit
+    from xdpx.trainer.progress import Progress
+
+    config = write_config("loop", train_values("sst2", prepare("sst2", 128), save=False) | {"batch_size": batch_size})
+    run = load(config, "x-train")[0]
+    settings = run.parameters("command")
+    parts = build_parts(run, settings, saved={})
+    groups = list(islice(parts.groups(Progress()), STEPS))
+    tensors = [
+        (
+            {name: torch.from_numpy(value) for name, value in batch["net_input"].items()},
+            torch.from_numpy(batch["target"]),
+        )
+        for _, group in groups
+        for batch in group
+    ]
+    bare = Bare(parts.engine.start(1).task.model)
+    state = parts.engine.start(1)
+    ratios = []
+    for round_number in range(ROUNDS + 1):
+        ledger = Ledger(parts.engine, windows=(LOG,))
+        logging = Logging(GrowingTable("memory://loop.tsv"), ledger, parts.loss.train_metrics, interval=10)
+        session = Session(parts.engine, state, Progress(), STEPS, STEPS)
+        first = seconds(lambda: fit(session, groups, [logging]))  # noqa: B023 - called at once
+        second = seconds(lambda: bare.train(tensors))
+        if round_number:  # the first round warms both up
+            ratios.append(first / second)
+    slower = (statistics.median(ratios) - 1) * 100
+    return Row(
+        f"our loop with logging over a bare PyTorch loop, batch {batch_size}, sst2",
+        f"{spread(ratios, 3)}x the time", "<= 1.03x", slower <= 3,
+    )  # fmt: skip
+
+
+def seconds(work: Any) -> float:
+    """Time one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
