@@ -103,7 +103,7 @@ class Evaluate:
             limit = predictor.plan.train.values.get("max_eval_steps")
         batches = predictor.scored_batches(source, most=limit, ignore_novel_target=options.ignore_novel_target)
         metrics = evaluate(predictor.engine, predictor.state, batches, predictor.task.loss)
-        log.info(predictor.timing(source.name))
+        log.info(f"{source.name}: {predictor.report()}")
         return {
             **({"config": options.config} if options.config else {}),
             **({"checkpoint": predictor.plan.checkpoint} if predictor.plan.checkpoint else {}),

@@ -87,7 +87,7 @@ class Predict:
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
         for each, target in jobs:
             rows = self._predict(predictor, each, target)
-            log.info(f"{rows} rows of {each.name} predicted into {target}; {predictor.timing(each.name)}")
+            log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report()}")
 
     def _jobs(self, plan: Plan) -> list[tuple[Input, str]]:
         wanted = self.parameters.predict_file_map
@@ -164,11 +164,13 @@ class TextWriter:
             self._write_cells(self._header(chunk))
         predicted = self._cells(chunk)
         blank = [""] * len(next(iter(predicted.values()), [""]))
-        for index in range(chunk.num_rows):
+        # Where bad lines are skipped their rows vanish; otherwise every row stays, one that gave no sample with blank cells.
+        kept = chunk.kept.tolist() if self._options.skip_bad_lines else range(chunk.num_rows)
+        for index in kept:
             row = chunk.rows[index] if chunk.rows else []
             cells = predicted.get(index, blank)
             self._write_cells(self._joined(row, cells, labelled=chunk.labelled))
-        self.num_rows += chunk.num_rows
+        self.num_rows += len(kept)
 
     def _cells(self, chunk: Chunk) -> dict[int, list[str]]:
         """Give row -> the cells predicted for it; rows that gave no sample are absent."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.raw_data import stream
+from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.logger import log
 from xdpx.tokenizers.encoder import Encoder
@@ -78,6 +79,7 @@ class Predictor:
         self.state = _state(self.engine, plan, seed=seed)
         self._batches = 0
         self._seconds = 0.0
+        self._counts = Counts()
 
     @property
     def task(self) -> Any:
@@ -175,11 +177,12 @@ class Predictor:
         texts = list(prepro.picked("loader").text_fields)
         return [*texts, "target"] if chunk.labelled else texts
 
-    def timing(self, name: str) -> str:
-        """Say how long the model took for a batch since the last call."""
-        text = f"{name}: {self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self.plan.batch_size}"
-        self._batches, self._seconds = 0, 0.0
-        return text
+    def report(self) -> str:
+        """Say how long the model took for a batch since the last report, and how many lines were skipped."""
+        text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self.plan.batch_size}"
+        skipped = self._counts.num_bad
+        self._batches, self._seconds, self._counts = 0, 0.0, Counts()
+        return f"{text}, {skipped} bad lines skipped" if skipped else text
 
     # ---- reading
 
@@ -210,6 +213,7 @@ class Predictor:
             rows_per_chunk=CHUNK_ROWS,
             workers=prepro.values.get("workers", 1),
             skip_bad_lines=prepro.values.get("skip_bad_lines", False),
+            counts=self._counts,
             **labels,
         )
 

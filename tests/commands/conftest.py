@@ -1,0 +1,75 @@
+"""A tiny run as x-prepro and x-train leave it, written by hand so that these tests need neither."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "very", "not", "plot"]
+LABELS = ["neg", "pos"]
+ROWS = [("good film", "pos"), ("bad plot", "neg"), ("very good plot very good", "pos"), ("not good", "neg")]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+class FinishedRun:
+    """Folders `data` (preprocessed), `run` (trained) and raw files beside them, all below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.data, self.run = root / "data", root / "run"
+        self._write_data()
+        self._write_run()
+
+    def _write_data(self) -> None:
+        write(self.data / "vocab.txt", "".join(f"{word}\n" for word in WORDS))
+        write(self.data / "target_map.txt", "".join(f"{label}\n" for label in LABELS))
+        values = {"data_source": str(self.root), "data_dir": str(self.data), "data_files": "*.txt", "workers": 1}
+        values |= {"processor": "single", "loader": "single", "tokenizer": "space", "parser": "csv", "max_len": 8}
+        write(self.data / "args.py", repr(values))
+        write(self.root / "dev.txt", "".join(f"{text}\t{label}\n" for text, label in ROWS))
+        write(self.root / "plain.txt", "".join(f"{text}\n" for text, _ in ROWS))
+
+    def _write_run(self) -> None:
+        import torch
+
+        meta = {"processor": "single", "max_len": 8, "vocab_size": len(WORDS), "num_classes": 2, "pad_index": 0}
+        values = {"data_dir": str(self.data), "save_dir": str(self.run), "max_epoch": 1, "batch_size": 2, **meta}
+        values |= {"eval_interval": 5, "major_metric": "acc", "learning_rate": 0.1, "loss": "cross_entropy"}
+        values |= {"model": "cls_cnn", "embedding_dim": 4, "hidden_size": 8, "encoder_layers": 1}
+        self.values = values
+        write(self.run / "args.py", repr(values))
+        write(self.run / "valid.log.tsv", "epoch\tstep\tvalid_acc\tbest_score\n1\t5\t0.4\t0.4\n1\t10\t0.5\t0.5\n")
+        for step in (5, 10):
+            torch.save(self.build_model(step).state_dict(), self.run / f"checkpoint-{step}.pt")
+
+    def build_model(self, seed: int):
+        import torch
+
+        from xdpx.config.loading import resolve
+
+        run = resolve(self.values, "x-train", source="test", strict=False, paths=False)
+        torch.manual_seed(seed)
+        return run.build("model")
+
+    def config(self, name: str = "config.hjson", **keys) -> str:
+        write(self.root / name, json.dumps(keys, default=str, ensure_ascii=False))
+        return str(self.root / name)
+
+    def perform(self, command: str, **keys) -> None:
+        """Check and run a command on the trained run, as `x-eval` and `x-pred` do."""
+        from xdpx.commands import commands
+        from xdpx.config.loading import load
+
+        keys = keys if "config" in keys or "save_dir" in keys else {"save_dir": self.run, **keys}
+        made = commands[command]
+        run = load(self.config(**keys), command, inspect=lambda run: made(run).check())[0]
+        made(run).run()
+
+
+@pytest.fixture
+def finished_run(tmp_path):
+    return FinishedRun(tmp_path)

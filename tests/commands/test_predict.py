@@ -1,0 +1,187 @@
+import ast
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from xdpx.commands.predict import kept_when_interrupted
+from xdpx.config.faults import ConfigError
+
+
+def predict(finished_run, source, **keys):
+    target = finished_run.root / "out.tsv"
+    finished_run.perform("x-pred", predict_file_map={str(source): str(target)}, **keys)
+    return target
+
+
+def read(path):
+    with path.open(encoding="utf-8", newline="") as table:
+        return list(csv.reader(table, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def expected_probabilities(finished_run, texts, step=10):
+    """What the model says of each text alone: batches, order and padding must not matter."""
+    words = (finished_run.data / "vocab.txt").read_text().split("\n")
+    model = finished_run.build_model(step).eval()
+    rows = []
+    for text in texts:
+        tokens = torch.tensor([[words.index(word) for word in text.split()]])
+        with torch.inference_mode():
+            rows.append(model(tokens=tokens, mask=torch.ones_like(tokens, dtype=torch.bool)).softmax(-1)[0].tolist())
+    return rows
+
+
+def test_every_row_comes_back_in_order_with_its_predictions(finished_run):
+    rows = read(predict(finished_run, finished_run.root / "dev.txt"))
+    assert rows[0] == ["text", "target", "pred", "prob", "target_prob"]
+    assert [row[:2] for row in rows[1:]] == read(finished_run.root / "dev.txt")
+    expected = expected_probabilities(finished_run, [row[0] for row in rows[1:]])
+    for row, prob in zip(rows[1:], expected, strict=True):
+        assert ast.literal_eval(row[3]) == pytest.approx(prob, abs=1e-5)
+        assert row[2] == ["neg", "pos"][int(np.argmax(prob))]
+        assert float(row[4]) == pytest.approx(prob[["neg", "pos"].index(row[1])], abs=1e-5)
+
+
+def test_a_file_without_labels_is_predicted_too(finished_run):
+    rows = read(predict(finished_run, finished_run.root / "plain.txt"))
+    assert rows[0] == ["text", "pred", "prob", "target_prob"]
+    assert len(rows) == 5
+    assert float(rows[1][3]) == max(ast.literal_eval(rows[1][2]))
+
+
+def test_a_label_that_training_never_saw_does_not_stop_a_prediction(finished_run):
+    (finished_run.root / "new.txt").write_text("good film\tmixed\n")
+    rows = read(predict(finished_run, finished_run.root / "new.txt"))
+    assert rows[1][1] == "mixed"
+    assert rows[1][4] == "nan"
+
+
+def test_the_best_checkpoint_is_the_default_and_any_other_can_be_named(finished_run):
+    best = read(predict(finished_run, finished_run.root / "plain.txt"))
+    for name in ("<last>", f"{finished_run.run}/<best>", f"{finished_run.run}/checkpoint-10.pt"):
+        assert read(predict(finished_run, finished_run.root / "plain.txt", checkpoint=name)) == best
+    other = read(
+        predict(finished_run, finished_run.root / "plain.txt", checkpoint=f"{finished_run.run}/checkpoint-5.pt")
+    )
+    expected = expected_probabilities(finished_run, ["good film"], step=5)[0]
+    assert ast.literal_eval(other[1][2]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_header_and_original_columns_can_be_left_out(finished_run):
+    rows = read(predict(finished_run, finished_run.root / "dev.txt", header=False, concat_origin=False))
+    assert len(rows) == 4
+    assert all(row[0] in {"neg", "pos"} and len(row) == 3 for row in rows)
+
+
+def test_at_most_so_many_rows_are_predicted(finished_run):
+    for most in (1, 3, 9):
+        assert len(read(predict(finished_run, finished_run.root / "dev.txt", max_predict=most))) == min(most, 4) + 1
+
+
+def test_distill_puts_logits_before_the_label_and_adds_a_predicted_one_where_there_is_none(finished_run):
+    labelled = read(predict(finished_run, finished_run.root / "dev.txt", distill=True))
+    assert [row[0] for row in labelled] == [row[0] for row in read(finished_run.root / "dev.txt")]
+    assert [row[2] for row in labelled] == ["pos", "neg", "pos", "neg"]
+    logits = np.array([ast.literal_eval(row[1]) for row in labelled])
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = expected_probabilities(finished_run, [row[0] for row in labelled])
+    assert shares == pytest.approx(np.array(expected), abs=1e-4)
+    bare = read(predict(finished_run, finished_run.root / "plain.txt", distill=True))
+    assert all(row[2] == ["neg", "pos"][int(np.argmax(ast.literal_eval(row[1])))] for row in bare)
+
+
+def test_binary_predictions_are_arrays_that_torch_loads_safely(finished_run):
+    path = predict(finished_run, finished_run.root / "dev.txt", binary=True, concat_origin=False)
+    arrays = torch.load(path, weights_only=True)
+    assert arrays["row"].tolist() == [0, 1, 2, 3]
+    assert arrays["target"].tolist() == [1, 0, 1, 0]
+    assert arrays["prob"].shape == (4, 2)
+
+
+def test_bad_lines_stop_the_prediction_and_leave_what_was_there(finished_run):
+    (finished_run.root / "out.tsv").write_text("precious")
+    bad = finished_run.root / "bad.txt"
+    bad.write_text("good film\tpos\ntoo\tmany\tcolumns\nbad\tneg\n")
+    with pytest.raises(ConfigError, match=r"bad\.txt.*\n.*line 2"):
+        predict(finished_run, bad)
+    assert (finished_run.root / "out.tsv").read_text() == "precious"
+    assert not list(finished_run.root.glob("*interrupted*"))
+    assert len(read(predict(finished_run, bad, skip_bad_lines=True, concat_origin=False))) == 3
+
+
+def test_cells_stay_in_their_columns_whatever_they_hold(finished_run):
+    (finished_run.root / "odd.jsonl").write_text('{"a": "good\\tfilm\\nplot", "b": "pos"}\n{"a": "", "b": "neg"}\n')
+    extra = {"parser": "jsonl", "fields": ["a", "b"]}
+    rows = read(predict(finished_run, finished_run.root / "odd.jsonl", extra_config=extra))
+    assert rows[0][:2] == ["a", "b"]
+    assert rows[1][:2] == ["good film plot", "pos"]
+    assert len(rows) == 3
+
+
+def test_several_files_are_predicted_by_one_model(finished_run):
+    targets = {"dev.txt": "a.tsv", "plain.txt": "b.tsv"}
+    root = finished_run.root
+    finished_run.perform("x-pred", predict_file_map={f"{root}/{key}": f"{root}/{to}" for key, to in targets.items()})
+    assert (len(read(root / "a.tsv")[1]), len(read(root / "b.tsv")[1])) == (5, 4)
+
+
+def test_initial_weights_of_a_config_can_be_used(finished_run):
+    config = finished_run.config("train.hjson", **finished_run.values)
+    target = predict(finished_run, finished_run.root / "plain.txt", config=config, seed=7)
+    same = read(target)
+    assert read(predict(finished_run, finished_run.root / "plain.txt", config="./train", seed=7)) == same
+    assert read(predict(finished_run, finished_run.root / "plain.txt", config="./train", seed=8)) != same
+
+
+def test_extra_config_may_be_a_file_and_decides_over_the_run(finished_run):
+    finished_run.config("extra.hjson", batch_size=3)
+    predict(finished_run, finished_run.root / "plain.txt", extra_config="./extra")
+    with pytest.raises(ConfigError, match="extra_config.batch_sise.*Did you mean 'batch_size'"):
+        predict(finished_run, finished_run.root / "plain.txt", extra_config={"batch_sise": 3})
+
+
+def test_after_ctrl_c_what_was_written_is_kept_beside_and_the_target_stays(tmp_path):
+    target = tmp_path / "out.tsv"
+    target.write_text("precious")
+
+    def interrupted():
+        with kept_when_interrupted(str(target)) as out:
+            out.write("first row\n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert target.read_text() == "precious"
+    assert (tmp_path / "out.interrupted.tsv").read_text() == "first row\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"predict_file_map": {}}, "predict_file_map.*is empty"),
+        ({"predict_file_map": {"nowhere.txt": "out"}}, "'nowhere.txt' is neither a split"),
+        ({"predict_file_map": {"{root}/dev.txt": "{root}/dev.txt"}}, "would replace its input"),
+        ({"predict_file_map": {"{root}/dev.txt": "{root}/data"}}, "cannot be written"),
+        ({"predict_file_map": {"{root}/dev.txt": "o", "{root}/plain.txt": "o"}}, "writes 'o' twice"),
+        ({"skip_bad_lines": True}, "contradicts skip_bad_lines"),
+        ({"binary": True}, "contradicts binary"),
+        ({"distill": True, "concat_origin": False}, "distill writes the texts"),
+        ({"distill": True, "header": True}, "header.*switched off"),
+        ({"save_dir": None}, "and config are both missing"),
+        ({"save_dir": "{root}/run", "config": "train"}, "and config are both given"),
+        ({"save_dir": "{root}/data"}, "checkpoint|args"),
+        ({"checkpoint": "{root}/run/checkpoint-7.pt"}, "checkpoint-7.pt' does not exist"),
+        ({"from_tf": True}, "TensorFlow checkpoints cannot be read"),
+        ({"max_predict": 0}, "max_predict"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_built(finished_run, keys, message):
+    def filled(value):
+        if isinstance(value, dict):
+            return {filled(key): filled(each) for key, each in value.items()}
+        return value.format(root=finished_run.root) if isinstance(value, str) else value
+
+    wanted = {"predict_file_map": {"{root}/dev.txt": "{root}/out.tsv"}, "save_dir": "{root}/run"} | keys
+    with pytest.raises(ConfigError, match=message):
+        finished_run.perform("x-pred", **filled(wanted))
