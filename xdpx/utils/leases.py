@@ -90,8 +90,12 @@ class Lease:
 
     def acquire(self) -> None:
         """Become the owner, or raise LeaseHeld at once."""
-        while not self._try():
-            time.sleep(0.01)
+        try:
+            while not self._try():
+                time.sleep(0.01)
+        except BaseException:
+            io.store(self._place).delete(self._beat_path(self.me.id))
+            raise
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat, name="xdpx-lease", daemon=True)
         self._thread.start()
@@ -133,6 +137,7 @@ class Lease:
             store.delete(self._after(holder.id))
             store.delete(self._beat_path(holder.id))
         with contextlib.suppress(OSError):
+            self._remove_dead_beats()
             store.remove_folder(self._place)
 
     def check(self) -> None:
@@ -169,6 +174,14 @@ class Lease:
                     store.touch(self._beat_path(self.me.id))
             except OSError as error:
                 _logger.debug("%s: the lease's sign of life failed: %s", self.folder, error)
+
+    def _remove_dead_beats(self) -> None:
+        """Remove what starters left that were killed between their first beat and their first look."""
+        store = io.store(self._place)
+        for entry in store.children(self._place):
+            name = io.name(entry.path)
+            if name.startswith("beat-") and fate_of(name.removeprefix("beat-")) == "gone":
+                store.delete(entry.path)
 
     def _lives(self, holder: Holder) -> bool:
         fate = fate_of(holder.id)
