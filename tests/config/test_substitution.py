@@ -74,6 +74,7 @@ def test_a_reference_gives_the_value_of_its_name(values: dict[str, Any], key: st
 
 WRONG: list[tuple[dict[str, Any], list[str]]] = [
     ({"a": "${lerning_rate}", "learning_rate": 1}, ["a (f:7)", "Did you mean '${learning_rate}'?"]),
+    ({"max_len": "${max_leng}"}, ["max_len (f:7)", "Define it"]),
     ({"a": ["x", "${zzzz}"]}, ["a[1] (f:7)", "neither in `__def__`, nor a key, nor built in", "$${"]),
     ({"a": {"b": "${zzzz}"}}, ["a.b (f:7)"]),
     ({"a": "${a}"}, ["a (f:7)", "a -> a"]),

@@ -158,26 +158,27 @@ class Substitution:
         if name in self._done:
             return self._done[name]
         if name in chain:
-            raise _Unresolved(_cycle(chain[chain.index(name) :], self._raw(chain[chain.index(name)], origin)))
-        found = self._value(self._raw(name, origin), name, (*chain, name))
+            raise _Unresolved(_cycle(chain[chain.index(name) :], self._raw(name, origin, chain)))
+        found = self._value(self._raw(name, origin, chain), name, (*chain, name))
         self._done[name] = found
         return found
 
-    def _raw(self, name: str, origin: Origin) -> Located:
+    def _raw(self, name: str, origin: Origin, chain: tuple[str, ...]) -> Located:
         for table in (self._definitions, self._keys):
             found = _reach(table, name)
             if found:
                 return found
         if name not in BUILTIN_NAMES:
-            raise _Unresolved(self._unknown(name))
+            raise _Unresolved(self._unknown(name, chain))
         try:
             return Located(BUILTIN_NAMES[name](), origin)
         except ValueError as error:
             raise _Unresolved(Fault("", f"${{{name}}} has no value here: {error}", "")) from None
 
-    def _unknown(self, name: str) -> Fault:
+    def _unknown(self, name: str, chain: tuple[str, ...]) -> Fault:
         few = len(self._faults) < MAX_SUGGESTIONS
-        near = nearest(name, [*self._definitions, *self._keys, *BUILTIN_NAMES]) if few else None
+        known = {*self._definitions, *self._keys, *BUILTIN_NAMES} - set(chain)  # the chain would close a circle
+        near = nearest(name, sorted(known)) if few else None
         remedy = f"Did you mean '${{{near}}}'?" if near else "Define it in `__def__`; write $${ for a literal ${."
         return Fault("", f"${{{name}}} is neither in `__def__`, nor a key, nor built in.", remedy)
 
