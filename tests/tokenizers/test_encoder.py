@@ -14,7 +14,25 @@ from xdpx.tokenizers.boundaries import Boundaries, ranges
 from xdpx.tokenizers.encoder import Encoder
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-WORDS = ["hello", "world", "##ing", "##s", "un", "##aff", "##able", "play", "中", "文", "，", "。", "!", ",", "的", "ß", "é"]
+WORDS = [
+    "hello",
+    "world",
+    "##ing",
+    "##s",
+    "un",
+    "##aff",
+    "##able",
+    "play",
+    "中",
+    "文",
+    "，",
+    "。",
+    "!",
+    ",",
+    "的",
+    "ß",
+    "é",
+]
 VOCABULARY = [*SPECIAL_WORDS, *WORDS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *"0123456789.-'[]"]
 NASTY = (
     "\x00\x07\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u0300\u0301\u0345\u1680\u180e\u2003\u200b\u200d\u2028\u2029\u202e\u3000"
@@ -37,8 +55,10 @@ def rows(encoder: Encoder, texts: list[str]) -> list[list[int]]:
 
 
 PIECES = st.sampled_from([*WORDS, *SPECIAL_WORDS, "[mask]", "[MA\x1cSK]", "##", *NASTY, *LETTERS])
-TEXT = st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=12).map("".join).map(
-    lambda text: text.encode("utf-8", "ignore").decode()
+TEXT = (
+    st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=12)
+    .map("".join)
+    .map(lambda text: text.encode("utf-8", "ignore").decode())
 )
 
 
@@ -75,7 +95,9 @@ def test_every_border_of_the_table_is_a_border_to_the_library(lower: bool) -> No
 def test_python_takes_nothing_else_for_white_space() -> None:
     kinds = Boundaries.of_bert().kinds
     white = {code for code in range(0x110000) if chr(code).isspace()}
-    assert white == {code for code in kinds.nonzero()[0].tolist() if kinds[code] in {boundaries.WHITE, boundaries.HIDDEN}}
+    assert white == {
+        code for code in kinds.nonzero()[0].tolist() if kinds[code] in {boundaries.WHITE, boundaries.HIDDEN}
+    }
 
 
 def test_characters_of_special_words_are_no_borders() -> None:

@@ -1,0 +1,252 @@
+"""Rows that each format gives, whatever the block size, the compression and the line ends."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xdpx.config.faults import ConfigError
+from xdpx.loaders.parsers import files, parsers
+from xdpx.loaders.parsers.base import BadLine, Parser
+
+
+def make(name: str, **values: Any) -> Parser:
+    parser: Parser = parsers[name](parsers[name].Parameters(**values))
+    return parser
+
+
+def read(parser: Parser, path: Path) -> tuple[list[list[str]], list[int], list[BadLine]]:
+    rows, lines, bad = [], [], []
+    for block in parser.blocks(str(path)):
+        parsed = parser.parse(block)
+        rows += parsed.rows
+        lines += list(parsed.lines)
+        bad += parsed.bad
+    return rows, lines, bad
+
+
+def rows_of(parser: Parser, path: Path, content: bytes | str) -> list[list[str]]:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    rows, _, bad = read(parser, path)
+    assert not bad
+    return rows
+
+
+def test_empty_first_and_last_columns_are_kept(tmp_path: Path) -> None:
+    assert rows_of(make("csv"), tmp_path / "a.tsv", "\ta\t\n b \t\t1") == [["", "a", ""], [" b ", "", "1"]]
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_no_text(tmp_path: Path) -> None:
+    assert rows_of(make("none"), tmp_path / "a.txt", "\ufeffa\ufeff\r\nb\rc\r\n") == [["a\ufeff"], ["b\rc"]]
+
+
+def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
+    text = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\x00h"
+    assert rows_of(make("none"), tmp_path / "a.txt", text + "\n") == [[text]]
+
+
+def test_quoted_cells_hold_delimiters_quotes_and_line_breaks(tmp_path: Path) -> None:
+    content = 'label,text\n1,"a, ""b""\nc"\n0,d\n'
+    parser = make("csv", delimiter=",", quotechar='"', start_line=1)
+    (tmp_path / "a.csv").write_text(content)
+    assert read(parser, tmp_path / "a.csv") == ([["1", 'a, "b"\nc'], ["0", "d"]], [2, 4], [])
+
+
+def test_without_quotechar_quotes_are_text(tmp_path: Path) -> None:
+    assert rows_of(make("csv"), tmp_path / "a.tsv", 'he said "hi\t1\n') == [['he said "hi', "1"]]
+
+
+def test_a_quote_left_open_is_a_bad_line_that_says_where_it_began(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a,1\n"b,2\nc,3\n')
+    _, _, bad = read(make("csv", delimiter=",", quotechar='"'), tmp_path / "a.csv")
+    assert [line for line, _ in bad] == [2]
+    assert "is a quote left open?" in bad[0].problem
+
+
+def test_a_bare_backslash_t_means_a_tab(tmp_path: Path) -> None:
+    assert rows_of(make("csv", delimiter="\\t"), tmp_path / "a.tsv", "a\tb\n") == [["a", "b"]]
+
+
+@pytest.mark.parametrize("start_line", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_lines_at_the_top_are_skipped(tmp_path: Path, start_line: int, end: str) -> None:
+    expected = [["a"], ["b"], ["c"]][start_line:]
+    assert rows_of(make("none", start_line=start_line), tmp_path / "a.txt", "a\nb\nc" + end) == expected
+
+
+@given(lines=st.lists(st.text(alphabet="ab中\r", max_size=9), max_size=20), size=st.integers(1, 30))
+def test_the_size_of_blocks_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "blocks.txt"
+    path.write_bytes("\n".join(lines).encode())
+    blocks = list(files.line_blocks(str(path), block_bytes=size))
+    assert b"".join(block.data for block in blocks) == path.read_bytes()
+    assert all(block.data.endswith(b"\n") for block in blocks[:-1])
+    begins = [1 + path.read_bytes()[: path.read_bytes().index(b.data)].count(b"\n") for b in blocks[:1]]
+    assert [block.first_line for block in blocks[:1]] == begins
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_compressed_files_are_read_and_cut_ones_refused(tmp_path: Path, suffix: str, pack: Any) -> None:
+    lines = [f"line {number} \u4e2d" for number in range(20000)]
+    packed = pack("\n".join(lines).encode())
+    assert rows_of(make("none"), tmp_path / f"a.txt{suffix}", packed) == [[line] for line in lines]
+    middle = len(packed) // 2
+    for cut in (packed[:middle], packed[: middle - 30] + b"\x55" * 60 + packed[middle + 30 :]):
+        (tmp_path / f"cut{suffix}").write_bytes(cut)
+        with pytest.raises(ConfigError, match="cut short or damaged"):
+            read(make("none"), tmp_path / f"cut{suffix}")
+
+
+def test_bad_utf8_is_a_bad_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good\nb\xffd\nfine\r\n")
+    rows, lines, bad = read(make("none"), tmp_path / "a.txt")
+    assert (rows, lines) == ([["good"], ["fine"]], [1, 3])
+    assert bad == [BadLine(2, "is not UTF-8 text (byte 0xff at 2)")]
+
+
+def test_bad_utf8_in_a_quoted_file_is_a_bad_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'"a",1\n"\xff",2\n')
+    rows, _, bad = read(make("csv", delimiter=",", quotechar='"'), tmp_path / "a.csv")
+    assert rows == [["a", "1"]]
+    assert bad == [BadLine(2, "is not UTF-8 text (byte 0xff)")]
+
+
+def test_utf16_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text", encoding="utf-16")
+    with pytest.raises(ConfigError, match="iconv"):
+        read(make("none"), tmp_path / "a.txt")
+
+
+def test_an_endless_line_is_bad_and_the_next_one_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 3 << 20)
+    (tmp_path / "a.txt").write_bytes(b"first\n" + b"x" * (9 << 20) + b"\nlast\n")
+    rows, lines, bad = read(make("none"), tmp_path / "a.txt")
+    assert (rows, lines) == ([["first"], ["last"]], [1, 3])
+    assert [(line, problem) for line, problem in bad] == [(2, "is longer than 3 MiB")]
+
+
+def test_fields_of_json_lines_become_columns(tmp_path: Path) -> None:
+    content = '{"label": 1, "text": "a\\tb", "x": null}\n\n{"text": "c", "label": true}\n'
+    assert rows_of(make("jsonl", fields=["text", "label"]), tmp_path / "a.jsonl", content) == [
+        ["a\tb", "1"],
+        ["c", "true"],
+    ]
+
+
+def test_fields_missing_at_the_end_make_an_unlabelled_row(tmp_path: Path) -> None:
+    assert rows_of(make("jsonl", fields=["text", "label"]), tmp_path / "a.jsonl", '{"text": "a"}\n') == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "is no JSON"),
+        ("[1]", "is a list, not an object"),
+        ('{"label": "1"}', "has no field 'text'"),
+        ('{"text": null, "label": 1}', "field 'text' is null, not text"),
+        ('{"text": ["a"], "label": 1}', "field 'text' is a list, not text"),
+        ('{"text": "\\ud800", "label": 1}', "holds half of a surrogate pair (U+D800)"),
+        ("[" * 100000, "is nested too deeply"),
+    ],
+)
+def test_json_lines_that_are_no_record_are_bad(tmp_path: Path, line: str, problem: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "x", "label": 0}}\n{line}\n')
+    rows, lines, bad = read(make("jsonl", fields=["text", "label"]), tmp_path / "a.jsonl")
+    assert (rows, lines, len(bad), bad[0].line) == ([["x", "0"]], [1], 1, 2)
+    assert bad[0].problem.startswith(problem)
+
+
+def test_a_json_array_is_read_record_by_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xdpx.loaders.parsers.json.BLOCK_BYTES", 7)
+    records = [{"t": f"中{number}", "l": number % 2} for number in range(50)]
+    content = "\ufeff " + json.dumps(records, ensure_ascii=False, indent=1) + "\n"
+    expected = [[f"中{number}", str(number % 2)] for number in range(50)]
+    assert rows_of(make("json", fields=["t", "l"]), tmp_path / "a.json", content) == expected
+
+
+def test_an_empty_json_array_has_no_rows(tmp_path: Path) -> None:
+    assert rows_of(make("json", fields=["t"]), tmp_path / "a.json", "[ ]") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"t": "a"}', r"does not begin with '\['"),
+        ("", r"does not begin with '\['"),
+        ('[{"t": "a"} {"t": "b"}]', "record 1 is not followed by"),
+        ('[{"t": "a"},]', "record 2 is no JSON"),
+        ('[{"t": "a"}', "record 1 is not followed by"),
+        ('[{"t": "a"', "record 1 is no JSON"),
+        ('[{"t": "a"}] x', "goes on behind"),
+    ],
+)
+def test_a_damaged_json_array_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        read(make("json", fields=["t"]), tmp_path / "a.json")
+
+
+@pytest.fixture
+def workbook(tmp_path: Path) -> Path:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    sheet = book.create_sheet("Data")
+    for row in [("label", "text"), (1, "a"), (2.5, None), (None, None), (True, "中")]:
+        sheet.append(row)
+    book.save(tmp_path / "a.xlsx")
+    return tmp_path / "a.xlsx"
+
+
+def test_a_sheet_gives_its_columns_as_text(workbook: Path) -> None:
+    rows, lines, _ = read(make("excel", sheet_name="Data", fields=["text", "label"]), workbook)
+    assert (rows, lines) == ([["a", "1"], ["", "2.5"], ["中", "true"]], [2, 3, 5])
+    assert make("excel", sheet_name="Data").header(str(workbook)) == ["label", "text"]
+
+
+def test_a_sheet_or_column_that_is_not_there_is_refused_with_the_nearest(workbook: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'Data'"):
+        read(make("excel", sheet_name="Date"), workbook)
+    with pytest.raises(ConfigError, match="Did you mean 'label'"):
+        read(make("excel", sheet_name="Data", fields=["labels"]), workbook)
+
+
+def test_what_is_no_workbook_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.xlsx").write_bytes(b"PK nonsense")
+    with pytest.raises(ConfigError, match=r"is no \.xlsx workbook"):
+        read(make("excel", sheet_name="Data"), tmp_path / "a.xlsx")
+
+
+def test_parquet_gives_its_columns_as_text_and_nulls_are_bad(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"label": [1, 2, 3], "text": ["a", None, "中"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    rows, lines, bad = read(make("parquet", fields=["text", "label"]), tmp_path / "a.parquet")
+    assert (rows, lines) == ([["a", "1"], ["中", "3"]], [1, 3])
+    assert bad == [BadLine(2, "column 'text' is null, not text")]
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
+    with pytest.raises(ConfigError, match="no parquet file"):
+        read(make("parquet"), tmp_path / "cut.parquet")
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"delimiter": ""}, "delimiter"),
+        ({"delimiter": "||", "quotechar": '"'}, "delimiter"),
+        ({"quotechar": "''"}, "quotechar"),
+    ],
+)
+def test_delimiters_and_quotes_that_cannot_work_are_conflicts(values: dict[str, Any], key: str) -> None:
+    assert [where for where, _ in parsers["csv"].Parameters(**values).conflicts()] == [key]
