@@ -1,9 +1,38 @@
-"""A tiny run as x-prepro and x-train leave it, written by hand so that these tests need neither."""
+from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+DRAW = "{\n  shape: square\n  side: 3\n  save_dir: out/one\n  batch_size: 32\n}\n"
+LOOP = """{
+  __parent__: [[{side: 3}, {side: 4}, {side: 5}]]
+  shape: square
+  save_dir: out/${side}
+  batch_size: 32
+}
+"""
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with two configs, and a user's module that adds the command `x-draw`."""
+    module = Path(__file__).parents[1] / "config" / "fake_rooms.py"
+    (tmp_path / "modules").mkdir()
+    shutil.copy(module, tmp_path / "modules" / "fake_rooms.py")
+    (tmp_path / "draw.hjson").write_text(DRAW)
+    (tmp_path / "loop.hjson").write_text(LOOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDPX_USER_MODULES", str(tmp_path / "modules"))
+    return tmp_path
+
+
+# ---- a tiny run as x-prepro and x-train leave it, written by hand so that tests of x-eval and x-pred need neither
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "very", "not", "plot"]
 LABELS = ["neg", "pos"]

@@ -163,8 +163,8 @@ class TextWriter:
             self._header_due = False
             self._write_cells(self._header(chunk))
         predicted = self._cells(chunk)
-        blank = [""] * len(next(iter(predicted.values()), [""]))
-        # Where bad lines are skipped their rows vanish; otherwise every row stays, one that gave no sample with blank cells.
+        blank = [""] * (2 if self._options.distill else len(self._predictor.task.header()))
+        # Where bad lines are skipped their rows vanish; else every row stays, with blank cells if it gave no sample.
         kept = chunk.kept.tolist() if self._options.skip_bad_lines else range(chunk.num_rows)
         for index in kept:
             row = chunk.rows[index] if chunk.rows else []

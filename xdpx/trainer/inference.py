@@ -111,7 +111,7 @@ def make_plan(options: InferenceParameters, source: str) -> Plan:
     checkpoint = _find_checkpoint(options, source)
     train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
-    train_values |= {"pretrained_model": None} if checkpoint and "pretrained_model" in values else {}
+    train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False)
     prepro = _preprocessing(train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
@@ -171,6 +171,15 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     if not io.exists(path):
         raise _refuse(source, "checkpoint", f"'{path}' does not exist.", "Give a file, <best> or <last>.")
     return path
+
+
+def _pretrained(path: Any, checkpoint: str | None) -> dict[str, Any]:
+    """Give the pretrained_model to use: none where a checkpoint holds everything, a file for `<best>` and `<last>`."""
+    from xdpx.checkpoints.aliases import resolve as resolve_alias
+
+    if not isinstance(path, str):
+        return {}
+    return {"pretrained_model": None if checkpoint else resolve_alias(path)}
 
 
 def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:

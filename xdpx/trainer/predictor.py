@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
 from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from xdpx.processors.samples import Samples
 
 Item = TypeVar("Item")
+RowsAndBatch = tuple[NDArray[np.int64], "Batch"]
 
 CHUNK_ROWS = 8192
 """Rows in memory at a time, within which batches are filled by length."""
@@ -101,30 +104,26 @@ class Predictor:
         Raises:
             ConfigError: a line is bad, or has a label that training never saw (unless that is to be ignored).
         """
+        total: int | None = None
+        found: Iterable[RowsAndBatch]
         if source.is_store:
-            from xdpx.datasets.evaluation_data import batches
-
-            found: Iterable[Batch] = batches(source.path, self.processor, self.plan.batch_size, most)
-            total = -(-len(Store.open(source.path)) // self.plan.batch_size)
+            cut = self._cut(Store.open(source.path), most=most)
+            found, total = cut, len(cut)
         else:
             found = self._raw_batches(source, ignore_novel_target=ignore_novel_target)
-            total = None
         bar: Progress[Any]
-        with log.progress(total=min(total, most) if total and most else total, what=source.name, unit="batch") as bar:
-            for number, batch in enumerate(self._timed(found), 1):
+        with log.progress(total=total or most, what=source.name, unit="batch") as bar:
+            for _, batch in islice(self._timed(found), most):
                 yield batch
                 bar.update()
-                if number == most:
-                    return
 
-    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[Batch]:
+    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[RowsAndBatch]:
         first = self.labels[0] if ignore_novel_target and self.labels else None
         for chunk in self._stream(source, target_map=self.targets, target_unk=first):
             if not chunk.labelled and not self._merges:
                 fault = Fault("valid_subset", "has no labels, so it cannot be scored.", "Use x-pred for it.")
                 raise ConfigError(source.path, [fault])
-            for _, batch in self._cut(chunk.samples):
-                yield batch
+            yield from self._cut(chunk.samples)
 
     # ---- predicting
 
@@ -151,7 +150,12 @@ class Predictor:
             (rows, self.engine.predictions_to_host(self.engine.score(self.state, batch)))
             for rows, batch in self._timed(self._cut(chunk.samples))
         ]
-        predictions = _in_order(parts)
+        rows = [rows for rows, _ in parts]
+        predictions = {
+            name: in_file_order(rows, [values[name] for _, values in parts])
+            for name, value in parts[0][1].items()
+            if np.ndim(value) > 0
+        }
         if "prob" not in predictions:
             loss = self.plan.train.values.get("loss")
             raise ConfigError("x-pred", [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
@@ -235,14 +239,10 @@ class Predictor:
             targets = samples.numbers("target") if "target" in samples else None
             yield Chunk([], samples, np.arange(len(samples)), targets is not None, targets)
 
-    def _cut(self, samples: Samples) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-        """Cut samples into batches of similar length. Yields (which samples, batch)."""
-        order: NDArray[np.int64] = np.arange(len(samples))
-        if "length" in samples:
-            order = np.argsort(-samples.numbers("length").astype(np.int64), kind="stable")
-        for start in range(0, len(samples), self.plan.batch_size):
-            rows = order[start : start + self.plan.batch_size]
-            yield rows, self.processor.collate(samples.take(rows), epoch=0, training=False)
+    def _cut(self, samples: Samples, *, most: int | None = None) -> EvaluationData:
+        """Cut samples into batches of similar length, the very ones that training scores."""
+        seed = self.plan.train.values.get("seed") or 0
+        return EvaluationData(samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed)
 
     def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
         """Count items and the time from handing one out until the next is asked for."""
@@ -282,10 +282,3 @@ def _first_rows(chunk: Chunk, most: int) -> Chunk:
     kept = np.flatnonzero(chunk.kept < most)
     targets = chunk.targets[kept] if chunk.targets is not None else None
     return Chunk(chunk.rows[:most], chunk.samples.take(kept), chunk.kept[kept], chunk.labelled, targets)
-
-
-def _in_order(parts: list[tuple[NDArray[np.int64], dict[str, Any]]]) -> dict[str, NDArray[Any]]:
-    """Join the predictions of batches, each row back in its place. What has no rows (sums) is left out."""
-    order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
-    names = [name for name, value in parts[0][1].items() if np.ndim(value) > 0]
-    return {name: np.concatenate([values[name] for _, values in parts])[order] for name in names}
