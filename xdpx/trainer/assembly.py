@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from xdpx.checkpoints import aliases
 from xdpx.config.loading import Run
-from xdpx.datasets.evaluation_data import batches
+from xdpx.datasets.evaluation_data import EvaluationData
+from xdpx.datasets.plan import Sampler
+from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Position, TrainingData
 from xdpx.engines.base import Batch, Engine
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -24,6 +26,11 @@ PLAN_KEYS = (
     "max_epoch", "max_update", "batch_size", "update_freq",
 )  # fmt: skip
 """What decides the number of updates. As long as none of it changes, a resumed run keeps the number it began with."""
+
+WIDTH_OF_MIXED_PRECISION = 8
+"""Tensor cores want widths that are multiples of this."""
+
+HeldOut = Callable[[], Iterable[Batch]]
 
 
 class TrainedLoss(Metrics, Protocol):
@@ -48,7 +55,7 @@ class Parts:
     engine: Engine
     loss: TrainedLoss
     data: TrainingData
-    held_out: Callable[[], Iterable[Batch]]
+    held_out: HeldOut
     total: int
     seed: int
     texts: Mapping[str, str]
@@ -73,7 +80,7 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
     loss = run.build("loss")
     texts: dict[str, str] = {}
     engine = _build_engine(run, settings, loss=loss, total=total, seed=seed, texts=texts)
-    return Parts(engine, loss, data, _held_out(settings, processor), total, seed, texts)
+    return Parts(engine, loss, data, _held_out(settings, data, processor, seed=seed), total, seed, texts)
 
 
 def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
@@ -103,12 +110,29 @@ def _build_processor(run: Run, settings: TrainParameters) -> Any:
 
 
 def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: int) -> TrainingData:
-    raise NotImplementedError
+    return TrainingData(
+        TrainingData.Parameters.of(run.values),
+        processor=processor,
+        seed=seed,
+        sampler=Sampler(Sampler.Parameters(batch_by_len=run.values.get("batch_by_len", False))),
+        pad_multiple=_pad_multiple(settings),
+    )
 
 
-def _held_out(settings: TrainParameters, processor: Any) -> Callable[[], Iterable[Batch]]:
-    path = io.join(settings.data_dir, f"{settings.valid_subset}.pt")
-    return lambda: batches(path, processor, settings.batch_size, settings.max_eval_steps)
+def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int) -> HeldOut:
+    split = EvaluationData(
+        Store.open(data.parameters.path_of(settings.valid_subset)),
+        processor,
+        batch_size=settings.batch_size,
+        max_steps=settings.max_eval_steps,
+        seed=seed,
+        pad_multiple=_pad_multiple(settings),
+    )
+    return lambda: (batch for _, batch in split)
+
+
+def _pad_multiple(settings: TrainParameters) -> int:
+    return WIDTH_OF_MIXED_PRECISION if settings.fp16 or settings.bf16 else 1
 
 
 def _build_engine(

@@ -34,7 +34,8 @@ def content(folder: str) -> Content:
     if not io.isdir(folder):
         return "something else"
     names = set(io.listdir(folder))
-    if STATUS_FILE in names or {ARGS_FILE, TRAIN_LOG} <= names:
+    # Preprocessed data has a status and args too, and must never be taken for a run.
+    if "meta.hjson" not in names and (STATUS_FILE in names or {ARGS_FILE, TRAIN_LOG} <= names):
         return "run"
     # Hidden files are the lease and temporaries of a run that was killed before its first file.
     return "something else" if any(not name.startswith(".") and ".tmp-" not in name for name in names) else "nothing"

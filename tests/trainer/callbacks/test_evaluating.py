@@ -1,0 +1,79 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.logger import log
+from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
+from xdpx.trainer.callbacks.logging import LOG, Logging
+from xdpx.trainer.callbacks.tables import GrowingTable
+from xdpx.trainer.ledger import Ledger
+from xdpx.trainer.loop import Callback, Session, fit
+from xdpx.trainer.progress import Progress
+
+
+@pytest.mark.parametrize(("plan", "due"), [
+    (EvaluationPlan(10, "acc"), [10, 20, 30, 40, 50, 60]),
+    (EvaluationPlan(-1, "acc"), []),
+    (EvaluationPlan(10, "acc", warmup=45, warmup_multiplier=2), [20, 40, 50, 60]),
+    (EvaluationPlan(10, "acc", warmup=30, warmup_multiplier=6), [30, 40, 50, 60]),
+])  # fmt: skip
+def test_it_is_due_at_the_interval_and_less_often_while_warming_up(plan: EvaluationPlan, due: list[int]) -> None:
+    assert [number for number in range(1, 61) if plan.due(number)] == due
+
+
+@pytest.fixture
+def run(tmp_path: Path, engine: Any, loss: Any, held_out: Any, groups: Any) -> Callable[..., list[dict[str, str]]]:
+    def train(plan: EvaluationPlan, *, until: int, more: tuple[Callback, ...] = ()) -> list[dict[str, str]]:
+        ledger = Ledger(engine, windows=(LOG, EVALUATION))
+        tables = [GrowingTable(str(tmp_path / f"{name}.log.tsv")) for name in ("train", "valid")]
+
+        def metrics(sums: Any) -> dict[str, float]:
+            return {"gap": sums["loss_sum"] / sums["count"]}
+
+        evaluating = Evaluating(plan, held_out, loss, table=tables[1], ledger=ledger, metrics=metrics)
+        callbacks = [Logging(tables[0], ledger, metrics, interval=2), evaluating, *more]
+        fit(Session(engine, engine.start(0), Progress(), until, until), groups(), callbacks)
+        lines = [line.split("\t") for line in (tmp_path / "valid.log.tsv").read_text().splitlines()]
+        return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+
+    return train
+
+
+def test_the_final_evaluation_is_never_missing_and_never_double(run: Callable[..., Any]) -> None:
+    assert [row["step"] for row in run(EvaluationPlan(-1, "closeness"), until=5)] == ["5"]
+
+
+def test_the_last_update_that_was_due_anyway_is_scored_once(run: Callable[..., Any]) -> None:
+    assert [row["step"] for row in run(EvaluationPlan(2, "closeness"), until=4)] == ["2", "4"]
+
+
+def test_a_row_has_the_promised_columns_in_their_order(run: Callable[..., Any]) -> None:
+    row = run(EvaluationPlan(3, "closeness"), until=3)[0]
+    assert list(row) == [
+        "epoch", "step", "ups", "wps", "train_wall", "train_loss", "gnorm", "clip",
+        "train_gap", "valid_closeness", "valid_rows", "best_score",
+    ]  # fmt: skip
+    assert row["train_loss"] == row["train_gap"]
+
+
+def test_what_the_model_accumulated_becomes_columns(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from xdpx.trainer.callbacks import evaluating
+
+    monkeypatch.setattr(evaluating.log, "take_accumulated", lambda: {"visits": 2.5})
+    assert run(EvaluationPlan(3, "closeness"), until=3)[0]["visits"] == "2.5"
+    assert log.take_accumulated() == {"visits": 2.5}
+
+
+@pytest.mark.parametrize(("ascending", "best"), [(True, max), (False, min)])
+def test_the_best_score_follows_the_direction(run: Callable[..., Any], ascending: bool, best: Any) -> None:
+    rows = run(EvaluationPlan(2, "closeness", ascending=ascending), until=8)
+    scores = [float(row["valid_closeness"]) for row in rows]
+    assert [float(row["best_score"]) for row in rows] == [best(scores[: count + 1]) for count in range(len(scores))]
+
+
+def test_a_metric_that_does_not_exist_is_found_before_the_first_update(run: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="closenes.*Did you mean 'closeness'"):
+        run(EvaluationPlan(100, "closenes"), until=5)

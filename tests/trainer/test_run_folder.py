@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+
+from xdpx.trainer import run_folder
+from xdpx.trainer.status import Status, read_status
+
+
+def finished(folder: Path) -> Path:
+    folder.mkdir()
+    Status("finished", 10, 10, "abc", best_score=0.5, reason="reached step 10").write(str(folder))
+    return folder
+
+
+def test_what_is_in_a_folder_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "empty" / ".lease").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    for name in ("args.py", "meta.hjson", "vocab.txt"):
+        (tmp_path / "data" / name).touch()
+    (tmp_path / "file").touch()
+    found = {name: run_folder.content(str(tmp_path / name)) for name in ("absent", "empty", "data", "file")}
+    assert found == {"absent": "nothing", "empty": "nothing", "data": "something else", "file": "something else"}
+    assert run_folder.content(str(finished(tmp_path / "run"))) == "run"
+
+
+def test_clearing_takes_a_run_away_and_nothing_else(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    (run / "plots").mkdir()
+    for name in ("checkpoint-5.pt", "checkpoint-5.manifest.json", "log.txt", "plots/loss.png", "notes.md", "my.pt"):
+        (run / name).touch()
+    assert run_folder.clear(str(run), but=("status.json",)) == ["my.pt", "notes.md"]
+    assert sorted(path.name for path in run.iterdir()) == ["my.pt", "notes.md", "status.json"]
+
+
+def test_a_suffix_is_added_only_when_there_is_something(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    assert run_folder.with_suffix(str(path)) == str(path)
+    finished(path)
+    (tmp_path / "run-1").mkdir()
+    assert run_folder.with_suffix(f"{path}/") == f"{path}-2"
+
+
+def test_a_status_comes_back_as_it_was_and_a_damaged_one_counts_as_none(tmp_path: Path) -> None:
+    status = Status("preempted", 3, 10, "abc", train_steps=0.5, reason="SIGTERM")
+    status.write(str(tmp_path))
+    assert read_status(str(tmp_path)) == status
+    (tmp_path / "status.json").write_text('{"status": "fin')
+    assert read_status(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("found", ["run", "something else"])
+def test_an_occupied_folder_is_refused_with_a_way_out(found: run_folder.Content) -> None:
+    text = str(run_folder.occupied("out/run", found))
+    assert "out/run" in text
+    assert ("overwrite: true" in text) == (found == "run")
