@@ -103,9 +103,11 @@ def test_leaving_by_an_exception_changes_nothing(any_root: str) -> None:
 
 
 def test_a_file_left_open_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"weights.pt was not closed"), Commit(tmp_path, "step-1") as new:
-        left_open = new.open("weights.pt")
-        left_open.write(b"x")
+    new = Commit(tmp_path, "step-1").__enter__()
+    left_open = new.open("weights.pt")
+    left_open.write(b"x")
+    with pytest.raises(ValueError, match=r"weights.pt was not closed"):
+        new.__exit__(None)
     assert os.listdir(tmp_path) == []
 
 

@@ -176,8 +176,9 @@ class Commit:
                 io.store(self.folder).delete(io.join(self.folder, retired))
 
     def _publish_here(self, data: bytes) -> None:
-        for folder in {os.path.dirname(staged) for staged in self._staged.values()} - {self.folder}:
-            io.local_files.sync_folder(folder)
+        # The promise must not reach the disk before the names of what it promises.
+        for folder in sorted({os.path.dirname(staged) for staged in self._staged.values()}):
+            io.local_files.sync_folder(folder or ".")
         io.local_files.put(_promise(self.folder, self.name), data)
         _carry_out_here(self.folder, self.name, self._files, self.id)
 
