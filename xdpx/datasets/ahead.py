@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Produce = Callable[[threading.Event], Iterator[T]]
-"""Makes the iterator, inside the thread. Where it waits for the world, it waits on the event, and ends when it is set."""
+"""Makes the iterator, in the thread. Where it waits for the world it waits on the event, and ends when it is set."""
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 

@@ -1,4 +1,4 @@
-"""Batches to score or predict on: each sample once, among others of its length, with the way back to the file's order."""
+"""Batches to score or predict on: each sample once, among others of its length, and the way back to file order."""
 
 from __future__ import annotations
 

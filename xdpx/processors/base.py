@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
-from xdpx.processors.samples import Ragged, Samples
+from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 Fields = Mapping[str, Sequence[int]]
@@ -65,6 +65,20 @@ class Processor(ABC):
     def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
         """Make a sample with the values of `columns`, or None to drop the record. Runs once, in preprocessing."""
 
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[Mapping[str, Column], NDArray[np.int64]]:
+        """Make samples of many records. Returns (their columns, index of the record that each came from)."""
+        samples: list[dict[str, Any]] = []
+        kept: list[int] = []
+        for index in range(len(next(iter(fields.values())))):
+            record = {name: rows.row(index).tolist() for name, rows in fields.items()}
+            sample = self.numerize(record, None if targets is None else int(targets[index]))
+            if sample is not None:
+                samples.append(sample)
+                kept.append(index)
+        return Samples.from_dicts(samples, self.columns(labelled=targets is not None)).columns, np.array(kept, np.int64)
+
     @abstractmethod
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
@@ -101,9 +115,15 @@ class Processor(ABC):
             return " ".join(map(str, ids))
         return " ".join(self.vocabulary.tokens[index] for index in ids)
 
-    def _unknown(self) -> list[int]:
-        """Give the row that stands for a text without tokens: masked everywhere, it would have no features at all."""
-        return [self._token_index("unk_word", None, self.parameters.unk_word)] if self.vocabulary else []
+    def _never_empty(self, rows: Ragged) -> Ragged:
+        """Put one unknown token where a text has none: masked everywhere, it would have no features at all."""
+        lengths = rows.lengths
+        if lengths.all():
+            return rows
+        offsets = offsets_of(np.maximum(lengths, 1))
+        values = np.full(offsets[-1], self._token_index("unk_word", None, self.parameters.unk_word), np.int32)
+        values[rows.places(offsets[:-1])] = rows.values
+        return Ragged(values, offsets)
 
     def _token_index(self, parameter: str, index: int | None, token: str) -> int:
         """Give the id a config names, or else that of the token in the vocabulary."""
@@ -137,8 +157,52 @@ class Processor(ABC):
         return batch
 
 
-def labelled(sample: dict[str, Any], target: int | None) -> dict[str, Any]:
-    """Put a target into a sample, where there is one."""
-    if target is not None:
-        sample["target"] = target
-    return sample
+class ColumnProcessor(Processor):
+    """A processor that makes many samples at once, column by column. All that are shipped are."""
+
+    @abstractmethod
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[Mapping[str, Column], NDArray[np.int64]]:
+        """Make samples of many records. Returns (their columns, index of the record that each came from)."""
+
+    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+        """Make one sample, or None to drop the record."""
+        rows = {name: Ragged(np.array(ids, np.int32), np.array([0, len(ids)])) for name, ids in fields.items()}
+        columns, kept = self.numerize_many(rows, None if target is None else np.array([target]))
+        return Samples(columns).sample(0) if len(kept) else None
+
+
+def with_targets(
+    columns: dict[str, Column], targets: NDArray[np.int64] | None
+) -> tuple[dict[str, Column], NDArray[np.int64]]:
+    """Add the targets, if there are any, to columns that hold every record; and the index of each record."""
+    if targets is not None:
+        columns["target"] = targets
+    return columns, np.arange(len(columns["length"]))
+
+
+def framed(frame: Sequence[int], rows: Sequence[Ragged], *, before: int) -> Ragged:
+    """Lay the rows of several columns one behind the other, with special tokens around them.
+
+    Args:
+        frame: the special tokens: `before` of them in front of all, then one behind each column's row.
+        rows: columns of equally many rows.
+        before: how many tokens stand in front.
+
+    Returns:
+        Rows such as [CLS] first [SEP] second [SEP].
+    """
+    lengths = [each.lengths for each in rows]
+    offsets = offsets_of(np.sum(lengths, axis=0) + len(frame))
+    values = np.empty(offsets[-1], np.int32)
+    place = offsets[:-1].copy()
+    for token in frame[:before]:
+        values[place] = token
+        place += 1
+    for each, length, token in zip(rows, lengths, frame[before:], strict=True):
+        values[each.places(place)] = each.values
+        place += length
+        values[place] = token
+        place += 1
+    return Ragged(values, offsets)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.config.parameters import param
-from xdpx.processors.base import Batch, Fields, Processor, labelled
-from xdpx.processors.samples import Samples
+from xdpx.processors.base import Batch, ColumnProcessor, framed, with_targets
+from xdpx.processors.samples import Column, Integers, Ragged, Samples
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 
-class BertProcessor(Processor):
+class BertProcessor(ColumnProcessor):
     """What the processors for BERT share: the ids of [CLS] and [SEP]."""
 
-    class Parameters(Processor.Parameters):
+    class Parameters(ColumnProcessor.Parameters):
         """Ids of special tokens; None means: from the vocabulary."""
 
         cls_index: int | None = param(None, doc="Id of [CLS]; from the vocabulary.", ge=0)
@@ -39,10 +41,12 @@ class BertSingleProcessor(BertProcessor):
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
     num_special: ClassVar[int] = 2
 
-    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
-        """Cut the text so that it fits into `max_len` with its two special tokens."""
-        input_ids = [self.cls_index, *fields["tokens"][: self._room], self.sep_index]
-        return labelled({"input_ids": input_ids, "length": len(input_ids)}, target)
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
+        """Cut each text so that it fits into `max_len` with its two special tokens."""
+        input_ids = framed([self.cls_index, self.sep_index], [fields["tokens"].cut(self._room)], before=1)
+        return with_targets({"input_ids": input_ids, "length": input_ids.lengths}, targets)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
@@ -62,14 +66,20 @@ class BertPairProcessor(BertProcessor):
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "second_start": "int32"}
     num_special: ClassVar[int] = 3
 
-    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
         """Cut the longer text first, until both fit into `max_len` with their three special tokens."""
         first, second = fields["tokens1"], fields["tokens2"]
-        if len(first) + len(second) > self._room:
-            kept1, kept2 = balanced_cut(len(first), len(second), self._room)
-            first, second = first[:kept1], second[:kept2]
-        input_ids = [self.cls_index, *first, self.sep_index, *second, self.sep_index]
-        return labelled({"input_ids": input_ids, "second_start": len(first) + 2, "length": len(input_ids)}, target)
+        kept_first, kept_second = balanced_cut(first.lengths, second.lengths, self._room)
+        first, second = first.cut(kept_first), second.cut(kept_second)
+        input_ids = framed([self.cls_index, self.sep_index, self.sep_index], [first, second], before=1)
+        columns: dict[str, Column] = {
+            "input_ids": input_ids,
+            "second_start": first.lengths + 2,
+            "length": input_ids.lengths,
+        }
+        return with_targets(columns, targets)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
@@ -81,10 +91,18 @@ class BertPairProcessor(BertProcessor):
         return self._batch(samples, net_input, int(mask.sum()))
 
 
-def balanced_cut(first: int, second: int, room: int) -> tuple[int, int]:
+def balanced_cut(first: Integers, second: Integers, room: int) -> tuple[Integers, Integers]:
     """Tell how much of two texts to keep when tokens are taken off the longer one, one by one, until both fit.
 
-    Of two equally long texts the second is cut. Returns (kept of first, kept of second).
+    Of two equally long texts the second is cut.
+
+    Args:
+        first: lengths of the first texts, shape (N,).
+        second: lengths of the second texts, shape (N,).
+        room: tokens that both may have together.
+
+    Returns:
+        (kept of first, kept of second).
     """
-    kept_first = min(first, max(room - second, (room + 1) // 2))
-    return kept_first, min(second, room - kept_first)
+    kept_first = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
+    return kept_first, np.minimum(second, room - kept_first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.processors.base import Batch, Fields
+from xdpx.processors.base import Batch
 from xdpx.processors.bert import BertProcessor
 from xdpx.processors.masking import Masking, cumulative_weights
-from xdpx.processors.samples import Samples
+from xdpx.processors.samples import Column, Ragged, Samples
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -77,12 +77,14 @@ class BertLMProcessor(BertProcessor):
         """Add the id of the mask token."""
         return {**super().meta(), "mask_index": self.mask_index}
 
-    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
-        """Cut the block so that it fits with [CLS] and [SEP]; drop one that is shorter than `min_len`."""
-        tokens = fields["tokens"][: self._room]
-        if len(tokens) < self.parameters.min_len:
-            return None
-        return {"input_ids": tokens, "length": len(tokens) + self.num_special}
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
+        """Cut each block so that it fits with [CLS] and [SEP]; drop those that are shorter than `min_len`."""
+        tokens = fields["tokens"].cut(self._room)
+        kept = np.flatnonzero(tokens.lengths >= self.parameters.min_len)
+        tokens = tokens if len(kept) == len(tokens) else tokens.take(kept)
+        return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
         """Give the schema; what must be guessed is the text itself, so labels are not kept."""
@@ -135,7 +137,7 @@ class BertLMProcessor(BertProcessor):
             raise ConfigError(
                 "processor", [Fault("vocab_size", problem, "Inherit it: `__parent__: ${data_dir}/meta`.")]
             )
-        special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index, *self._unknown()}
+        special = {self.pad_index, self.cls_index, self.sep_index, self.mask_index, self._unk_index()}
         candidates = np.setdiff1d(np.arange(size), list(special))
         if not len(candidates):
             problem = f"is {size}: there are only special tokens, and none to put in the place of others."
@@ -149,6 +151,11 @@ class BertLMProcessor(BertProcessor):
             candidates=candidates,
             cumulative=self._cumulative(candidates),
         )
+
+    def _unk_index(self) -> int:
+        """Give the id of the unknown token, or that of padding where no vocabulary tells it."""
+        found = self.vocabulary.find(self.parameters.unk_word) if self.vocabulary is not None else None
+        return self.pad_index if found is None else found
 
     def _cumulative(self, candidates: NDArray[np.int64]) -> NDArray[np.float64] | None:
         path = self.parameters.freq_weighted_replacement

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
-from xdpx.processors.base import Batch, Fields, Processor, labelled
-from xdpx.processors.samples import Samples
-from xdpx.tokenizers.vocabulary import Vocabulary
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.processors.base import Batch, ColumnProcessor, Fields, with_targets
+from xdpx.processors.samples import Column, Ragged, Samples
 
 
-class PairProcessor(Processor):
+class PairProcessor(ColumnProcessor):
     """Samples {tokens1, tokens2, target}; batches {tokens1, mask1, tokens2, mask2}. `max_len` is that of each text."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = {"tokens1": "ragged int32", "tokens2": "ragged int32"}
 
-    def __init__(self, parameters: Processor.Parameters, *, vocabulary: Vocabulary | None = None) -> None:
-        super().__init__(parameters, vocabulary=vocabulary)
-        self._max_len = parameters.max_len
-        self._nothing = self._unknown()
-
-    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
         """Cut each text to `max_len`. The `length` to batch by is that of both together: it is what a batch costs."""
-        first = fields["tokens1"][: self._max_len] or self._nothing
-        second = fields["tokens2"][: self._max_len] or self._nothing
-        return labelled({"tokens1": first, "tokens2": second, "length": len(first) + len(second)}, target)
+        first, second = (self._never_empty(fields[name].cut(self.parameters.max_len)) for name in self.text_fields)
+        return with_targets({"tokens1": first, "tokens2": second, "length": first.lengths + second.lengths}, targets)
 
     def full_length(self, fields: Fields) -> int:
         """Length of the longer text before it is cut."""

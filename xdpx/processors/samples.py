@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 Integers = NDArray[np.integer[Any]]
 Schema = Mapping[str, str]
@@ -71,20 +71,25 @@ class Ragged:
     def take(self, rows: Integers) -> Ragged:
         """Gather rows in the given order, copying only what they hold."""
         starts = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - starts
-        offsets = offsets_of(lengths)
-        source = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return Ragged(self.values[source], offsets)
+        return self._gather(starts, self.offsets[rows + 1] - starts)
+
+    def cut(self, limits: Integers | int) -> Ragged:
+        """Keep the beginning of each row, at most `limits` values of it: one limit for all, or one for each, (N,)."""
+        lengths = self.lengths
+        kept = np.minimum(lengths, limits)
+        return self if np.array_equal(kept, lengths) else self._gather(self.offsets[:-1], kept)
+
+    def places(self, starts: Integers) -> NDArray[np.int64]:
+        """Tell where each value goes when row i is laid down from starts[i] on, shape (V,)."""
+        return np.arange(len(self.values)) + np.repeat(starts - self.offsets[:-1], self.lengths)
 
     def mask(self, width: int) -> NDArray[np.bool_]:
         """True where a row padded to `width` holds a value, shape (N, T)."""
         return np.arange(width) < self.lengths[:, None]
 
-    def padded(self, width: int, fill: float, dtype: DTypeLike = np.int64) -> NDArray[Any]:
-        """Lay the rows out as a rectangle, `fill` behind each, shape (N, T). No row may be longer than `width`."""
-        rectangle = np.full((len(self), width), fill, dtype)
-        rectangle[self.mask(width)] = self.values
-        return rectangle
+    def _gather(self, starts: Integers, lengths: Integers) -> Ragged:
+        offsets = offsets_of(lengths)
+        return Ragged(self.values[np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)], offsets)
 
 
 Column = Ragged | NDArray[Any]

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
-from xdpx.processors.base import Batch, Fields, Processor, labelled
-from xdpx.processors.samples import Samples
-from xdpx.tokenizers.vocabulary import Vocabulary
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.processors.base import Batch, ColumnProcessor, with_targets
+from xdpx.processors.samples import Column, Ragged, Samples
 
 
-class SingleProcessor(Processor):
+class SingleProcessor(ColumnProcessor):
     """Samples {tokens, target}; batches {tokens, mask}. A text without tokens becomes one unknown token."""
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[dict[str, str]] = {"tokens": "ragged int32"}
 
-    def __init__(self, parameters: Processor.Parameters, *, vocabulary: Vocabulary | None = None) -> None:
-        super().__init__(parameters, vocabulary=vocabulary)
-        self._max_len = parameters.max_len
-        self._nothing = self._unknown()
-
-    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
-        """Cut the text to `max_len`."""
-        tokens = fields["tokens"][: self._max_len] or self._nothing
-        return labelled({"tokens": tokens, "length": len(tokens)}, target)
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
+        """Cut each text to `max_len`."""
+        tokens = self._never_empty(fields["tokens"].cut(self.parameters.max_len))
+        return with_targets({"tokens": tokens, "length": tokens.lengths}, targets)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
