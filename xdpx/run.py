@@ -10,6 +10,7 @@ if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,35 +29,40 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _line(words: list[str]) -> int:
     from xdpx.commands.command_line import parse
+    from xdpx.config.user_modules import load_user_modules
 
+    load_user_modules()  # first, because they may add commands too
     jobs, options = parse(words)
     if options.help:
         return _help([job.command for job in jobs], options.topic)
     if options.schema:
         return _schema([job.command for job in jobs])
-    from xdpx.config.user_modules import load_user_modules
-
-    load_user_modules()
     return _dry(jobs, options) if options.dry else _do(jobs, options)
 
 
 def _do(jobs: list[Job], options: Options) -> int:
     """Check everything on the line, then do it in order. A failure ends the line, unless told to keep going."""
-    from xdpx.commands import batch
-    from xdpx.commands.chain import check_line, runs_of
+    from xdpx.commands.chain import check_line
+    from xdpx.commands.outcomes import INTERRUPTED, PREEMPTED, exit_code
 
     check_line(jobs)
     failed = 0
     for job in jobs:
-        if job.config:
-            runs = runs_of(job)
-            code = batch.run_all(runs, jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
-        else:
-            code = _own_words(job.command, job.words)
+        code = exit_code(partial(_one, job, options), verbose=options.verbose)
         failed = failed or code
-        if code and not options.keep_going:
+        if code and (not options.keep_going or code in {INTERRUPTED, PREEMPTED}):
             break
     return failed
+
+
+def _one(job: Job, options: Options) -> int:
+    """Do one job; its config is read again, because the jobs before it may have changed what it stands on."""
+    from xdpx.commands import batch
+    from xdpx.commands.chain import runs_of
+
+    if not job.config:
+        return _own_words(job.command, job.words)
+    return batch.run_all(runs_of(job), jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
 
 
 def _dry(jobs: list[Job], options: Options) -> int:

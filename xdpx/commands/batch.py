@@ -93,6 +93,7 @@ class _Pool:
         self.verbose = verbose
         self.active: dict[SpawnProcess, tuple[Outcome, float]] = {}
         self.stopping = False
+        self.signal: int | None = None
 
     def work(self) -> None:
         """Do everything. A signal to this process is passed on, and no further run is started."""
@@ -108,10 +109,9 @@ class _Pool:
 
     def pass_on(self, number: int, frame: object) -> None:
         """Send a signal to every active run; each saves what it can and ends by itself."""
-        self.stopping = True
+        self.stopping, self.signal = True, number
         for process in self.active:
-            if process.pid and process.is_alive():
-                os.kill(process.pid, number)
+            _send(process, number)
 
     def start(self, outcome: Outcome) -> None:
         run = outcome.run
@@ -123,6 +123,8 @@ class _Pool:
         process.start()
         outcome.status = "running"
         self.active[process] = (outcome, time.monotonic())
+        if self.signal is not None:  # it came while the process was being started
+            _send(process, self.signal)
 
     def collect(self) -> None:
         """Wait until at least one run has ended, and note what became of it."""
@@ -134,6 +136,11 @@ class _Pool:
             outcome.code, outcome.status = _verdict(process.exitcode or 0)
             if outcome.code and not self.keep_going:
                 self.stopping = True
+
+
+def _send(process: SpawnProcess, number: int) -> None:
+    if process.pid and process.is_alive():
+        os.kill(process.pid, number)
 
 
 def _verdict(code: int) -> tuple[int, str]:
@@ -154,7 +161,8 @@ COLUMNS: tuple[tuple[str, Callable[[Outcome, Sequence[Run]], str]], ...] = (
 
 
 def _best_score(outcome: Outcome) -> str:
-    score = stored_status(outcome.run).get("best_score") if outcome.code is not None else None
+    status = stored_status(outcome.run) if outcome.code in {outcomes.FINISHED, outcomes.PREEMPTED} else {}
+    score = status.get("best_score")
     return f"{score:.4f}" if isinstance(score, int | float) else "-"
 
 

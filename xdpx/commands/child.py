@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import threading
+from io import TextIOBase
 from multiprocessing import parent_process
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from xdpx.commands.outcomes import exit_code
 from xdpx.config.loading import Run
@@ -34,9 +35,12 @@ def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ.setdefault(variable, str(threads))
     if prefix:
-        sys.stdout = _Prefixed(sys.stdout, prefix)
-        sys.stderr = _Prefixed(sys.stderr, prefix)
-    sys.exit(exit_code(lambda: _load_and_perform(run), verbose=verbose))
+        sys.stdout, sys.stderr = _Prefixed(sys.stdout, prefix), _Prefixed(sys.stderr, prefix)
+    code = exit_code(lambda: _load_and_perform(run), verbose=verbose)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, _Prefixed):
+            stream.finish()
+    sys.exit(code)
 
 
 def _load_and_perform(run: Run) -> int:
@@ -56,7 +60,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True, name="watch-parent").start()
 
 
-class _Prefixed:
+class _Prefixed(TextIOBase):
     """A text stream that begins every line with a prefix and is no terminal, so that nobody draws bars on it."""
 
     def __init__(self, stream: TextIO, prefix: str) -> None:
@@ -64,6 +68,15 @@ class _Prefixed:
         self._prefix = prefix
         self._rest = ""
         self._lock = threading.Lock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # read-only here, which is all that others need
+        return self._stream.encoding
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """The bytes below, without prefixes: what is written there is meant for a program."""
+        return self._stream.buffer
 
     def write(self, text: str) -> int:
         with self._lock:
@@ -78,5 +91,8 @@ class _Prefixed:
     def isatty(self) -> bool:
         return False
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+    def finish(self) -> None:
+        """Write what stands in an unfinished line."""
+        if self._rest:
+            self.write("\n")
+        self.flush()

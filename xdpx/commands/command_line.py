@@ -100,6 +100,8 @@ class _Reader:
             near = nearest(name, FLAGS)
             remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join(FLAGS)}."
             self.faults.append(Fault(word, "no such flag.", remedy))
+            if near == "--jobs" and self.words and self.words[0].isdecimal():
+                self.words.pop(0)
         elif separator:
             self.faults.append(Fault(word, "takes no value.", f"Write {name}."))
         elif name == "--help":

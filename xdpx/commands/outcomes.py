@@ -42,7 +42,7 @@ def _code_of(stop: SystemExit) -> int:
 
 
 def _tell_error(error: Exception, *, verbose: bool) -> int:
-    if isinstance(error, OSError) and not _passes_user_code(error):
+    if isinstance(error, OSError):
         _traceback_if(verbose)
         _tell(_one_line(error))
     elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -50,7 +50,7 @@ def _tell_error(error: Exception, *, verbose: bool) -> int:
         _tell(f"out of memory: {_one_line(error)} Lower batch_size (update_freq keeps the product) or max_len.")
     else:
         traceback.print_exc()
-        own = _passes_user_code(error)
+        own = _place_in_user_code(error)
         _tell(f"the error comes from your module {own}." if own else _bug_text())
     return WORLD
 
@@ -73,12 +73,16 @@ def _one_line(error: Exception) -> str:
     return "; because: ".join(parts)
 
 
-def _passes_user_code(error: Exception) -> str:
-    """Give file:line of the user's own module that the error came out of; '' when the user's code has no part in it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places = {str(folder.resolve()) for folder in user_modules.folders()}
-    mine = [frame for frame in frames if str(Path(frame.filename).parent) in places]
-    return f"{mine[-1].filename}:{mine[-1].lineno}" if mine else ""
+def _place_in_user_code(error: Exception) -> str:
+    """Give file:line of the user's own module, when the error came out of it deeper than out of xdpx; otherwise ''."""
+    package = str(Path(__file__).parents[1])
+    places = tuple(str(folder.resolve()) for folder in user_modules.folders())
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(package):
+            return ""
+        if places and frame.filename.startswith(places):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 def _traceback_if(verbose: bool) -> None:

@@ -79,7 +79,7 @@ def topic_help(topic: str, commands: Iterable[str] = ()) -> str:
     Raises:
         ConfigError: there is no such key or name; the nearest is offered.
     """
-    asked = list(commands) or catalogue.names("command")
+    asked = list(commands) or [entry.name for entry in catalogue.entries("command")]
     entries = list({(one.kind, one.name): one for command in asked for one in reachable_entries(command)}.values())
     by_key = declarations_by_key(iter(entries))
     named = [entry for entry in entries if entry.name == topic or topic == f"{entry.kind} {entry.name}"]

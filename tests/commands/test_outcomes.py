@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from xdpx.commands.outcomes import exit_code
+from xdpx.config.faults import ConfigError, Fault
+
+
+def failing(error: BaseException) -> Callable[[], int]:
+    def work() -> int:
+        raise error
+
+    return work
+
+
+CASES: list[tuple[BaseException, int, str]] = [
+    (ConfigError("a.hjson", [Fault("b", "is 1.")]), 2, "a.hjson: 1 fault\n  b: is 1.\n"),
+    (FileNotFoundError(2, "No such file", "a.txt"), 1, "[Errno 2] No such file: 'a.txt'\n"),
+    (KeyboardInterrupt(), 130, "interrupted\n"),
+    (SystemExit(85), 85, ""),
+    (SystemExit(None), 0, ""),
+    (SystemExit("told"), 1, "told\n"),
+    (MemoryError("17 GiB"), 1, "out of memory: 17 GiB"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "told"), CASES)
+def test_each_kind_of_error_has_its_exit_code_and_no_traceback(
+    error: BaseException, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(failing(error)) == code
+    written = capsys.readouterr().err
+    assert written.startswith(told)
+    assert "Traceback" not in written
+
+
+def test_a_cause_is_told_on_the_same_line(capsys: pytest.CaptureFixture[str]) -> None:
+    error = OSError("cannot write checkpoint-3.pt")
+    error.__cause__ = OSError(28, "No space left on device")
+    exit_code(failing(error))
+    assert capsys.readouterr().err == "cannot write checkpoint-3.pt; because: [Errno 28] No space left on device\n"
+
+
+def test_a_bug_is_called_a_bug_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(failing(ZeroDivisionError("x"))) == 1
+    written = capsys.readouterr().err
+    assert "Traceback" in written
+    assert "this is a bug in xdpx" in written
+
+
+def test_verbose_shows_the_traceback_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(failing(ConfigError("a", [Fault("b", "c.")])), verbose=True) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_work_that_succeeds_gives_its_own_code() -> None:
+    assert exit_code(lambda: None) == 0
+    assert exit_code(lambda: 3) == 3

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+from xdpx.config import catalogue
+from xdpx.config.faults import ConfigError, Fault, Origin, edit_distance, merge_faults, nearest, unknown_name
+
+
+def test_an_error_lists_every_fault_with_its_place() -> None:
+    faults = [Fault("a", "is 1.", "Use 2.", Origin("c.hjson", 3)), Fault("b", "is missing.")]
+    assert str(ConfigError("c.hjson", faults)) == "c.hjson: 2 faults\n  a (c.hjson:3): is 1. Use 2.\n  b: is missing."
+
+
+def test_an_error_travels_between_processes() -> None:
+    error = ConfigError("c", [Fault("a", "is 1.", origin=Origin("c", 1, 2))])
+    assert pickle.loads(pickle.dumps(error)).faults == error.faults  # noqa: S301
+
+
+def test_the_same_fault_of_several_runs_is_told_once() -> None:
+    shared, own = Fault("a", "is 1."), Fault("b", "is 2.")
+    told = [str(fault) for fault in merge_faults([[shared, own], [shared], [shared]])]
+    assert told == ["a: is 1. (in all 3 runs)", "b: is 2. (in run 1 of 3)"]
+
+
+def test_a_fault_of_some_runs_says_of_how_many() -> None:
+    assert str(merge_faults([[Fault("a", "x.")], [Fault("a", "x.")], []])[0]) == "a: x. (in 2 runs)"
+
+
+def test_a_fault_of_a_single_run_says_nothing_of_runs() -> None:
+    assert str(merge_faults([[Fault("a", "x."), Fault("a", "x.")]])[0]) == "a: x."
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("batchsize", "batch_size"),
+        ("batch-size", "batch_size"),
+        ("BATCH_SIZE", "batch_size"),
+        ("bacth_size", "batch_size"),
+        ("vocab", "vocab_file"),
+        ("epoch", "max_epoch"),
+        ("zzz", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_name_is_found(name: str, expected: str | None) -> None:
+    assert nearest(name, ["batch_size", "vocab_file", "max_epoch", "seed"]) == expected
+
+
+def test_a_swap_of_neighbours_is_one_edit() -> None:
+    assert edit_distance("seed", "sede") == 1
+    assert edit_distance("seed", "") == 4
+    assert edit_distance("kitten", "sitting") == 3
+
+
+def test_an_unregistered_name_lists_what_there_is_when_nothing_is_near() -> None:
+    assert "Choose one of: adam, lamb." in str(unknown_name("optimizer", "zzz", ["lamb", "adam"]))
+
+
+def single_edits(word: str, draw: random.Random) -> list[str]:
+    """One deletion, one replacement, one insertion and one swap, at random places."""
+    i, j, k, m = (draw.randrange(len(word)) for _ in range(4))
+    m = min(m, len(word) - 2)
+    other = draw.choice("abcdefghijklmnopqrstuvwxyz")
+    return [
+        word[:i] + word[i + 1 :],
+        word[:j] + other + word[j + 1 :],
+        word[:k] + other + word[k:],
+        word[:m] + word[m + 1] + word[m] + word[m + 2 :],
+    ]
+
+
+def test_almost_every_single_edit_of_a_known_key_gets_that_key() -> None:
+    keys = sorted(
+        {item.key for kind in catalogue.kinds() for entry in catalogue.entries(kind) for item in entry.parameters}
+    )
+    draw = random.Random(1)
+    typos = [(typo, key) for key in keys for typo in single_edits(key, draw) if typo not in keys and len(key) > 2]
+    right = sum(nearest(typo, keys) == key for typo, key in typos)
+    assert right / len(typos) >= 0.95

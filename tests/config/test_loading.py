@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run, fingerprint, load, resolve
+
+pytestmark = pytest.mark.usefixtures("rooms")
+Write = Callable[..., Path]
+
+ONE = "{\n  shape: square\n  side: 3\n  save_dir: out\n  batch_size: 32\n}\n"
+LOOP = """{
+  __parent__: [[{side: 3}, {side: 4}, {side: 5}]]
+  shape: square
+  save_dir: out/${side}
+  batch_size: 32
+}
+"""
+
+
+def refused(path: str = "draw", *overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load(path, "x-draw", overrides)
+    return str(error.value)
+
+
+def test_a_config_gives_its_run(write: Write) -> None:
+    write("draw.hjson", ONE)
+    (run,) = load("draw", "x-draw")
+    assert run.values["side"] == 3
+    assert run.origins["side"].line == 3
+    assert run.total == 1
+
+
+def test_a_loop_gives_its_runs_in_order(write: Write) -> None:
+    write("draw.hjson", LOOP)
+    runs = load("draw", "x-draw")
+    assert [run.values["save_dir"] for run in runs] == ["out/3", "out/4", "out/5"]
+    assert {run.total for run in runs} == {3}
+
+
+def test_words_of_the_command_line_win_over_the_file(write: Write) -> None:
+    write("draw.hjson", ONE)
+    (run,) = load("draw", "x-draw", ["side=9", "save=false"])
+    assert (run.values["side"], run.values["save"]) == (9, False)
+
+
+def test_a_run_travels_between_processes(write: Write) -> None:
+    write("draw.hjson", ONE)
+    (run,) = load("draw", "x-draw")
+    assert pickle.loads(pickle.dumps(run)) == run  # noqa: S301
+
+
+def test_every_fault_of_every_run_is_told_with_its_line(write: Write) -> None:
+    write("draw.hjson", LOOP.replace("{side: 4}", '{side: "x"}').replace("batch_size", "batchsize"))
+    text = refused()
+    assert "batchsize (draw.hjson:5): no such key in x-draw. Did you mean 'batch_size'? (in all 3 runs)" in text
+    assert "side (draw.hjson:2): is 'x'. Use an integer. (in run 2 of 3)" in text
+
+
+def test_outputs_that_two_runs_share_are_refused(write: Write) -> None:
+    write("draw.hjson", LOOP.replace("out/${side}", "out"))
+    assert "save_dir (draw.hjson:4): 'out' is shared by runs 1, 2, 3 of 3." in refused()
+
+
+def test_the_same_run_twice_is_refused(write: Write) -> None:
+    loop = "[[{side: 3, __def__: {n: 1}}, {side: 3, __def__: {n: 2}}]]"
+    write("draw.hjson", f"{{\n__parent__: {loop}\nshape: square\nsave_dir: out/${{n}}\nbatch_size: 32\n}}")
+    assert "runs 1, 2: are the same run." in refused()
+
+
+def test_paths_are_looked_at_and_the_nearest_is_offered(write: Write) -> None:
+    write("draw.hjson", ONE, "pictures/cat.png", "")
+    text = refused("draw", "source=pictures/cta.png")
+    assert "source (command line): there is no file 'pictures/cta.png'. Did you mean 'pictures/cat.png'?" in text
+    assert "'pictures' is a directory. Name a file." in refused("draw", "source=pictures")
+
+
+def test_an_output_that_is_a_file_is_refused_and_left_alone(write: Write) -> None:
+    folder = write("draw.hjson", ONE, "out", "precious")
+    assert "'out' is a file." in refused()
+    assert (folder / "out").read_text() == "precious"
+
+
+def test_checking_an_output_folder_leaves_nothing_behind(write: Write) -> None:
+    folder = write("draw.hjson", ONE)
+    load("draw", "x-draw")
+    assert [path.name for path in folder.iterdir()] == ["draw.hjson"]
+
+
+def test_further_checks_see_sound_runs_only_and_add_their_faults(write: Write) -> None:
+    write("draw.hjson", LOOP.replace("{side: 4}", '{side: "x"}'))
+    seen: list[Run] = []
+
+    def inspect(run: Run) -> list[Fault]:
+        seen.append(run)
+        return [Fault("side", "is odd.")] if run.values["side"] % 2 else []
+
+    with pytest.raises(ConfigError, match=r"side \(draw.hjson:2\): is odd. \(in 2 runs\)"):
+        load("draw", "x-draw", inspect=inspect)
+    assert [run.index for run in seen] == [0, 2]
+
+
+def test_the_fingerprint_changes_with_what_is_computed_and_only_with_that() -> None:
+    def of(**values: object) -> str:
+        base = {"shape": "square", "side": 3, "save_dir": "out", "batch_size": 32, "learning_rate": 1.0}
+        return fingerprint(resolve({**base, **values}, "x-draw", source="c", paths=False))
+
+    assert of() == of(save_dir="elsewhere") == of(overwrite=True) == of(learning_rate=1)
+    assert of() != of(side=4)
+
+
+def test_an_unknown_command_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no 'x-darw' is registered. Did you mean 'x-draw'"):
+        resolve({}, "x-darw", source="c")

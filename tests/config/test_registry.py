@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.config.registry import REGISTRIES, ROOMS, Registry, registry_of
+
+
+@pytest.fixture
+def tools() -> Registry[object]:
+    return Registry("tool", {"path": "pathlib:Path", "gone": "no_such_module:Thing"})
+
+
+def test_a_shipped_name_is_imported_when_it_is_asked_for(tools: Registry[object]) -> None:
+    assert tools["path"].__name__ == "Path"  # type: ignore[attr-defined]
+    assert "gone" in tools
+
+
+def test_a_users_class_is_registered_and_told_apart(tools: Registry[object]) -> None:
+    tools.register("mine")(dict)
+    assert tools["mine"] is dict
+    assert tools.own() == {"mine": dict}
+    assert list(tools) == ["gone", "mine", "path"]
+
+
+def test_a_taken_name_is_refused(tools: Registry[object]) -> None:
+    with pytest.raises(ValueError, match="tool 'path' exists already"):
+        tools.register("path")(dict)
+
+
+def test_an_unknown_name_offers_the_nearest(tools: Registry[object]) -> None:
+    with pytest.raises(ConfigError, match="no 'paht' is registered. Did you mean 'path'"):
+        tools["paht"]
+
+
+@pytest.mark.parametrize("kind", sorted(ROOMS))
+def test_every_kind_has_a_room_with_its_table(kind: str) -> None:
+    assert registry_of(kind).kind == kind
+    assert kind in REGISTRIES
