@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from threading import Event
 
-import hjson
 import numpy as np
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.datasets.meta import FILE as META
+from xdpx.datasets.meta import read_meta
 from xdpx.logger import log
 from xdpx.processors.randomness import key, permute
 from xdpx.utils import io
 
-META = "meta.hjson"
 SHARD_ORDER = 3
 SECONDS_TO_WAIT = 3600.0
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -41,17 +41,11 @@ class Meta:
         Raises:
             ConfigError: it is not there, or is no meta.hjson.
         """
-        path = io.join(data_dir, META)
-        try:
-            with io.open(path) as file:
-                content = hjson.loads(file.read())
-            return cls(dict(content["data_size"]), tuple(content.get("arriving") or ()))
-        except FileNotFoundError as error:
-            fault = Fault("data_dir", f"'{data_dir}' holds no {META}.", "Run x-prepro to make it.")
-            raise ConfigError(data_dir, [fault]) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            fault = Fault("data_dir", f"its {META} does not say how large its splits are.", "Run x-prepro again.")
-            raise ConfigError(path, [fault]) from error
+        content = read_meta(data_dir)
+        if "data_size" not in content:
+            fault = Fault("data_dir", f"'{data_dir}' holds no {META} that lists its splits.", "Run x-prepro first.")
+            raise ConfigError(data_dir, [fault])
+        return cls(content["data_size"], tuple(content.get("arriving", ())))
 
 
 @dataclass(frozen=True)

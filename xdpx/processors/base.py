@@ -45,6 +45,8 @@ class Processor(ABC):
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[Mapping[str, str]] = {}
+    special_words: ClassVar[tuple[str, ...]] = ()
+    """Tokens that a vocabulary must have beside those for padding and for the unknown."""
     num_special: ClassVar[int] = 0
     """How many tokens of `max_len` are taken by special ones."""
 

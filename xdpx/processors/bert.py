@@ -23,6 +23,8 @@ class BertProcessor(ColumnProcessor):
         cls_index: int | None = param(None, doc="Id of [CLS]; from the vocabulary.", ge=0)
         sep_index: int | None = param(None, doc="Id of [SEP]; from the vocabulary.", ge=0)
 
+    special_words: ClassVar[tuple[str, ...]] = ("[CLS]", "[SEP]")
+
     def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(parameters, vocabulary=vocabulary)
         self.cls_index = self._token_index("cls_index", parameters.cls_index, "[CLS]")

@@ -64,6 +64,7 @@ class BertLMProcessor(BertProcessor):
                 found.append(("token_default_count", "is missing. Say what count tokens have that the file lacks."))
             return found
 
+    special_words: ClassVar[tuple[str, ...]] = ("[CLS]", "[SEP]", "[MASK]")
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
     num_special: ClassVar[int] = 2
