@@ -54,7 +54,7 @@ def _damaged(path: str, suffix: str, error: Exception) -> ConfigError:
     return ConfigError(path, [fault])
 
 
-def line_blocks(path: str, *, start_line: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def line_blocks(path: str, *, start_line: int = 0, block_bytes: int | None = None) -> Iterator[Block]:
     """Cut a text file into blocks of whole lines, about `block_bytes` each, in bounded memory.
 
     Lines end at line feeds alone. A byte order mark at the very beginning is dropped.
@@ -62,10 +62,10 @@ def line_blocks(path: str, *, start_line: int = 0, block_bytes: int = BLOCK_BYTE
     Args:
         path: the file, plain or compressed.
         start_line: how many lines to skip first.
-        block_bytes: how much to read at a time; does not change what is read.
+        block_bytes: how much to read at a time, BLOCK_BYTES by default; does not change what is read.
     """
     with open_raw(path) as stream:
-        yield from _skip(_cut(_LineReader(stream, path, block_bytes)), start_line)
+        yield from _skip(_cut(_LineReader(stream, path, block_bytes or BLOCK_BYTES)), start_line)
 
 
 def _cut(reader: _LineReader) -> Iterator[Block]:

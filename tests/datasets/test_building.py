@@ -1,0 +1,264 @@
+"""From raw files to a data_dir, and again: what is made, what stays, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.commands.prepro import Prepro
+from xdpx.config.args_file import read_args
+from xdpx.config.faults import ConfigError
+from xdpx.config.loading import Run, resolve
+from xdpx.datasets.store import Store
+from xdpx.utils import commit
+
+WORDS = {"parser": "csv", "loader": "single", "tokenizer": "space", "processor": "single", "max_len": 5}
+
+
+def write(folder: Path, **files: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.txt").write_text(content, encoding="utf-8")
+    return folder
+
+
+def run_of(source: Path, data_dir: Path, **values: Any) -> Run:
+    known = {**WORDS, "data_source": str(source), "data_dir": str(data_dir), **values}
+    return resolve(known, "x-prepro", source="test")
+
+
+def build(source: Path, data_dir: Path, **values: Any) -> dict[str, Any]:
+    run = run_of(source, data_dir, **values)
+    assert not Prepro(run).check()
+    Prepro(run).run()
+    return meta(data_dir)
+
+
+def meta(data_dir: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((data_dir / "meta.hjson").read_text())
+    return loaded
+
+
+def samples(data_dir: Path, split: str) -> list[dict[str, Any]]:
+    store = Store.open(str(data_dir / f"{split}.pt"))
+    return [store.sample(index) for index in range(len(store))]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path / "raw", train="a b a\tPos\nb c\tneg\na\tpos\n", dev="c d\tneg\n", test="a x\n")
+
+
+def test_a_data_dir_holds_what_the_documentation_says(source: Path, tmp_path: Path) -> None:
+    found = build(source, tmp_path / "data")
+    names = {path.name for path in (tmp_path / "data").iterdir() if not path.name.endswith(".manifest.json")}
+    assert names == {
+        "args.py", "train.pt", "dev.pt", "test.pt", "log.txt", "meta.hjson", "target_map.txt", "vocab.txt", "status.json",
+    }  # fmt: skip
+    assert (tmp_path / "data" / "vocab.txt").read_text() == "[PAD]\n[UNK]\na\nb\nc\nd\nx\n"
+    assert (tmp_path / "data" / "target_map.txt").read_text() == "neg\npos\n"
+    assert found["data_size"] == {"dev": 1, "test": 1, "train": 3}
+    assert {key: found[key] for key in ("vocab_size", "num_classes", "pad_index", "max_len", "processor")} == {
+        "vocab_size": 7, "num_classes": 2, "pad_index": 0, "max_len": 5, "processor": "single",
+    }  # fmt: skip
+    assert read_args(str(tmp_path / "data" / "args.py"))["loader"] == "single"
+    assert json.loads((tmp_path / "data" / "status.json").read_text())["status"] == "finished"
+
+
+def test_samples_are_numbered_texts_with_their_class(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "data")
+    assert samples(tmp_path / "data", "train")[0] == {"tokens": [2, 3, 2], "length": 3, "target": 1}
+    assert samples(tmp_path / "data", "test") == [{"tokens": [2, 6], "length": 2}]
+
+
+def test_every_commit_is_valid_to_the_last_byte(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "data")
+    names = commit.manifests(str(tmp_path / "data"))
+    assert names == ["dev", "resources", "test", "train"]
+    assert [commit.problems(str(tmp_path / "data"), name, hashes=True) for name in names] == [[]] * 4
+
+
+@pytest.mark.parametrize("loader", ["single", "corpus"])
+def test_four_workers_write_the_bytes_of_one(tmp_path: Path, loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xdpx.loaders.parsers.files.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("xdpx.datasets.workers.available_cores", lambda: 4)
+    label = "" if loader == "corpus" else "\t{0}"
+    lines = [("w{0} x{1} y" + label).format(number % 7, number % 50) if number % 9 else "" for number in range(3000)]
+    source = write(tmp_path / "raw", train="\n".join(lines) + "\n")
+    values = {"loader": loader, "parser": "csv", "remove_duplicate": loader == "corpus", "max_len": 20}
+    for workers in (1, 4):
+        build(source, tmp_path / f"data{workers}", workers=workers, **values)
+    for name in ("train.pt", "vocab.txt", "meta.hjson"):
+        assert (tmp_path / "data1" / name).read_bytes() == (tmp_path / "data4" / name).read_bytes()
+    assert meta(tmp_path / "data1")["data_size"]["train"] > 10
+
+
+def test_building_again_replaces_the_named_splits_alone(source: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    build(source, data)
+    before = (data / "train.pt").read_bytes()
+    ready = {"vocab_file": str(data / "vocab.txt"), "target_map_file": str(data / "target_map.txt")}
+    write(source, dev="a\tneg\nb\tpos\n", more="a\n")
+    found = build(source, data, data_files=["dev.txt", "more.txt"], max_len=9, **ready)
+    assert found["data_size"] == {"train": 3, "dev": 2, "test": 1, "more": 1}
+    assert found["max_len"] == 9
+    assert (data / "train.pt").read_bytes() == before
+    assert len(samples(data, "dev")) == 2
+
+
+def test_an_unlabelled_split_keeps_the_labels_of_the_others(source: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    build(source, data)
+    found = build(source, data, data_files="test.txt", vocab_file=str(data / "vocab.txt"))
+    assert found["num_classes"] == 2
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "log.txt" and path.is_file()}
+
+
+def test_changed_meta_data_are_refused_and_nothing_is_touched(source: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    build(source, data)
+    before = tree(data)
+    with pytest.raises(ConfigError, match="Meta data have changed") as caught:
+        build(source, data, data_files="dev.txt")
+    assert {fault.key for fault in caught.value.faults} == {"vocab_size", "num_classes", "vocab.txt", "target_map.txt"}
+    assert tree(data) == before
+
+
+def test_a_vocabulary_of_the_same_size_but_another_order_is_refused(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "data")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nb\na\nc\nd\nx\n")
+    with pytest.raises(ConfigError, match=r"vocab\.txt: would differ"):
+        build(source, tmp_path / "data", vocab_file=str(tmp_path / "vocab.txt"))
+
+
+BAD = {
+    "columns": ("a\tx\nb\tx\ty\n", r"train\.txt: 1 fault\n  line 2: has 3 columns, not 2: 'b\\tx\\ty'\. Mend"),
+    "first line": ("a\tx\ty\n", r"line 1: has 3 columns, not text and a label, or text alone"),
+    "label": ("a\t \n", "line 1: has an empty label"),
+    "nothing": ("", "holds no line that can be used"),
+    "blank": ("\n\n", "holds no line"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD.keys() - {"blank"}))
+def test_bad_files_are_refused_with_file_and_line(tmp_path: Path, name: str) -> None:
+    content, message = BAD[name]
+    with pytest.raises(ConfigError, match=message):
+        build(write(tmp_path / "raw", train=content), tmp_path / "data")
+    assert not (tmp_path / "data" / "train.pt").exists()
+
+
+def test_bad_utf8_is_refused_with_file_and_line(tmp_path: Path) -> None:
+    source = write(tmp_path / "raw")
+    (source / "train.txt").write_bytes(b"a\tx\n\xe4\tx\n")
+    with pytest.raises(ConfigError, match="line 2: is not UTF-8 text"):
+        build(source, tmp_path / "data")
+
+
+def test_bad_lines_can_be_skipped_and_are_counted(tmp_path: Path) -> None:
+    source = write(tmp_path / "raw", train="x\ty\tz\na\tx\nb\tx\ty\nc\ty\n")
+    assert build(source, tmp_path / "data", skip_bad_lines=True)["data_size"] == {"train": 2}
+    log = (tmp_path / "data" / "log.txt").read_text()
+    assert "2 bad lines were skipped" in log
+    assert "line 3 has 3 columns" in log
+
+
+def test_duplicates_are_dropped_by_text_and_label(tmp_path: Path) -> None:
+    source = write(tmp_path / "raw", train="a b\tx\na b\ty\na b\tx\na\tx\na b\tX\n")
+    build(source, tmp_path / "data", remove_duplicate=True)
+    assert [sample["tokens"] for sample in samples(tmp_path / "data", "train")] == [[2, 3], [2, 3], [2]]
+    assert "2 duplicates were removed" in (tmp_path / "data" / "log.txt").read_text()
+
+
+def test_a_label_that_the_map_lacks_is_refused_with_the_nearest(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("pos\nnegg\n")
+    with pytest.raises(ConfigError, match=r"dev\.txt.*\n.*line 1: is labelled 'neg'.*did you mean 'negg'"):
+        build(source, tmp_path / "data", target_map_file=str(tmp_path / "labels.txt"))
+
+
+def test_unknown_labels_can_have_a_label_of_their_own(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("other\npos\n")
+    build(source, tmp_path / "data", target_map_file=str(tmp_path / "labels.txt"), target_unk="other")
+    assert [sample["target"] for sample in samples(tmp_path / "data", "train")] == [1, 0, 1]
+
+
+def test_labels_that_are_numbers_are_ordered_as_numbers(tmp_path: Path) -> None:
+    source = write(tmp_path / "raw", train="".join(f"w\t{label}\n" for label in [10, 2, *range(10)]))
+    build(source, tmp_path / "data", target_type="index")
+    assert [sample["target"] for sample in samples(tmp_path / "data", "train")][:2] == [10, 2]
+
+
+def test_a_longest_length_is_measured_and_too_long_a_sample_refused(source: Path, tmp_path: Path) -> None:
+    assert build(source, tmp_path / "data", check_max_len=True)["max_len"] == 3
+    with pytest.raises(ConfigError, match=r"train\.txt.*\n  max_len: is 2, but check_max_len found a sample of 3"):
+        build(source, tmp_path / "other", check_max_len=True, max_len=2)
+
+
+def test_rows_of_json_can_be_written_instead_of_a_store(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "data")
+    build(source, tmp_path / "data", save_format="jsonl")
+    lines = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
+    assert json.loads(lines[0]) == {"tokens": [2, 3, 2], "length": 3, "target": 1}
+    assert not (tmp_path / "data" / "train.pt").exists()
+
+
+def test_labels_that_a_split_lacks_are_told(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "data")
+    assert "warning: dev: no sample is labelled 'pos'" in (tmp_path / "data" / "log.txt").read_text()
+
+
+def test_an_interrupted_build_is_finished_and_keeps_what_was_done(source: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    build(source, data)
+    expected = tree(data)
+    status = json.loads((data / "status.json").read_text())
+    (data / "status.json").write_text(json.dumps({**status, "status": "running"}))
+    (data / "train.pt").unlink()
+    (data / ".parts").mkdir()
+    (data / ".parts" / "train.tokens").write_bytes(b"half")
+    build(source, data)
+    assert {name: tree(data)[name] for name in expected if name.endswith((".pt", ".txt"))} == {
+        name: content for name, content in expected.items() if name.endswith((".pt", ".txt"))
+    }
+    log = (data / "log.txt").read_text()
+    assert "dev: finished before the run was stopped, kept" in log
+    assert "train: finished before" not in log
+    assert not (data / ".parts").exists()
+
+
+def test_sentences_become_blocks(tmp_path: Path) -> None:
+    source = write(tmp_path / "raw", train="a b c\nd e\n\nf\ng h i j k l m\n")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklm"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    build(
+        source, tmp_path / "data", loader="corpus", parser="none", processor="bert_lm", break_mode="complete_doc",
+        vocab_file=str(tmp_path / "vocab.txt"), max_len=8,
+    )  # fmt: skip
+    blocks = ["".join(vocabulary[token] for token in sample["input_ids"]) for sample in samples(tmp_path / "data", "train")]
+    assert blocks == ["abcde", "f", "ghijk", "lm"]
+
+
+CONFLICTS = {
+    "processor": {"processor": "pair"},
+    "data_files": {"data_files": {"train.txt": "x", "dev.txt": "x"}},
+    "vocab_file": {"vocab_file": "nowhere.txt"},
+    "pretrained_embeddings": {"pretrained_embeddings": "nowhere.txt"},
+    "fields": {"parser": "jsonl", "fields": ["a", "b", "c"]},
+}
+
+
+@pytest.mark.parametrize("key", CONFLICTS)
+def test_what_does_not_fit_together_is_found_before_anything_is_read(source: Path, tmp_path: Path, key: str) -> None:
+    faults = Prepro(run_of(source, tmp_path / "data", **CONFLICTS[key])).check()
+    assert [fault.key for fault in faults] == [key]
+
+
+def test_word_pieces_need_a_vocabulary(source: Path, tmp_path: Path) -> None:
+    faults = Prepro(run_of(source, tmp_path / "data", tokenizer="bert")).check()
+    assert [fault.key for fault in faults] == ["vocab_file"]
