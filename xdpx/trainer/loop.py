@@ -51,7 +51,7 @@ class Callback:
     """Looks on, and may ask to stop. Callbacks are called in the order of their list, for every event.
 
     Attributes:
-        name: what its state is called in a checkpoint; unique among the callbacks of a run.
+        name: what its state is called in a checkpoint, unique among the callbacks of a run; "" when it has none.
     """
 
     name = ""

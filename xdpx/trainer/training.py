@@ -186,12 +186,9 @@ class _Training:
         }
 
     def _tell_end(self, progress: Progress, stop: Stop) -> None:
-        best = (
-            ""
-            if progress.best_score is None
-            else f"; best score {progress.best_score:.6g} at step {progress.best_step}"
-        )
-        log.info(f"step {progress.num_updates}: {stop.reason}{best}")
+        log.info(f"step {progress.num_updates}: {stop.reason}")
+        if progress.best_score is not None:
+            log.info(f"best {self.settings.major_metric} {progress.best_score:.6g}, at step {progress.best_step}")
         if not stop.finished:
             how = "run the same command" if self.settings.resume == "auto" else "set resume: true"
             log.info(f"to continue, {how}." if self.settings.save else "nothing was saved, because save is false.")

@@ -16,8 +16,6 @@ MOST_TIME_SPENT = 0.02
 class Plotting(Callback):
     """Draw after evaluations, as often as it costs little, and at the end."""
 
-    name = ""  # nothing of it belongs into a checkpoint
-
     def __init__(self, draw: Callable[[], object], stopwatch: Stopwatch) -> None:
         self._draw = draw
         self._stopwatch = stopwatch

@@ -86,8 +86,6 @@ class Stopping(Callback):
 class StopWhenAsked(Callback):
     """Stop at the next whole update after a signal, unfinished, so that the run can be continued."""
 
-    name = "signals"
-
     def __init__(self, preemption: Preemption) -> None:
         self._preemption = preemption
 

@@ -1,0 +1,196 @@
+"""Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
+
+Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints one JSON line per run.
+Everything heavy is imported once; each child starts within milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xdpx import run as door
+from xdpx.trainer import training
+from xdpx.utils.local_files import LocalFiles
+
+TIMES = {"ups", "wps", "train_wall"}
+STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "create", "delete", "touch")
+
+TRAIN: dict[str, Any] = {
+    "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_epoch": 3,
+    "batch_size": 16, "learning_rate": 0.01, "lr_scheduler": "one_cycle", "warmup_steps": 0.1, "eval_interval": 7,
+    "major_metric": "acc", "log_interval": 3, "resume": "auto", "save_interval": 5, "weight_decay": 0.01,
+}  # fmt: skip
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "best and last": {"save_best_only": True, "save_last_only": True, "tolerance": 1000},
+    "accumulated and averaged": {"update_freq": 3, "batch_size": 5, "ema_decay": 0.9, "save_full_checkpoint": True},
+    "lazy": {"train_subset": "train*", "lazy_load": True, "max_epoch": 7, "batch_by_len": True, "update_freq": 2},
+    "joined": {"train_subset": "train*", "max_epoch": 1, "save_interval": 4, "eval_interval": 10, "max_update": 30},
+    "staged": {"train_steps": 19, "eval_interval": -1},
+}
+
+
+def make_data(folder: Path) -> None:
+    """Write raw text of two classes and preprocess it."""
+    drawn = random.Random(0)
+    raw = folder / "raw"
+    raw.mkdir()
+    for name, count in (("train", 200), ("train1", 120), ("train2", 90), ("dev", 60)):
+        rows = []
+        for _ in range(count):
+            label = drawn.randint(0, 1)
+            words = [f"w{drawn.randint(20 * label, 39 + 20 * label)}" for _ in range(drawn.randint(2, 12))]
+            rows.append(f"{' '.join(words)}\t{'ab'[label]}\n")
+        (raw / f"{name}.txt").write_text("".join(rows))
+    config = {"data_source": str(raw), "data_dir": str(folder / "data"), "processor": "single", "loader": "single"}
+    config |= {"tokenizer": "space", "max_len": 16}
+    (folder / "prepro.json").write_text(json.dumps(config))
+    if in_child(lambda: door.main(["x-prepro", str(folder / "prepro.json")]), folder / "prepro.out") != 0:
+        raise SystemExit((folder / "prepro.out").read_text())
+
+
+def write_config(folder: Path, variant: str, save_dir: Path) -> Path:
+    values = {"__parent__": f"{folder}/data/meta", "data_dir": f"{folder}/data", "save_dir": str(save_dir)}
+    path = save_dir.with_suffix(".json")
+    path.write_text(json.dumps({**values, **TRAIN, **VARIANTS[variant]}))
+    return path
+
+
+def start(work: Callable[[], int], output: Path) -> int:
+    """Do `work` in a forked child; give its process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def in_child(work: Callable[[], int], output: Path) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(start(work, output), 0)[1])
+
+
+def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:
+    """Give a training that kills itself before its storage operation `number`."""
+
+    def work() -> int:
+        count = 0
+
+        def counted(verb: str) -> Callable[..., Any]:
+            original = getattr(LocalFiles, verb)
+
+            def act(self: LocalFiles, *args: Any, **options: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return original(self, *args, **options)
+
+            return act
+
+        for verb in STORAGE_VERBS:
+            setattr(LocalFiles, verb, counted(verb))
+        code = door.main(["x-train", str(config)])
+        print(f"operations {count}")
+        return code
+
+    return work
+
+
+def disturbed(config: Path, output: Path, *, kills: int, seconds: float, operations: int, drawn: random.Random) -> int:
+    """Start the same command again and again; kill it up to `kills` times; give the exit code of the last."""
+    for _ in range(kills):
+        if drawn.random() < 0.5:
+            code = in_child(killed_at_storage_operation(drawn.randint(1, operations), config), output)
+            if code != -signal.SIGKILL:
+                return code
+            continue
+        child = start(lambda: door.main(["x-train", str(config)]), output)
+        time.sleep(drawn.random() * seconds)
+        os.kill(child, drawn.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code not in {-signal.SIGKILL, -signal.SIGTERM, 85}:
+            return code
+    return in_child(lambda: door.main(["x-train", str(config)]), output)
+
+
+def table(path: Path) -> str:
+    """Give a log without what depends on the clock."""
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    kept = [index for index, column in enumerate(lines[0]) if column not in TIMES]
+    return "\n".join("\t".join(line[index] for index in kept) for line in lines)
+
+
+def left_by(folder: Path) -> dict[str, str]:
+    """Give hashes of everything that must not depend on interruptions."""
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("checkpoint-*.pt"))}
+    newest = max(folder.glob("checkpoint-*.pts"), key=lambda path: int(path.stem.split("-")[1]))
+    state = torch.load(newest, weights_only=True)
+    state["progress"]["train_seconds"] = 0.0
+    parts = {"engine": state["engine"], "progress": state["progress"]}
+    found["newest state"] = hashlib.sha256(text_of(parts).encode()).hexdigest()
+    found |= {name: table(folder / name) for name in ("train.log.tsv", "valid.log.tsv")}
+    found["status"] = json.loads((folder / "status.json").read_text())["status"]
+    return found
+
+
+def text_of(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return hashlib.sha256(value.numpy().tobytes()).hexdigest()
+    if isinstance(value, dict):
+        return json.dumps({str(key): text_of(part) for key, part in value.items()}, sort_keys=True)
+    return f"[{', '.join(map(text_of, value))}]" if isinstance(value, list | tuple) else repr(value)
+
+
+def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) -> None:
+    torch.set_num_threads(1)
+    training.draw_figures = lambda settings: None
+    make_data(folder)
+    reference = folder / "reference"
+    config = write_config(folder, variant, reference)
+    began = time.monotonic()
+    code = in_child(killed_at_storage_operation(-1, config), folder / "reference.out")
+    seconds = time.monotonic() - began
+    text = (folder / "reference.out").read_text()
+    if code != 0:
+        raise SystemExit(text)
+    operations = int(text.split("operations ")[-1].split()[0])
+    expected = left_by(reference)
+    for number in range(runs):
+        drawn = random.Random(f"{seed} {number}")
+        save_dir = folder / f"run{number}"
+        output = folder / f"run{number}.out"
+        code = disturbed(
+            write_config(folder, variant, save_dir),
+            output, kills=kills, seconds=seconds, operations=operations, drawn=drawn,
+        )  # fmt: skip
+        found = left_by(save_dir) if code == 0 else {}
+        different = [name for name in {*expected, *found} if expected.get(name) != found.get(name)]
+        print(json.dumps({"code": code, "different": sorted(different), "output": str(output)}), flush=True)
+
+
+if __name__ == "__main__":
+    campaign(
+        Path(sys.argv[1]), sys.argv[2], kills=int(sys.argv[3]), runs=int(sys.argv[4]), seed=int(sys.argv[5])
+    )
