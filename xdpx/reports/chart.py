@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from xdpx.reports.curves import Curve, Stroke, y_limits
 from xdpx.reports.fonts import families
 from xdpx.reports.run_logs import Floats
+from xdpx.reports.tables import text_width
 
 COLOURS = ("#2166ac", "#e08214", "#7b3294", "#1b9e9e", "#c51b7d", "#8c6d31", "#4d4d4d", "#5aae61", "#d6604d", "#74add1")
 BEST, EPOCH, LEVEL, INK, QUIET = "#1a9641", "#d7191c", "#555555", "#222222", "#777777"
@@ -34,6 +35,8 @@ class Chart:
     best_label: str = ""
     epochs: Floats = field(default_factory=lambda: np.empty(0))
     level: tuple[float, str] | None = None
+    source: str = ""
+    """Whose figure it is."""
     strokes: Mapping[str, Stroke] = field(default_factory=dict)
     """What each kind of line means, where more than one kind is used."""
 
@@ -54,7 +57,7 @@ def render(chart: Chart, figure_format: str) -> bytes:
     _epoch_lines(axes, chart.epochs)
     for curve in chart.curves:
         _line(axes, curve)
-    if chart.level:
+    if chart.level and _is_within(chart.level[0], limits):
         axes.axhline(chart.level[0], color=LEVEL, linestyle=(0, (4, 2)), linewidth=1.2)
     if chart.best:
         axes.plot(*chart.best, "o", color=BEST, markersize=9, markeredgecolor="white", markeredgewidth=1.5, zorder=9)
@@ -64,13 +67,14 @@ def render(chart: Chart, figure_format: str) -> bytes:
 
 def _frame(axes: Axes, chart: Chart) -> None:
     axes.figure.text(0.085, 0.945, chart.title, fontsize=14, fontweight="bold", color=INK, family=list(families()))
+    axes.figure.text(0.975, 0.945, chart.source, fontsize=9, color=QUIET, ha="right", family=list(families()))
     axes.set_xlabel(chart.x_label, fontsize=11, color=INK)
     axes.tick_params(labelsize=10.5, colors=INK, length=3)
     axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#999999")
-    axes.xaxis.set_major_locator(MaxNLocator(8))
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     axes.margins(x=0.015)
 
@@ -94,6 +98,10 @@ def _limits(chart: Chart) -> tuple[float, float] | None:
         marks.append(chart.level[0])
     margin = 0.04 * (high - low)
     return min([low, *(mark - margin for mark in marks)]), max([high, *(mark + margin for mark in marks)])
+
+
+def _is_within(value: float, limits: tuple[float, float] | None) -> bool:
+    return limits is not None and limits[0] <= value <= limits[1]
 
 
 def _epoch_lines(axes: Axes, places: Floats) -> None:
@@ -132,10 +140,11 @@ def _legend(figure: Figure, chart: Chart) -> int:
     if chart.best:
         entries[chart.best_label] = Line2D([], [], linestyle="none", marker="o", color=BEST, markersize=8, mec="white")
     if chart.level:
-        entries[chart.level[1]] = Line2D([], [], color=LEVEL, linestyle=(0, (4, 2)), linewidth=1.2)
+        beyond = "" if _is_within(chart.level[0], _limits(chart)) else " (beyond the axis)"
+        entries[f"{chart.level[1]}{beyond}"] = Line2D([], [], color=LEVEL, linestyle=(0, (4, 2)), linewidth=1.2)
     if len(chart.epochs):
         entries["epoch"] = Line2D([], [], color=EPOCH, linewidth=0.9, alpha=0.6)
-    columns = _legend_columns([len(label) for label in entries])
+    columns = _legend_columns([text_width(label) for label in entries])
     if entries:
         figure.legend(
             list(entries.values()),
@@ -165,7 +174,8 @@ def _curve_entries(chart: Chart) -> dict[str, Line2D]:
     colours = {curve.label: curve.colour for curve in seen if curve.label}
     entries = {label: Line2D([], [], color=_colour(number), linewidth=2.0) for label, number in colours.items()}
     colour = QUIET if entries or not seen else _colour(seen[0].colour)
-    for label, stroke in chart.strokes.items():
+    used = {curve.stroke for curve in seen}
+    for label, stroke in ((label, stroke) for label, stroke in chart.strokes.items() if stroke in used):
         entries[label] = Line2D([], [], color=colour, linestyle=stroke.value, linewidth=1.7)
     return entries
 

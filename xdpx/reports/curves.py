@@ -96,12 +96,12 @@ def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]
 
 
 def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
-    """Give the course of noisy values: the median (or mean) of each of at most 80 stretches, at its middle.
+    """Give the course of noisy values: the median (or mean) of each of 10 to 80 stretches, at its middle.
 
-    A stretch has eight values or more, so that one spike does not move its median.
+    A stretch has eight values or more, so that one spike does not move its median. Fewer than 80 values stay.
     """
     stretches = min(len(x) // 8, 80)
-    if stretches < 3:
+    if stretches < 10:
         return x, y
     parts = np.array_split(np.arange(len(y)), stretches)
     middle = np.array([x[part].mean() for part in parts])

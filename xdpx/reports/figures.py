@@ -21,7 +21,7 @@ from xdpx.reports.curves import (
     thin,
     walltime_axis,
 )
-from xdpx.reports.fonts import drawable_label
+from xdpx.reports.fonts import can_draw, drawable_label
 from xdpx.reports.run_logs import Floats, RunLogs, Table, read_run
 from xdpx.utils import io
 from xdpx.utils.commit import write_bytes
@@ -86,15 +86,25 @@ def _drawn_runs(save_dir: str, label: str | None, references: Mapping[str, str],
             log.warning(f"{logs.folder}: no logs to compare with yet; this reference is left out of the figures.")
             continue
         axis = walltime_axis(logs) if walltime else step_axis(logs, own)
-        otherwise = f"reference {number}" if number else "this run"
-        text = drawable_label([name, io.name(logs.folder)], otherwise=otherwise) if name else ""
-        runs.append(_DrawnRun(number, text, logs, axis))
+        runs.append(_DrawnRun(number, _legend_text(name, number, logs), logs, axis))
     return runs
+
+
+def _legend_text(name: str | None, number: int, logs: RunLogs) -> str:
+    if not name:
+        return ""
+    text = drawable_label([name, io.name(logs.folder)], otherwise=f"reference {number}" if number else "this run")
+    if not can_draw(name):
+        remedy = "Install a font that has its characters, such as Noto Sans CJK."
+        log.warning(f"no installed font can draw '{name}', so figures say '{text}'. {remedy}", once=True)
+    return text
 
 
 def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
     own = runs[0]
-    blank = Chart("", own.axis.label, (), epochs=own.axis.place(epoch_borders(_longest(own.logs))))
+    epochs = own.axis.place(epoch_borders(_longest(own.logs)))
+    source = drawable_label([own.logs.folder, io.name(own.logs.folder)], otherwise="")
+    blank = Chart("", own.axis.label, (), epochs=epochs, source=source)
     if len(own.logs.train):
         yield from _training_charts(runs, blank)
     metrics = _metric_names(own.logs)
@@ -127,7 +137,7 @@ def _training_curves(run: _DrawnRun, name: str, *, beside: bool) -> list[Curve]:
     if name == "clip":
         return [Curve(*calm(x, y, mean=True), run.label, run.number)]
     course = Curve(*calm(x, y), run.label or "course (median)", run.number)
-    noise = [] if beside or len(y) < 24 else [Curve(*thin(x, y), "", run.number, faint=True)]
+    noise = [] if beside or len(y) < 80 else [Curve(*thin(x, y), "", run.number, faint=True)]
     return [*noise, course]
 
 

@@ -32,7 +32,7 @@ def as_tsv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, header:
 def as_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """Give lines whose columns line up in a terminal: numbers to the right, wide characters counted as two."""
     cells = [[format_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max([_width(name), *(_width(line[i]) for line in cells)]) for i, name in enumerate(columns)]
+    widths = [max([text_width(name), *(text_width(line[i]) for line in cells)]) for i, name in enumerate(columns)]
     right = [all(isinstance(row.get(column), (int, float, type(None))) for row in rows) for column in columns]
     rule = ["-" * width for width in widths]
     lines = [list(columns), rule, *cells]
@@ -45,9 +45,10 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _pad(text: str, width: int, *, right: bool) -> str:
-    spaces = " " * (width - _width(text))
+    spaces = " " * (width - text_width(text))
     return spaces + text if right else text + spaces
 
 
-def _width(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+def text_width(text: str) -> int:
+    """Give how many columns a text takes: Chinese characters and the like take two."""
+    return sum(2 if unicodedata.east_asiantext_width(letter) in "WF" else 1 for letter in text)
