@@ -51,4 +51,4 @@ def _pad(text: str, width: int, *, right: bool) -> str:
 
 def text_width(text: str) -> int:
     """Give how many columns a text takes: Chinese characters and the like take two."""
-    return sum(2 if unicodedata.east_asiantext_width(letter) in "WF" else 1 for letter in text)
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
