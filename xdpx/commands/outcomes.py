@@ -42,7 +42,7 @@ def _code_of(stop: SystemExit) -> int:
 
 
 def _tell_error(error: Exception, *, verbose: bool) -> int:
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | FloatingPointError):  # the latter: a training that diverged, and says what to do
         _traceback_if(verbose)
         _tell(_one_line(error))
     elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
