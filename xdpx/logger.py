@@ -77,8 +77,10 @@ class LogFile(logging.Handler):
     def close(self) -> None:
         """Stop writing."""
         logging.getLogger("xdpx").removeHandler(self)
-        if not self._file.closed:
+        try:
             self._file.close()
+        except OSError as error:
+            log.warning(f"The end of the log file could not be written: {error}")
         super().close()
 
     def __enter__(self) -> Self:

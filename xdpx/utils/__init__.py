@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xdpx.utils import commit, distributed_utils, pdb
     from xdpx.utils.io_utils import io
-    from xdpx.utils.remote_filesystems import OSS
+    from xdpx.utils.oss import OSS
 
 __all__ = ["OSS", "commit", "distributed_utils", "io", "pdb"]
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
         value = io
     elif name == "OSS":
-        from xdpx.utils.remote_filesystems import OSS
+        from xdpx.utils.oss import OSS
 
         value = OSS
     else:

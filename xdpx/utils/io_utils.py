@@ -20,8 +20,9 @@ from xdpx.utils.paths import Paths, StrPath
 from xdpx.utils.storage import Entry, Storage, scheme_of, walk
 
 if TYPE_CHECKING:
+    from xdpx.utils.oss import OSS
     from xdpx.utils.read_cache import ReadCache
-    from xdpx.utils.remote_filesystems import OSS, RemoteFiles
+    from xdpx.utils.remote_filesystems import RemoteFiles
 
 BLOCK = 1 << 20
 
@@ -38,7 +39,7 @@ class FileAccess(Paths):
 
     def set_io(self, oss: OSS) -> None:
         """Use these credentials for every `oss://` path of this process; call it from user/modules/*.py."""
-        from xdpx.utils.remote_filesystems import OSS
+        from xdpx.utils.oss import OSS
 
         if not isinstance(oss, OSS):
             raise TypeError(f"io.set_io takes an OSS(access_key_id, access_key_secret, region_bucket), not {oss!r}.")
@@ -51,9 +52,7 @@ class FileAccess(Paths):
         if not scheme:
             return None
         if scheme not in self._remotes:
-            from xdpx.utils.remote_filesystems import RemoteFiles
-
-            self._remotes[scheme] = RemoteFiles(scheme, oss=self._oss)
+            self._remotes[scheme] = _open_storage(scheme, self._oss)
         return self._remotes[scheme]
 
     def store(self, path: StrPath) -> Storage:
@@ -235,6 +234,16 @@ class FileAccess(Paths):
         from xdpx.utils.transfers import rmtree
 
         rmtree(self, path)
+
+
+def _open_storage(scheme: str, oss: OSS | None) -> RemoteFiles:
+    if scheme == "oss":
+        from xdpx.utils.oss import OssFiles
+
+        return OssFiles(scheme, oss=oss)
+    from xdpx.utils.remote_filesystems import RemoteFiles
+
+    return RemoteFiles(scheme)
 
 
 io = FileAccess()

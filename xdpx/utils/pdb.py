@@ -16,20 +16,36 @@ _turn: Any = None
 class _TerminalDebugger(_pdb.Pdb):
     """Talks to the terminal itself: multiprocessing closes the standard input of its children."""
 
+    _has_turn = False
+
     def interaction(self, *args: Any, **options: Any) -> None:
         """Take the terminal, and the turn when several processes share it."""
         from xdpx.utils.io_utils import io
 
-        before = sys.stdin
-        if _turn is not None:
+        if _turn is not None and not self._has_turn:
             _turn.acquire()
+            self._has_turn = True
+        before = sys.stdin
         try:
             sys.stdin = io.open("/dev/stdin")
             super().interaction(*args, **options)
         finally:
             sys.stdin = before
-            if _turn is not None:
-                _turn.release()
+
+    def set_continue(self) -> None:
+        """Go on, and let the next process have its turn."""
+        super().set_continue()
+        self._give_turn_away()
+
+    def set_quit(self) -> None:
+        """End the program, and let the next process have its turn."""
+        super().set_quit()
+        self._give_turn_away()
+
+    def _give_turn_away(self) -> None:
+        if _turn is not None and self._has_turn:
+            self._has_turn = False
+            _turn.release()
 
 
 def set_nprocs(count: int) -> None:

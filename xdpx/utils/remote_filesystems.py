@@ -7,15 +7,14 @@ to be fresh. fsspec and the client libraries are imported at the first use of su
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from xdpx.utils.retries import ShortRead, causes, code_of, keep_secret, persistently, redact, status_of
+from xdpx.utils.retries import ShortRead, causes, code_of, persistently, redact, status_of
 from xdpx.utils.storage import Entry
 
 if TYPE_CHECKING:
@@ -30,65 +29,20 @@ DOWNLOAD_BLOCK = 16 << 20
 ONE_PUT = 8 << 20
 
 
-class OSS:
-    """Credentials for `oss://` paths. Make one in user/modules/*.py and hand it to `io.set_io`.
-
-    Args:
-        access_key_id, access_key_secret: of an Alibaba Cloud account; never printed.
-        region_bucket: pairs `[region, bucket]`, e.g. `[["cn-hangzhou", "my-bucket"]]`. A region may also be a whole
-            endpoint that begins with `http`, e.g. an internal one.
-    """
-
-    def __init__(self, access_key_id: str, access_key_secret: str, region_bucket: Sequence[Sequence[str]]) -> None:
-        self.access_key_id = access_key_id
-        self.access_key_secret = access_key_secret
-        self.endpoints = {bucket: _endpoint(region) for region, bucket in _pairs(region_bucket)}
-        keep_secret(access_key_secret)
-
-    def endpoint(self, bucket: str) -> str:
-        """Give the address of the region that holds `bucket`."""
-        if bucket not in self.endpoints:
-            known = ", ".join(sorted(self.endpoints)) or "none"
-            raise PermissionError(
-                f"oss://{bucket}: this bucket is not in region_bucket of your OSS credentials (there: {known}). "
-                f"Add ['<region>', '{bucket}'] to it."
-            )
-        return self.endpoints[bucket]
-
-    def __repr__(self) -> str:
-        return f"OSS(buckets={sorted(self.endpoints)})"
-
-
-def _pairs(region_bucket: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
-    pairs = [region_bucket] if len(region_bucket) == 2 and isinstance(region_bucket[0], str) else region_bucket
-    if not all(not isinstance(p, str) and len(p) == 2 and all(isinstance(x, str) for x in p) for p in pairs):
-        raise ValueError(
-            "region_bucket is no list of pairs. Use [['cn-hangzhou', 'my-bucket'], …]: region, then bucket."
-        )
-    return [(str(region), str(bucket)) for region, bucket in pairs]
-
-
-def _endpoint(region: str) -> str:
-    if region.startswith(("http://", "https://")):
-        return region
-    return f"https://oss-{region.removeprefix('oss-')}.aliyuncs.com"
-
-
 class RemoteFiles:
     """One scheme's storage. Safe to use after a fork: connections belong to the process that made them."""
 
     renames = False
 
-    def __init__(self, scheme: str, *, oss: OSS | None = None) -> None:
+    def __init__(self, scheme: str) -> None:
         self.scheme = scheme
-        self._oss = oss
 
     # ---- what Storage asks for
 
     def entry(self, path: str) -> Entry | None:
         """Describe what is at `path`, or None when nothing is."""
         try:
-            return self._call(path, lambda fs: self._entry(path, fs.info(self._key(fs, path))))
+            return self._call(path, lambda fs: self._entry(path, self._info(fs, path)))
         except FileNotFoundError:
             return None
 
@@ -229,15 +183,6 @@ class RemoteFiles:
         options: dict[str, Any] = {"use_listings_cache": False}
         if self.scheme in {"s3", "s3a"}:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 2, "mode": "standard"}}
-        if self.scheme == "oss":
-            if self._oss is None:
-                raise PermissionError(
-                    f"{redact(path)}: no OSS credentials are set. Call io.set_io(OSS(access_key_id, access_key_secret, "
-                    "region_bucket)) in user/modules/oss_credentials.py."
-                )
-            bucket = path.partition("://")[2].partition("/")[0]
-            options |= {"key": self._oss.access_key_id, "secret": self._oss.access_key_secret}
-            options["endpoint"] = self._oss.endpoint(bucket)
         return options
 
     def _key(self, fs: AbstractFileSystem, path: str) -> str:
@@ -262,7 +207,7 @@ class RemoteFiles:
 
     def _verify(self, fs: AbstractFileSystem, path: str, size: int | None) -> None:
         # An object store may answer "done" and keep a shorter object (mlcommons/storage #593).
-        kept = fs.info(self._key(fs, path)).get("size")
+        kept = self._info(fs, path).get("size")
         if size is not None and kept != size:
             raise ShortRead(f"{path}: {size} bytes were sent, but {kept} are kept.")
 
@@ -271,20 +216,23 @@ class RemoteFiles:
             if self.scheme == "memory":
                 with _MEMORY:  # fsspec's in-memory store looks and writes in two steps
                     fs.pipe_file(key, data, mode="create")
-            elif self.scheme == "oss":
-                fs.pipe_file(key, data, headers={"x-oss-forbid-overwrite": "true"})
             else:
-                fs.pipe_file(key, data, mode="create")
+                self._pipe_new(fs, key, data)
         except Exception as error:
             if any(_says_exists(cause) for cause in causes(error)):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), key) from error
             raise
 
+    def _pipe_new(self, fs: AbstractFileSystem, key: str, data: bytes) -> None:
+        fs.pipe_file(key, data, mode="create")
+
+    def _info(self, fs: AbstractFileSystem, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = fs.info(self._key(fs, path))
+        return found
+
     def _list(self, fs: AbstractFileSystem, path: str) -> list[Entry]:
         key = self._key(fs, path)
         found = [self._entry(path, info) for info in fs.ls(key, detail=True)]
-        if not found and self.scheme == "oss":
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if len(found) == 1 and not found[0].folder and found[0].path == path.rstrip("/"):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         # A store may list the folder's own marker object among its children.
@@ -406,5 +354,3 @@ def _explained(error: Exception, path: str) -> Exception:
 
 
 _HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws configure`."
-
-logging.getLogger("oss2").setLevel(logging.CRITICAL)

@@ -1,0 +1,146 @@
+"""Lines reach console and file, summaries are averaged when taken, and nothing waits for a device."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.logger import Log, log
+from xdpx.utils import io
+
+
+def test_every_line_is_marked_on_the_console_and_stamped_in_the_file(
+    any_root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = io.join(any_root, "log.txt")
+    with log.to_file(path):
+        log.info("one\ntwo 100%")
+        log.warning("careful")
+    log.info("not in the file")
+    assert capsys.readouterr().err == "| one\n| two 100%\n| warning: careful\n| not in the file\n"
+    stamp = r"\| \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d "
+    assert re.fullmatch(f"{stamp}one\n{stamp}two 100%\n{stamp}warning: careful\n", io.open(path).read())
+
+
+def test_a_second_run_continues_the_file(tmp_path: Path) -> None:
+    for _ in range(2):
+        with log.to_file(tmp_path / "log.txt"):
+            log.info("again")
+    assert (tmp_path / "log.txt").read_text().count("again") == 2
+
+
+def test_lines_are_in_the_file_at_once(tmp_path: Path) -> None:
+    with log.to_file(tmp_path / "log.txt"):
+        log.info("now")
+        assert "now" in (tmp_path / "log.txt").read_text()
+
+
+def test_a_log_file_that_cannot_be_written_does_not_stop_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with log.to_file("/dev/full"):
+        log.info("one")
+        log.info("two")
+    assert "cannot be written any more: [Errno 28]" in capsys.readouterr().err
+
+
+def test_a_warning_may_be_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        log.warning("only once in this process", once=True)
+    assert capsys.readouterr().err == "| warning: only once in this process\n"
+
+
+def test_only_the_master_tells_what_goes_well(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    log.info("fine")
+    log.warning("not fine")
+    assert capsys.readouterr().err == "| warning: not fine\n"
+
+
+def test_summaries_are_averages_weighted_by_samples() -> None:
+    log.take_summaries()
+    log.add_summary("a", 1.0)
+    log.add_summary("a", 4.0, n=2)
+    log.add_summary("b", 7)
+    assert log.take_summaries() == {"a": 3.0, "b": 7.0}
+    assert log.take_summaries() == {}
+
+
+class DeviceNumber:
+    """A number that notices when somebody waits for it."""
+
+    waited = 0
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def detach(self) -> DeviceNumber:
+        return self
+
+    def __mul__(self, n: float) -> DeviceNumber:
+        return DeviceNumber(self.value * n)
+
+    def __radd__(self, other: float) -> DeviceNumber:
+        return DeviceNumber(self.value + other)
+
+    def __add__(self, other: DeviceNumber) -> DeviceNumber:
+        return DeviceNumber(self.value + other.value)
+
+    def __float__(self) -> float:
+        DeviceNumber.waited += 1
+        return self.value
+
+
+def test_adding_a_summary_waits_for_no_device() -> None:
+    log.take_summaries()
+    for value in (1.0, 2.0):
+        log.add_summary("x", DeviceNumber(value))
+    assert DeviceNumber.waited == 0
+    assert log.take_summaries() == {"x": 1.5}
+
+
+def test_accumulated_values_are_reduced_together() -> None:
+    def reduce_fn(values: list[Any]) -> dict[str, float]:
+        return {"sum": sum(a for a, _ in values), "most": max(b for _, b in values)}
+
+    for pair in [(1, 5), (2, 3)]:
+        log.add_accumulative_summary("name", pair, reduce_fn, prefix="valid_")
+    assert log.take_accumulated() == {"valid_sum": 3.0, "valid_most": 5.0}
+    assert log.take_accumulated() == {}
+
+
+def test_progress_is_silent_lines_where_nobody_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xdpx.utils.progress.SECONDS_BETWEEN_LINES", 0.0)
+    assert list(log.progress([10, 20], what="counting", unit="rows")) == [10, 20]
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\| counting: 50.0% \(1 of 2\), [\d,.]+ rows/s, 0 s left", lines[0])
+    assert len(lines) == 2
+
+
+def test_progress_knows_what_was_done_before() -> None:
+    bar = log.progress(total=200, what="training", unit="steps")
+    bar.start_at(100)
+    bar.update(50)
+    bar.note("loss 0.5")
+    assert str(bar).startswith("training: 75.0% (150 of 200), ")
+    assert str(bar).endswith("loss 0.5")
+    bar.close()
+
+
+def test_a_bar_on_a_terminal_leaves_the_lines_whole(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("xdpx.utils.progress.on_terminal", lambda: True)
+    with log.progress(total=10, what="bar") as bar:
+        bar.update(5)
+        log.info("a line")
+    assert "| a line\n" in capsys.readouterr().err
+
+
+def test_the_root_logger_is_left_alone() -> None:
+    assert not logging.getLogger("xdpx").propagate
+    assert isinstance(log, Log)

@@ -1,0 +1,113 @@
+"""Alibaba Cloud's object store: the credentials a user sets, and what ossfs does differently from the others."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdpx.utils.remote_filesystems import RemoteFiles
+from xdpx.utils.retries import keep_secret, redact
+from xdpx.utils.storage import Entry
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_HOW = "Call io.set_io(OSS(access_key_id, access_key_secret, region_bucket)) in user/modules/oss_credentials.py."
+logging.getLogger("oss2").setLevel(logging.CRITICAL)  # its own errors would repeat what we raise
+
+
+class OSS:
+    """Credentials for `oss://` paths. Make one in user/modules/*.py and hand it to `io.set_io`.
+
+    Args:
+        access_key_id, access_key_secret: of an Alibaba Cloud account; never printed.
+        region_bucket: pairs `[region, bucket]`, e.g. `[["cn-hangzhou", "my-bucket"]]`. A region may also be a whole
+            endpoint that begins with `http`, e.g. an internal one.
+    """
+
+    def __init__(self, access_key_id: str, access_key_secret: str, region_bucket: Sequence[Sequence[str]]) -> None:
+        self.access_key_id = access_key_id
+        self.access_key_secret = access_key_secret
+        self.endpoints = {bucket: _endpoint(region) for region, bucket in _pairs(region_bucket)}
+        keep_secret(access_key_secret)
+
+    def endpoint(self, bucket: str) -> str:
+        """Give the address of the region that holds `bucket`."""
+        if bucket not in self.endpoints:
+            known = ", ".join(sorted(self.endpoints)) or "none"
+            raise PermissionError(
+                f"oss://{bucket}: this bucket is not in region_bucket of your OSS credentials (there: {known}). "
+                f"Add ['<region>', '{bucket}'] to it."
+            )
+        return self.endpoints[bucket]
+
+    def __repr__(self) -> str:
+        return f"OSS(buckets={sorted(self.endpoints)})"
+
+
+def _pairs(region_bucket: Sequence[Any]) -> list[tuple[str, str]]:
+    one_pair = len(region_bucket) == 2 and all(isinstance(part, str) and len(part) > 1 for part in region_bucket)
+    pairs = [region_bucket] if one_pair else region_bucket
+    if isinstance(pairs, str) or not all(_is_pair(pair) for pair in pairs):
+        raise ValueError("region_bucket is no list of [region, bucket]. Use e.g. [['cn-hangzhou', 'my-bucket']].")
+    return [(region, bucket) for region, bucket in pairs]
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
+
+
+def _endpoint(region: str) -> str:
+    if region.startswith(("http://", "https://")):
+        return region
+    return f"https://oss-{region.removeprefix('oss-')}.aliyuncs.com"
+
+
+class OssFiles(RemoteFiles):
+    """`oss://` paths, through ossfs."""
+
+    def __init__(self, scheme: str, *, oss: OSS | None) -> None:
+        super().__init__(scheme)
+        self._oss = oss
+
+    def _options(self, path: str) -> dict[str, Any]:
+        if self._oss is None:
+            raise PermissionError(f"{redact(path)}: no OSS credentials are set. {_HOW}")
+        bucket = path.partition("://")[2].partition("/")[0]
+        return {
+            "key": self._oss.access_key_id,
+            "secret": self._oss.access_key_secret,
+            "endpoint": self._oss.endpoint(bucket),
+        }
+
+    def _connect(self, path: str) -> AbstractFileSystem:
+        fs = super()._connect(path)
+        fs.invalidate_cache()  # its cache of listings cannot be switched off: it reads its own answers from there
+        return fs
+
+    def _info(self, fs: AbstractFileSystem, path: str) -> dict[str, Any]:
+        # ossfs lists the whole folder above, and tells no ETag.
+        bucket, key = fs.split_path(path)
+        if not key:
+            fs._call_oss("get_bucket_info", bucket=bucket)
+            return {"name": bucket, "type": "directory"}
+        try:
+            head = fs._call_oss("head_object", key, bucket=bucket)
+        except FileNotFoundError:
+            if fs._call_oss("list_objects", prefix=f"{key}/", max_keys=1, bucket=bucket).object_list:
+                return {"name": f"{bucket}/{key}", "type": "directory"}
+            raise
+        facts = {"size": head.content_length, "LastModified": head.last_modified, "ETag": head.etag}
+        return {"name": f"{bucket}/{key}", "type": "file", **facts}
+
+    def _list(self, fs: AbstractFileSystem, path: str) -> list[Entry]:
+        found = super()._list(fs, path)
+        if not found and fs.split_path(path)[1]:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return found
+
+    def _pipe_new(self, fs: AbstractFileSystem, key: str, data: bytes) -> None:
+        fs.pipe_file(key, data, headers={"x-oss-forbid-overwrite": "true"})
