@@ -1,0 +1,54 @@
+"""A small vocabulary with whole words and pieces, and records to number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xdpx.processors import processors
+from xdpx.processors.base import Processor
+from xdpx.processors.samples import Samples
+from xdpx.tokenizers.vocabulary import Vocabulary
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """105 tokens: five special ones, then w5, w6, ##7 (every id that 3 divides without the five continues a word)."""
+    return Vocabulary(SPECIAL + [f"##{i}" if i % 3 == 1 else f"w{i}" for i in range(5, 105)])
+
+
+@pytest.fixture
+def make(vocabulary: Vocabulary) -> Any:
+    """Build a processor by its name."""
+
+    def build(name: str, *, max_len: int = 16, **options: Any) -> Processor:
+        chosen = processors[name]
+        return chosen(chosen.Parameters(max_len=max_len, **options), vocabulary=vocabulary)
+
+    return build
+
+
+@pytest.fixture
+def sampled() -> Any:
+    """Turn records, each a row of ids per text field, into samples."""
+
+    def build(processor: Processor, records: Sequence[Sequence[Sequence[int]]], targets: Any = None) -> Samples:
+        rows = []
+        for index, record in enumerate(records):
+            fields = dict(zip(processor.text_fields, record, strict=True))
+            rows.append(processor.numerize(fields, None if targets is None else targets[index]))
+        return Samples.from_dicts(rows, processor.columns(labelled=targets is not None))
+
+    return build
+
+
+@pytest.fixture
+def blocks() -> list[list[list[int]]]:
+    """Rows of ids of many lengths, always the same."""
+    numbers = np.random.default_rng(7)
+    return [[numbers.integers(5, 105, length).tolist()] for length in (1, 2, 3, 5, 8, 13, 13, 14, 14, 30)]

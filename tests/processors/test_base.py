@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from xdpx.processors import processors
+from xdpx.processors.base import Batch, Fields, Processor
+from xdpx.processors.samples import Ragged, Samples, offsets_of
+
+TEXT = st.lists(st.integers(5, 104), max_size=9)
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    values = np.array([value for row in rows for value in row], np.int32)
+    return Ragged(values, offsets_of(np.array([len(row) for row in rows], np.int64)))
+
+
+class LastWordProcessor(Processor):
+    """What a user may write: one record at a time."""
+
+    schema: ClassVar[Mapping[str, str]] = {"word": "int32"}
+
+    def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
+        if not fields["tokens"]:
+            return None
+        return {"word": fields["tokens"][-1], "length": 1, "target": target}
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        return self._batch(samples, {"word": samples.numbers("word")}, len(samples))
+
+
+def test_a_processor_for_single_records_also_takes_many(vocabulary: Any) -> None:
+    processor = LastWordProcessor(LastWordProcessor.Parameters(max_len=3), vocabulary=vocabulary)
+    columns, kept = processor.numerize_many({"tokens": ragged([[5, 6], [], [7]])}, np.array([1, 0, 1]))
+    assert kept.tolist() == [0, 2]
+    samples = Samples(columns)
+    assert [samples.sample(0), samples.sample(1)] == [
+        {"word": 6, "length": 1, "target": 1},
+        {"word": 7, "length": 1, "target": 1},
+    ]
+
+
+@pytest.mark.parametrize("name", list(processors))
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+def test_many_records_become_the_samples_that_each_becomes_alone(name: str, make: Any, records: Any) -> None:
+    processor = make(name, max_len=7, min_len=2)
+    fields = dict(zip(processor.text_fields, ([*rows] for rows in zip(*records, strict=True)), strict=False))
+    targets = np.arange(len(records))
+    alone = [
+        processor.numerize({field: rows[index] for field, rows in fields.items()}, index)
+        for index in range(len(records))
+    ]
+    columns, kept = processor.numerize_many({field: ragged(rows) for field, rows in fields.items()}, targets)
+    together = Samples(columns)
+    assert [together.sample(place) for place in range(len(kept))] == [alone[index] for index in kept]
+    assert set(columns) == set(processor.columns(labelled=True))
+    assert all(alone[index] is None for index in set(range(len(records))) - set(kept.tolist()))
+
+
+def test_every_processor_names_the_special_words_it_needs() -> None:
+    assert {name: processors[name].special_words for name in processors} == {
+        "single": (), "pair": (), "bert_single": ("[CLS]", "[SEP]"), "bert_pair": ("[CLS]", "[SEP]"),
+        "bert_lm": ("[CLS]", "[SEP]", "[MASK]"),
+    }  # fmt: skip
