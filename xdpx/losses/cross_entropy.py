@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.config import parameters as declare
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.losses import metrics
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.parameters import CrossEntropyParameters
 
 
 class CrossEntropy(Loss):
@@ -24,28 +24,8 @@ class CrossEntropy(Loss):
     likelihood term averaged over the two passes.
     """
 
-    class Parameters(declare.Parameters):
+    class Parameters(CrossEntropyParameters):
         """What is trained and how the scores count."""
-
-        negative_classes_in_f1: list[int] = declare.param(
-            [], doc="class numbers left out of precision, recall and F1 ('nothing of interest')"
-        )
-        predict_threshold: float | None = declare.param(
-            None, ge=0, le=1, doc="probability a class must reach, else the negative class is predicted; null = argmax"
-        )
-        query_level_f1: bool = declare.param(
-            False, doc="score only the best row of each query (needs data with query ids)"
-        )
-        f1_average: metrics.Average = declare.param("micro", doc="how classes are averaged in precision, recall, F1")
-        use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree")
-        kl_alpha: float = declare.param(
-            0.5, ge=0, doc="weight of the disagreement of the two passes", when=("use_r_dropout", "is", True)
-        )
-        num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
-
-        def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse class numbers out of range, and settings that need another number of classes."""
-            return _conflicts(self)
 
     parameters: Parameters
 
@@ -133,14 +113,3 @@ def _symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
     """Give the sum over rows of (KL(p|q) + KL(q|p)) / 2 in nats."""
     p, q = first.log_softmax(dim=-1), second.log_softmax(dim=-1)
     return ((p.exp() - q.exp()) * (p - q)).sum() / 2.0
-
-
-def _conflicts(known: CrossEntropy.Parameters) -> list[tuple[str, str]]:
-    found = []
-    classes = known.num_classes
-    outside = [index for index in known.negative_classes_in_f1 if index < 0 or (classes and index >= classes)]
-    if outside:
-        found.append(("negative_classes_in_f1", f"holds {outside}. Use class numbers from 0 to {(classes or 1) - 1}."))
-    if known.f1_average == "binary" and classes and classes != 2:
-        found.append(("f1_average", f"is 'binary' but there are {classes} classes. Use macro, micro or weighted."))
-    return found

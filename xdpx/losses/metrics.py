@@ -7,12 +7,13 @@ Letters: N rows, C classes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Average = Literal["micro", "weighted", "macro", "samples", "binary"]
+from xdpx.losses.parameters import Average
+
 Counts = NDArray[np.int64]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from xdpx.config import parameters as declare
 from xdpx.models.pytorch import weights
+from xdpx.models.pytorch.parameters import ModelParameters
 
 ReadWeights = Callable[[str], Any]
 """Reads a checkpoint file safely: the caller hands in `checkpoints.trusted.load_tensors`."""
@@ -21,15 +21,7 @@ class Model(nn.Module):
     start of a training run; whoever has weights of the whole model already (x-eval, resume) never calls it.
     """
 
-    class Parameters(declare.Parameters):
-        """Keys that every model understands."""
-
-        pretrained_model: str | None = declare.param(
-            None, doc="where to take over weights from: a folder or file, <best> and <last> allowed; null = random"
-        )
-        strict_size: bool = declare.param(
-            True, doc="stop when a weight has another size in the file", when=("pretrained_model", "is not", None)
-        )
+    Parameters = ModelParameters
 
     def __init__(self, parameters: Any) -> None:
         super().__init__()

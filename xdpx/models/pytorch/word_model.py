@@ -12,33 +12,15 @@ from xdpx.logger import log
 from xdpx.models.pytorch.base import Model, ReadWeights
 from xdpx.models.pytorch.modules.embedding import Embedding
 from xdpx.models.pytorch.modules.pooling import AttentionPooling, MaxPooling
+from xdpx.models.pytorch.parameters import WordParameters
 from xdpx.utils import io
 
 
 class WordModel(Model):
     """A model that begins with a table of word vectors."""
 
-    class Parameters(Model.Parameters):
+    class Parameters(WordParameters):
         """Keys of the table, and what the data decides."""
-
-        embedding_dim: int = declare.param(gt=0, doc="length of a word vector")
-        dropout: float = declare.param(0.2, ge=0, lt=1, doc="share of the features set to 0 in training")
-        kernel_sizes: list[int] = declare.param([3], doc="widths of the convolution windows, in tokens")
-        hidden_size: int = declare.param(gt=0, doc="width of the layers")
-        vocab_size: int | None = declare.param(None, gt=0, doc="number of tokens, from meta.hjson")
-        pad_index: int | None = declare.param(None, ge=0, doc="token id of the padding, from meta.hjson")
-        num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
-        data_dir: str | None = declare.param(None, doc="the folder that x-prepro wrote; its embeddings.pt is used")
-
-        def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse windows that cannot share the width evenly."""
-            sizes = self.kernel_sizes
-            if not sizes or min(sizes) < 1:
-                return [("kernel_sizes", f"is {sizes}. Use one or more positive numbers, e.g. [3].")]
-            if self.hidden_size % len(sizes):
-                remedy = f"Use a multiple of {len(sizes)}: each of the kernel_sizes gets an equal part."
-                return [("hidden_size", f"is {self.hidden_size}. {remedy}")]
-            return []
 
     embedding: Embedding
 
