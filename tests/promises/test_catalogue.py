@@ -62,6 +62,17 @@ def test_every_switch_names_a_key_of_the_same_class() -> None:
             assert item.when[0] in {other.key for other in entry.parameters}, f"{entry.name}.{item.key}"
 
 
+def test_conflicts_are_known_without_a_heavy_package() -> None:
+    places = sorted({place for kind, name in ENTRIES if (place := catalogue.entry(kind, name).conflicts)})
+    code = (
+        "import sys; from importlib import import_module;"
+        f"[import_module(place.partition(':')[0]) for place in {places!r}];"
+        "print([m for m in ('torch', 'transformers', 'sklearn', 'matplotlib', 'pandas') if m in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]", places
+
+
 def test_to_read_the_catalogue_no_room_and_no_heavy_package_is_imported() -> None:
     code = (
         "import sys; from xdpx.config import catalogue; list(catalogue.entries('model'));"

@@ -11,11 +11,14 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
-from typing import Any
+from importlib import import_module, resources
+from typing import TYPE_CHECKING, Any, cast
 
 from xdpx.config.declarations import Entry
 from xdpx.config.registry import REGISTRIES, ROOMS, registry_of
+
+if TYPE_CHECKING:
+    from xdpx.config.parameters import Parameters
 
 FILE_NAME = "catalogue.json"
 
@@ -58,6 +61,18 @@ def entries(kind: str) -> Iterator[Entry]:
 def kinds() -> list[str]:
     """Give every kind of thing that can be registered."""
     return sorted({*ROOMS, *REGISTRIES, *shipped()})
+
+
+def conflict_rules(entry: Entry) -> type[Parameters]:
+    """Give the Parameters class that knows the conflicts of an entry; only the module it stands in is imported."""
+    if entry.kind in REGISTRIES and entry.name in REGISTRIES[entry.kind].own():
+        rules: type[Parameters] = REGISTRIES[entry.kind][entry.name].Parameters
+        return rules
+    module, _, path = entry.conflicts.partition(":")
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return cast("type[Parameters]", found)
 
 
 @cache

@@ -11,7 +11,6 @@ from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration
 from xdpx.config.faults import Fault, Origin
 from xdpx.config.hints import shown
-from xdpx.config.registry import registry_of
 from xdpx.config.relative import is_relative, resolve
 from xdpx.config.selection import Selected, Selection, condition_holds, select
 from xdpx.config.unknown_keys import unknown_keys
@@ -19,9 +18,6 @@ from xdpx.config.value_types import Mismatch
 
 if TYPE_CHECKING:
     from xdpx.config.parameters import Parameters
-
-LIGHT_KINDS = frozenset({"command", "loader", "parser", "tokenizer", "processor", "dataset", "sampler", "lr_scheduler"})
-"""Kinds whose modules never import torch: their conflicts are looked at even when the config has other faults."""
 
 _IGNORED_KEYS = frozenset({"$schema", "__version__"})
 """`$schema` is for editors; `__version__` marks a meta.hjson."""
@@ -286,23 +282,18 @@ def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) 
 
 
 def conflicts(draft: Draft) -> Iterator[Fault]:
-    """Give what the classes say about fields that do not go together.
-
-    Classes of heavy rooms are imported for this only when the run has no other fault.
-    """
-    clean = not draft.faults
+    """Give what the classes say about fields that do not go together, where those fields are sound by themselves."""
     for one in draft.selection.classes:
         mine = {one.prefix + item.key for item in one.entry.parameters}
-        if one.entry.conflicts and not mine & draft.faulty and (clean or one.kind in LIGHT_KINDS):
+        if one.entry.conflicts and not mine & draft.faulty:
             yield from _conflicts_of(draft, one)
 
 
 def _conflicts_of(draft: Draft, one: Selected) -> Iterator[Fault]:
     from pydantic import ValidationError
 
-    declared = registry_of(one.kind)[one.entry.name].Parameters
     try:
-        found = typed(declared, one.prefix, draft.values).conflicts()
+        found = typed(catalogue.conflict_rules(one.entry), one.prefix, draft.values).conflicts()
     except ValidationError as error:
         found = [(str(item["loc"][0]) if item["loc"] else str(one), item["msg"]) for item in error.errors()]
     for key, problem in found:

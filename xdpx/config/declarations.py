@@ -101,26 +101,27 @@ def _numbers_in(value: Any) -> Iterator[float]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered class: its kind and name, its first line of doc, what it declares, whether it has conflicts."""
+    """One registered class: its kind and name, its first line of doc, what it declares, where its conflicts stand."""
 
     kind: str
     name: str
     doc: str = ""
-    conflicts: bool = False
+    conflicts: str = ""
+    """`module:class` of the Parameters that define `conflicts`; '' when there are none."""
     parameters: tuple[Declaration, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
         """Give the entry ready for JSON, without its kind and name."""
         facts: dict[str, Any] = {"doc": self.doc}
         if self.conflicts:
-            facts["conflicts"] = True
+            facts["conflicts"] = self.conflicts
         return {**facts, "parameters": {item.key: item.to_json() for item in self.parameters}}
 
     @classmethod
     def from_json(cls, kind: str, name: str, stored: Mapping[str, Any]) -> Entry:
         """Read back what `to_json` gave."""
         parameters = tuple(Declaration.from_json(key, item) for key, item in stored["parameters"].items())
-        return cls(kind, name, stored["doc"], stored.get("conflicts", False), parameters)
+        return cls(kind, name, stored["doc"], stored.get("conflicts", ""), parameters)
 
     @classmethod
     def from_class(cls, kind: str, name: str, thing: Any) -> Entry:
@@ -137,7 +138,9 @@ class Entry:
             return cls(kind, name, doc)
         if not (isinstance(declared, type) and issubclass(declared, Parameters)):
             raise TypeError(f"{kind} '{name}': its Parameters must inherit xdpx.config.parameters.Parameters.")
-        return cls(kind, name, doc, declared.conflicts is not Parameters.conflicts, declarations_of(declared))
+        owner = next(one for one in declared.__mro__ if "conflicts" in vars(one))
+        place = "" if owner is Parameters else f"{owner.__module__}:{owner.__qualname__}"
+        return cls(kind, name, doc, place, declarations_of(declared))
 
 
 _DECLARED: dict[type, tuple[Declaration, ...]] = {}

@@ -22,7 +22,7 @@ def command_help(command: str) -> str:
     parts = [f"{command} <config> [key=value ...]   {entry.doc}", *_groups(entry)]
     kinds = reachable_kinds(command)
     if kinds:
-        parts.append(f"modules (their own keys: {command} --help <name>)")
+        parts.append(f"\nmodules (their own keys: {command} --help <name>)")
         parts.extend(_listed(kind) for kind in kinds)
     return "\n".join(parts)
 
@@ -62,7 +62,7 @@ def _meaning(item: Declaration) -> str:
     """Write the doc of a parameter, with what else is to know: bounds, conditions, relative numbers."""
     notes = [item.doc.rstrip(".")]
     if item.registry:
-        notes.append(f"names a {item.registry}")
+        notes.append(f"names {'an' if item.registry[0] in 'aeiou' else 'a'} {item.registry}")
     if item.bounds():
         notes.append(item.bounds())
     if item.when:

@@ -22,8 +22,8 @@ class Parameters(BaseModel):
     """Base of every nested `class Parameters`. Strict: text is never turned into numbers; ints pass as floats.
 
     Each field is made with `param`. A value of None is accepted only where the annotation says so.
-    Override `conflicts` for rules between several fields. A class whose module imports torch and that has conflicts
-    does well to keep its Parameters in a light module, because `--dry` looks at conflicts too.
+    Override `conflicts` for rules between several fields. Where the module of a class imports torch, the Parameters
+    that define `conflicts` stand in a module of their own that does not: every check of a config looks at conflicts.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
