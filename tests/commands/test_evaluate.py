@@ -1,3 +1,6 @@
+import json
+import random
+
 import pytest
 
 from xdpx.config.faults import ConfigError
@@ -97,3 +100,74 @@ def test_compare_origin_fails_where_a_score_is_another_one(finished_run, capsys)
     log.write_text("epoch\tstep\tvalid_acc\tvalid_loss\tbest_score\n1\t10\t0.123\t9\t0.5\n")
     with pytest.raises(SystemExit, match="2 metrics differ"):
         finished_run.perform("x-eval", **keys)
+
+
+# ---- on what x-prepro and x-train really made
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Pairs of texts, preprocessed and trained on by the commands themselves; whether two texts share a word."""
+    root = tmp_path_factory.mktemp("trained")
+    draw = random.Random(1)
+    words = [f"w{number}" for number in range(30)]
+    for name, count in (("train", 200), ("dev", 57)):
+        pairs = [(draw.choices(words, k=draw.randint(1, 9)), draw.choices(words, k=3)) for _ in range(count)]
+        lines = [f"{' '.join(left)}\t{' '.join(right)}\t{int(bool({*left} & {*right}))}\n" for left, right in pairs]
+        (root / f"{name}.txt").write_text("".join(lines))
+    prepro = {"data_source": str(root), "data_dir": str(root / "data"), "loader": "pair", "tokenizer": "space"}
+    perform(root, "x-prepro", **prepro, processor="pair", max_len=16)
+    train = {"__parent__": str(root / "data/meta"), "data_dir": str(root / "data"), "save_dir": str(root / "run")}
+    train |= {"model": "re2", "embedding_dim": 8, "hidden_size": 8, "blocks": 1, "encoder_layers": 1, "batch_size": 16}
+    train |= {"loss": "cross_entropy", "learning_rate": 0.01, "max_update": 20, "eval_interval": 10}
+    perform(root, "x-train", **train, major_metric="acc", save_full_checkpoint=True)
+    return root
+
+
+def perform(root, command, **keys):
+    from xdpx.commands import commands
+    from xdpx.config.loading import load
+
+    (root / f"{command}.hjson").write_text(json.dumps(keys))
+    made = commands[command]
+    for run in load(str(root / command), command, inspect=lambda run: made(run).check()):
+        made(run).run()
+
+
+def test_x_eval_gives_the_very_scores_that_training_logged(trained, capsys):
+    keys = {"save_dir": str(trained / "run"), "valid_subset": "dev", "compare_origin": True}
+    for checkpoint in ("<best>", "<last>", str(trained / "run/checkpoint-10.pt")):
+        perform(trained, "x-eval", **keys, checkpoint=checkpoint)
+    assert len({row["checkpoint"] for row in scores_of_all(capsys)}) == 2
+
+
+def test_a_split_a_store_and_the_raw_file_are_scored_alike(trained, capsys):
+    inputs = ["dev", str(trained / "data/dev.pt"), str(trained / "dev.txt")]
+    perform(trained, "x-eval", save_dir=str(trained / "run"), valid_subset=inputs)
+    first, *others = scores_of_all(capsys)
+    for row in others:
+        assert {key: float(first[key]) for key in ("acc", "loss")} == pytest.approx(
+            {key: float(row[key]) for key in ("acc", "loss")}, abs=1e-6
+        )
+
+
+def test_predictions_agree_with_the_score(trained, capsys):
+    perform(trained, "x-eval", save_dir=str(trained / "run"), valid_subset="dev")
+    accuracy = float(scores(capsys)[0]["acc"])
+    files = {str(trained / "dev.txt"): str(trained / "raw.tsv")}
+    perform(trained, "x-pred", save_dir=str(trained / "run"), predict_file_map=files)
+    rows = [line.split("\t") for line in (trained / "raw.tsv").read_text().splitlines()]
+    assert rows[0] == ["text1", "text2", "target", "pred", "prob", "target_prob"]
+    assert sum(row[2] == row[3] for row in rows[1:]) / 57 == pytest.approx(accuracy)
+    files = {"dev": str(trained / "split.tsv")}
+    perform(trained, "x-pred", save_dir=str(trained / "run"), predict_file_map=files, concat_origin=False)
+    split = [line.split("\t") for line in (trained / "split.tsv").read_text().splitlines()]
+    assert [row[3] for row in rows] == [row[0] for row in split]
+
+
+def test_a_run_can_be_used_without_its_preprocessed_data_only_where_that_is_not_needed(trained):
+    moved = {"data_dir": str(trained / "gone")}
+    keys = {"save_dir": str(trained / "run"), "extra_config": moved}
+    with pytest.raises(ConfigError, match=r"is raw text, but .*gone/args\.py.* is gone"):
+        perform(trained, "x-eval", **keys, valid_subset=str(trained / "dev.txt"))
+    perform(trained, "x-eval", **keys, valid_subset=str(trained / "data/dev.pt"))

@@ -64,19 +64,27 @@ class Predict:
     def check(self) -> list[Fault]:
         """Give what can be seen to be wrong before the model is built."""
         try:
-            jobs = self._jobs(make_plan(self.parameters, self.source))
+            plan = make_plan(self.parameters, self.source)
+            jobs = self._jobs(plan)
         except ConfigError as error:
             return list(error.faults)
-        faults = []
-        for each, target in jobs:
-            if each.is_store and self.parameters.concat_origin:
-                problem = f"'{each.name}' is preprocessed: its texts are no longer there."
-                faults.append(Fault("predict_file_map", problem, "Give the raw file, or concat_origin: false."))
-            if io.isdir(target) or not io.is_writable(target):
-                faults.append(Fault("predict_file_map", f"'{target}' cannot be written.", "Choose another file."))
-            if io.abspath(target) == io.abspath(each.path):
-                faults.append(Fault("predict_file_map", f"would replace its input '{target}'.", "Choose another file."))
-        return faults
+        return [fault for each, target in jobs for fault in self._faults(plan, each, target)]
+
+    def _faults(self, plan: Plan, source: Input, target: str) -> Iterator[Fault]:
+        key = "predict_file_map"
+        if source.is_store and self.parameters.concat_origin:
+            problem = f"'{source.name}' is preprocessed: its texts are no longer there."
+            yield Fault(key, problem, "Give the raw file, or concat_origin: false.")
+        if not source.is_store and plan.joins_lines:
+            loader = plan.prepro.values["loader"] if plan.prepro else ""
+            problem = (
+                f"'{source.name}' is read by the loader '{loader}', which joins lines: none has its own prediction."
+            )
+            yield Fault(key, problem, "Use x-eval to score such a file.")
+        if io.isdir(target) or not io.is_writable(target):
+            yield Fault(key, f"'{target}' cannot be written.", "Choose another file.")
+        if io.abspath(target) == io.abspath(source.path):
+            yield Fault(key, f"would replace its input '{target}'.", "Choose another file.")
 
     def run(self) -> None:
         """Predict every file, one after another."""

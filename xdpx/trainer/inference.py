@@ -74,6 +74,11 @@ class Plan:
         """Samples per batch."""
         return int(self.train.values["batch_size"])
 
+    @property
+    def joins_lines(self) -> bool:
+        """Whether lines of raw text are joined, so that no line has a prediction of its own."""
+        return self.prepro is not None and self.prepro.build("loader").merger(1) is not None
+
     def resource(self, name: str) -> str | None:
         """Give the path of a file such as vocab.txt, None when there is none."""
         paths = (io.join(folder, name) for folder in self.folders)

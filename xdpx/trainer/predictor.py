@@ -120,7 +120,7 @@ class Predictor:
     def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[RowsAndBatch]:
         first = self.labels[0] if ignore_novel_target and self.labels else None
         for chunk in self._stream(source, target_map=self.targets, target_unk=first):
-            if not chunk.labelled and not self._merges:
+            if not chunk.labelled and not self.plan.joins_lines:
                 fault = Fault("valid_subset", "has no labels, so it cannot be scored.", "Use x-pred for it.")
                 raise ConfigError(source.path, [fault])
             yield from self._cut(chunk.samples)
@@ -197,11 +197,6 @@ class Predictor:
             raise ConfigError("x-pred", [Fault("args.py", problem, "Give data_dir in extra_config.")])
         return self.plan.prepro
 
-    @property
-    def _merges(self) -> bool:
-        """Whether lines are joined, so that no line has a prediction of its own."""
-        return self._prepro.build("loader").merger(1) is not None
-
     def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
         prepro = self._prepro
         if self.vocabulary is None:
@@ -222,9 +217,6 @@ class Predictor:
         )
 
     def _raw_chunks(self, source: Input) -> Iterator[Chunk]:
-        if self._merges:
-            problem = "joins lines, so that no line has a prediction of its own."
-            raise ConfigError("x-pred", [Fault("loader", problem, "Use x-eval to score such a file.")])
         for raw in self._stream(source):
             targets = None
             if raw.labelled and self.targets is not None:
