@@ -1,6 +1,6 @@
 """Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
 
-Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints one JSON line per run.
+Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints a JSON line per run.
 Everything heavy is imported once; each child starts within milliseconds.
 """
 
@@ -27,6 +27,7 @@ from xdpx.utils.local_files import LocalFiles
 TIMES = {"ups", "wps", "train_wall"}
 STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "create", "delete", "touch")
 
+ABSENT = object()
 TRAIN: dict[str, Any] = {
     "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_epoch": 3,
     "batch_size": 16, "learning_rate": 0.01, "lr_scheduler": "one_cycle", "warmup_steps": 0.1, "eval_interval": 7,
@@ -39,10 +40,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lazy": {"train_subset": "train*", "lazy_load": True, "max_epoch": 7, "batch_by_len": True, "update_freq": 2},
     "joined": {"train_subset": "train*", "max_epoch": 1, "save_interval": 4, "eval_interval": 10, "max_update": 30},
     "staged": {"train_steps": 19, "eval_interval": -1},
-}
+    "masked": {
+        "model": "bert_lm", "loss": "masked_lm", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 16, "max_position_embeddings": 16, "hidden_dropout_prob": 0.1, "pretrained_model": None,
+        "embedding_dim": ABSENT, "max_epoch": ABSENT, "max_update": 25, "ema_decay": 0.95, "update_freq": 2,
+    },
+}  # fmt: skip
 
 
-def make_data(folder: Path) -> None:
+def make_data(folder: Path, variant: str) -> None:
     """Write raw text of two classes and preprocess it."""
     drawn = random.Random(0)
     raw = folder / "raw"
@@ -56,6 +62,11 @@ def make_data(folder: Path) -> None:
         (raw / f"{name}.txt").write_text("".join(rows))
     config = {"data_source": str(raw), "data_dir": str(folder / "data"), "processor": "single", "loader": "single"}
     config |= {"tokenizer": "space", "max_len": 16}
+    if variant == "masked":
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(60)), "a", "b"]
+        (folder / "words.txt").write_text("".join(f"{word}\n" for word in words))
+        config |= {"processor": "bert_lm", "loader": "corpus", "parser": "none", "tokenizer": "bert"}
+        config |= {"vocab_file": str(folder / "words.txt"), "break_mode": "eos"}
     (folder / "prepro.json").write_text(json.dumps(config))
     if in_child(lambda: door.main(["x-prepro", str(folder / "prepro.json")]), folder / "prepro.out") != 0:
         raise SystemExit((folder / "prepro.out").read_text())
@@ -64,7 +75,8 @@ def make_data(folder: Path) -> None:
 def write_config(folder: Path, variant: str, save_dir: Path) -> Path:
     values = {"__parent__": f"{folder}/data/meta", "data_dir": f"{folder}/data", "save_dir": str(save_dir)}
     path = save_dir.with_suffix(".json")
-    path.write_text(json.dumps({**values, **TRAIN, **VARIANTS[variant]}))
+    wanted = {key: value for key, value in {**values, **TRAIN, **VARIANTS[variant]}.items() if value is not ABSENT}
+    path.write_text(json.dumps(wanted))
     return path
 
 
@@ -112,7 +124,7 @@ def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:
         for verb in STORAGE_VERBS:
             setattr(LocalFiles, verb, counted(verb))
         code = door.main(["x-train", str(config)])
-        print(f"operations {count}")
+        sys.stdout.write(f"operations {count}\n")
         return code
 
     return work
@@ -144,7 +156,9 @@ def table(path: Path) -> str:
 
 def left_by(folder: Path) -> dict[str, str]:
     """Give hashes of everything that must not depend on interruptions."""
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("checkpoint-*.pt"))}
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("checkpoint-*.pt"))
+    }
     newest = max(folder.glob("checkpoint-*.pts"), key=lambda path: int(path.stem.split("-")[1]))
     state = torch.load(newest, weights_only=True)
     state["progress"]["train_seconds"] = 0.0
@@ -166,7 +180,7 @@ def text_of(value: Any) -> str:
 def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) -> None:
     torch.set_num_threads(1)
     training.draw_figures = lambda settings: None
-    make_data(folder)
+    make_data(folder, variant)
     reference = folder / "reference"
     config = write_config(folder, variant, reference)
     began = time.monotonic()
@@ -187,10 +201,10 @@ def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) ->
         )  # fmt: skip
         found = left_by(save_dir) if code == 0 else {}
         different = [name for name in {*expected, *found} if expected.get(name) != found.get(name)]
-        print(json.dumps({"code": code, "different": sorted(different), "output": str(output)}), flush=True)
+        told = {"code": code, "different": sorted(different), "output": str(output)}
+        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    campaign(
-        Path(sys.argv[1]), sys.argv[2], kills=int(sys.argv[3]), runs=int(sys.argv[4]), seed=int(sys.argv[5])
-    )
+    campaign(Path(sys.argv[1]), sys.argv[2], kills=int(sys.argv[3]), runs=int(sys.argv[4]), seed=int(sys.argv[5]))

@@ -43,8 +43,13 @@ class Checkpointer:
         from xdpx.checkpoints.trusted import save_tensors
 
         self._guard()
-        with commit.Commit(self.folder, name, facts=facts) as opened, opened.open(file_name) as target:
-            save_tensors(values, target)
+        try:
+            with commit.Commit(self.folder, name, facts=facts) as opened, opened.open(file_name) as target:
+                save_tensors(values, target)
+        except OSError as error:
+            problem = f"{io.join(self.folder, file_name)} could not be saved ({error.strerror or error})"
+            advice = "What was saved before is untouched. Make room, or choose another save_dir; then resume."
+            raise OSError(error.errno, f"{problem}. {advice}") from error
 
     def weight_steps(self) -> list[int]:
         """Give the steps whose weights are there, oldest first. Numbers decide, never the time of a file."""

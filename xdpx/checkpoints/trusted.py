@@ -59,9 +59,35 @@ def save_tensors(values: Any, target: IO[bytes]) -> None:
 
     Raises:
         TypeError: something else is among them, which could be written but never be read back.
+        OSError: the disk is full, or fails otherwise.
     """
     _refuse_what_cannot_be_read(values, "")
-    torch.save(values, target)
+    witness = _Witness(target)
+    try:
+        torch.save(values, witness)  # type: ignore[arg-type]
+    except RuntimeError as error:
+        # Of a disk that is full torch only says "unexpected pos".
+        if witness.error is not None:
+            raise witness.error from error
+        raise
+
+
+class _Witness:
+    """Passes writes on, and remembers why one failed."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        self._target = target
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._target.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._target.flush()
 
 
 def _refuse_what_cannot_be_read(value: Any, where: str) -> None:

@@ -10,7 +10,7 @@ from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, Evaluation
 from xdpx.trainer.callbacks.logging import LOG, Logging
 from xdpx.trainer.callbacks.tables import GrowingTable
 from xdpx.trainer.ledger import Ledger
-from xdpx.trainer.loop import Callback, Session, fit
+from xdpx.trainer.loop import Callback, Session, Step, fit
 from xdpx.trainer.progress import Progress
 
 
@@ -26,7 +26,7 @@ def test_it_is_due_at_the_interval_and_less_often_while_warming_up(plan: Evaluat
 
 @pytest.fixture
 def run(tmp_path: Path, engine: Any, loss: Any, held_out: Any, groups: Any) -> Callable[..., list[dict[str, str]]]:
-    def train(plan: EvaluationPlan, *, until: int, more: tuple[Callback, ...] = ()) -> list[dict[str, str]]:
+    def train(plan: EvaluationPlan, *, until: int, first: Callback | None = None) -> list[dict[str, str]]:
         ledger = Ledger(engine, windows=(LOG, EVALUATION))
         tables = [GrowingTable(str(tmp_path / f"{name}.log.tsv")) for name in ("train", "valid")]
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path, engine: Any, loss: Any, held_out: Any, groups: Any) -> C
             return {"gap": sums["loss_sum"] / sums["count"]}
 
         evaluating = Evaluating(plan, held_out, loss, table=tables[1], ledger=ledger, metrics=metrics)
-        callbacks = [Logging(tables[0], ledger, metrics, interval=2), evaluating, *more]
+        callbacks = [first or Callback(), Logging(tables[0], ledger, metrics, interval=2), evaluating]
         fit(Session(engine, engine.start(0), Progress(), until, until), groups(), callbacks)
         lines = [line.split("\t") for line in (tmp_path / "valid.log.tsv").read_text().splitlines()]
         return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
@@ -59,12 +59,16 @@ def test_a_row_has_the_promised_columns_in_their_order(run: Callable[..., Any]) 
     assert row["train_loss"] == row["train_gap"]
 
 
-def test_what_the_model_accumulated_becomes_columns(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from xdpx.trainer.callbacks import evaluating
+class Memory(Callback):
+    """A model that counts its visits over an evaluation."""
 
-    monkeypatch.setattr(evaluating.log, "take_accumulated", lambda: {"visits": 2.5})
-    assert run(EvaluationPlan(3, "closeness"), until=3)[0]["visits"] == "2.5"
-    assert log.take_accumulated() == {"visits": 2.5}
+    def on_step(self, session: Session, step: Step) -> None:
+        log.add_accumulative_summary("visits", step.number, lambda numbers: {"visits": sum(numbers)})
+
+
+def test_what_the_model_accumulated_becomes_columns(run: Callable[..., Any]) -> None:
+    rows = run(EvaluationPlan(3, "closeness"), until=6, first=Memory())
+    assert [row["visits"] for row in rows] == ["6", "15"]
 
 
 @pytest.mark.parametrize(("ascending", "best"), [(True, max), (False, min)])

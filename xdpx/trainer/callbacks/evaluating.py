@@ -76,7 +76,8 @@ class Evaluating(Callback):
             first = next(iter(self._batches()), None)
             if first is not None:
                 self._major(evaluate(session.engine, session.state, [first], self._loss))
-                self._ledger.stopwatch.start()
+                log.take_accumulated()  # of this trial, which is no evaluation
+                log.take_summaries()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Evaluate if it is due."""

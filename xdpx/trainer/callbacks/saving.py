@@ -81,8 +81,10 @@ class Saving(Callback):
         self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
 
     def on_start(self, session: Session) -> None:
-        """Remember where the run stands: that state is on disk already."""
+        """Remember where the run stands: that state is on disk already. Finish the pruning that a kill cut short."""
         self._last_state = _state_key(session.progress)
+        if session.number > 0:
+            self._prune(session.progress)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Save what is wanted of this step."""

@@ -1,0 +1,301 @@
+"""x-train as a user starts it, on data that takes a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx import run as door
+from xdpx.trainer.status import read_status
+from xdpx.utils.commit import Lease
+
+BASE: dict[str, Any] = {
+    "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_update": 12,
+    "batch_size": 16, "learning_rate": 0.01, "eval_interval": 6, "major_metric": "acc", "log_interval": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Preprocessed data of two classes."""
+    folder = tmp_path_factory.mktemp("data")
+    drawn = random.Random(0)
+    (folder / "raw").mkdir()
+    for name, count in (("train", 200), ("dev", 40)):
+        labels = [drawn.randint(0, 1) for _ in range(count)]
+        rows = [f"{' '.join(f'w{drawn.randint(20 * y, 30 + 20 * y)}' for _ in range(6))}\t{'ab'[y]}\n" for y in labels]
+        (folder / "raw" / f"{name}.txt").write_text("".join(rows))
+    config = {"data_source": f"{folder}/raw", "data_dir": f"{folder}/data", "processor": "single", "loader": "single"}
+    (folder / "prepro.json").write_text(json.dumps({**config, "tokenizer": "space", "max_len": 16}))
+    assert door.main(["x-prepro", str(folder / "prepro.json")]) == 0
+    return folder / "data"
+
+
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start x-train with the given keys in `tmp_path`; gives its exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("xdpx.trainer.training.draw_figures", lambda settings: None)
+
+    def train(save_dir: str = "run", **keys: Any) -> int:
+        return door.main(["x-train", str(write(data, save_dir, keys))])
+
+    return train
+
+
+def write(data: Path, save_dir: str, keys: dict[str, Any]) -> Path:
+    values = {"__parent__": f"{data}/meta", "data_dir": str(data), "save_dir": save_dir, **BASE, **keys}
+    Path("train.json").write_text(json.dumps({key: value for key, value in values.items() if value != "absent"}))
+    return Path("train.json")
+
+
+def names(folder: str = "run") -> set[str]:
+    return {path.name for path in Path(folder).iterdir()}
+
+
+def test_a_run_leaves_every_promised_file(start: Start) -> None:
+    assert start() == 0
+    promised = {"args.py", "starter_config.hjson", "log.txt", "train.log.tsv", "valid.log.tsv", "snapshot.zip"}
+    promised |= {"vocab.txt", "target_map.txt", "status.json", "checkpoint-6.pt", "checkpoint-12.pt"}
+    assert promised <= names()
+    status = read_status("run")
+    assert status is not None
+    assert (status.status, status.step) == ("finished", 12)
+
+
+def test_the_starter_config_trains_the_very_same_model(start: Start) -> None:
+    start(save_last_only=True)
+    starter = Path("run/starter_config.hjson").read_text().replace('"run"', '"again"')
+    Path("again.hjson").write_text(starter)
+    assert door.main(["x-train", "again.hjson"]) == 0
+    assert Path("run/checkpoint-12.pt").read_bytes() == Path("again/checkpoint-12.pt").read_bytes()
+
+
+def test_an_existing_run_is_refused_and_left_as_it_was(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    start()
+    before = {path.name: path.stat().st_mtime_ns for path in Path("run").iterdir()}
+    assert start() == 2
+    assert "resume: auto, overwrite: true, auto_suffix: true" in capsys.readouterr().err
+    assert {path.name: path.stat().st_mtime_ns for path in Path("run").iterdir()} == before
+
+
+def test_overwrite_replaces_a_run_but_not_the_notes_in_it(start: Start) -> None:
+    start(max_update=12)
+    Path("run/notes.md").write_text("mine")
+    assert start(max_update=7, overwrite=True) == 0
+    assert "checkpoint-12.pt" not in names()
+    assert Path("run/notes.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("mistake", [{"model": "cls_cmm"}, {"valid_subset": "devv"}, {"batch_size": 5000}])
+def test_a_mistake_deletes_nothing_of_the_run_to_be_overwritten(start: Start, mistake: dict[str, Any]) -> None:
+    start()
+    before = names()
+    assert start(overwrite=True, **mistake) == 2
+    assert names() == before
+
+
+@pytest.mark.parametrize("keys", [{"overwrite": True}, {"resume": "auto"}, {"resume": True}])
+def test_a_folder_that_is_no_run_is_never_touched(start: Start, data: Path, keys: dict[str, Any]) -> None:
+    Path("photos").mkdir()
+    Path("photos/cat.jpg").write_text("cat")
+    assert start("photos", **keys) == 2
+    assert names("photos") == {"cat.jpg"}
+    before = names(str(data))
+    assert start(str(data), **keys) == 2
+    assert names(str(data)) == before
+
+
+def test_auto_suffix_takes_the_next_free_name(start: Start) -> None:
+    assert [start(auto_suffix=True) for _ in range(3)] == [0, 0, 0]
+    assert Path("run-2/checkpoint-12.pt").read_bytes() == Path("run/checkpoint-12.pt").read_bytes()
+    assert "'save_dir*': 'run-2'" in Path("run-2/args.py").read_text()
+
+
+def test_resume_without_a_state_says_how_to_have_one(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    start()
+    assert start(resume=True) == 1
+    assert "save_full_checkpoint: true" in capsys.readouterr().err
+    assert start("nowhere", resume=True) == 2
+
+
+def test_resume_auto_never_begins_anew_over_foreign_checkpoints(start: Start) -> None:
+    start()
+    before = names()
+    assert start(resume="auto", learning_rate=0.02) == 1
+    assert names() == before
+
+
+def test_the_same_command_again_finds_nothing_left_to_do(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    start(resume="auto")
+    before = Path("run/log.txt").read_text()
+    assert start(resume="auto") == 0
+    assert "finished already at step 12" in capsys.readouterr().err
+    assert Path("run/log.txt").read_text() == before
+
+
+def test_two_stages_are_one_training(start: Start) -> None:
+    keys = {"lr_scheduler": "one_cycle", "warmup_steps": 0.2, "save_full_checkpoint": True}
+    start("whole", **keys)
+    start("staged", train_steps=5, **keys)
+    assert read_status("staged").step == 5  # type: ignore[union-attr]
+    assert start("staged", resume=True, train_steps=0.25, **keys) == 0
+    assert read_status("staged").step == 8  # type: ignore[union-attr]
+    assert start("staged", resume=True, **keys) == 0
+    assert Path("staged/checkpoint-12.pt").read_bytes() == Path("whole/checkpoint-12.pt").read_bytes()
+
+
+def test_a_changed_parameter_is_told_and_written_down(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    start(save_full_checkpoint=True, train_steps=6)
+    assert start(save_full_checkpoint=True, resume=True, clip_norm=1.0) == 0
+    assert "+- clip_norm: 5.0 -> 1.0" in capsys.readouterr().err
+    assert "'clip_norm*': 1.0" in Path("run/args.resume-6.py").read_text()
+    assert "clip_norm: 1.0" in Path("run/starter_config.resume-6.hjson").read_text()
+
+
+def test_an_unchanged_resume_writes_no_second_args(start: Start) -> None:
+    start(save_full_checkpoint=True, train_steps=6)
+    start(save_full_checkpoint=True, resume=True)
+    assert not [name for name in names() if name.startswith("args.resume")]
+
+
+def test_a_damaged_newest_state_is_named_and_the_one_before_gives_the_same_end(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {"resume": "auto", "save_interval": 4}
+    start("whole", **keys)
+    start("cut", train_steps=8, **keys)
+    state = Path("cut/checkpoint-8.pts")
+    state.write_bytes(state.read_bytes()[:-100])
+    assert start("cut", **keys) == 0
+    assert "checkpoint-8.pts is not used" in capsys.readouterr().err
+    assert "continuing at step 6" in Path("cut/log.txt").read_text()
+    assert Path("cut/checkpoint-12.pt").read_bytes() == Path("whole/checkpoint-12.pt").read_bytes()
+
+
+def test_a_second_run_in_the_same_folder_is_refused(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    with Lease("run"):
+        assert start() == 1
+    assert "another run is using this folder" in capsys.readouterr().err
+
+
+def test_a_training_that_diverges_says_so_and_saves_nothing_of_it(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(learning_rate=1e30, optimizer="adam", clip_norm=0.0) == 1
+    error = capsys.readouterr().err
+    assert "training diverged" in error
+    assert "Traceback" not in error
+    assert not [name for name in names() if name.endswith((".pt", ".pts"))]
+    assert read_status("run").status == "failed"  # type: ignore[union-attr]
+
+
+def test_a_seed_of_null_draws_one_and_keeps_it_over_a_resume(start: Start) -> None:
+    keys = {"seed": None, "resume": "auto"}
+    start(train_steps=6, **keys)
+    start(**keys)
+    seeds = [line.split("seed ")[1] for line in Path("run/log.txt").read_text().splitlines() if "seed " in line]
+    assert len(seeds) == 2
+    assert seeds[0] == seeds[1]
+
+
+@pytest.mark.parametrize(("keys", "told"), [
+    ({"max_update": "absent"}, "Set max_epoch or max_update"),
+    ({"resume": True, "overwrite": True}, "contradicts overwrite"),
+    ({"eval_interval": 0}, "is 0"),
+    ({"eval_interval": -1, "eval_interval_warmup": 5}, "means nothing with eval_interval: -1"),
+    ({"valid_subset": "dve"}, "Did you mean 'dev'?"),
+    ({"train_subset": "test*"}, "train_subset"),
+    ({"batch_size": 200}, "batch_size"),
+    ({"min_steps": 13}, "min_steps"),
+    ({"use_bmuf": True}, "needs several processes"),
+    ({"distributed_world_size": 4}, "needs several processes"),
+    ({"deepspeed_zero_stage": 2}, "DeepSpeed"),
+    ({"auto_ga": True}, "not available yet"),
+    ({"fp16": True, "cuda": False}, "Use bf16"),
+    ({"save": False, "resume": "auto"}, "nothing to continue from"),
+    ({"save": False, "save_best_only": True}, "save_best_only"),
+    ({"train_steps": 1.5}, "train_steps"),
+    ({"figext": "pgn"}, "Did you mean 'png'?"),
+    ({"major_metric": "accc"}, "Did you mean 'acc'?"),
+    ({"optimizer": "adm"}, "Did you mean 'adam'?"),
+    ({"model": "absent"}, "model"),
+])  # fmt: skip
+def test_what_cannot_be_done_is_refused_in_words(
+    start: Start, capsys: pytest.CaptureFixture[str], keys: dict[str, Any], told: str
+) -> None:
+    assert start(**keys) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_a_state_and_exits_85_and_the_same_command_goes_on(
+    start: Start, data: Path, number: signal.Signals
+) -> None:
+    keys = {"resume": "auto", "max_update": 3000, "eval_interval": -1}
+    config = write(data, "run", keys)
+    process = subprocess.Popen([sys.executable, door.__file__, "x-train", str(config)], stderr=subprocess.DEVNULL)
+    while not Path("run/train.log.tsv").exists():
+        time.sleep(0.05)
+        assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(30) == 85
+    status = read_status("run")
+    assert status is not None
+    assert status.status == "preempted"
+    assert f"checkpoint-{status.step}.pts" in names()
+    assert start(**{**keys, "max_update": status.step + 3}) == 0
+
+
+def test_a_full_disk_stops_the_run_and_keeps_what_was_saved(data: Path, start: Start, tmp_path: Path) -> None:
+    config = write(data, "run", {"resume": "auto", "embedding_dim": 64, "hidden_size": 64, "save_interval": 2})
+    code = f"""
+import resource, sys
+from xdpx.trainer import training
+training.draw_figures = lambda settings: None
+from xdpx.trainer.callbacks import saving
+save = saving.Saving._save_state
+def limited(self, session):
+    if session.number == 8:  # from here on no file can grow beyond 10 kB, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    save(self, session)
+saving.Saving._save_state = limited
+from xdpx import run
+sys.exit(run.main(["x-train", {str(config)!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ})
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "File too large" in done.stderr
+    assert "checkpoint-6.pts" in names()
+    assert not [name for name in names() if ".tmp-" in name]
+    assert start(**json.loads(config.read_text())) == 0
+
+
+def test_a_run_lives_on_a_store_as_it_does_on_a_disk(start: Start) -> None:
+    from xdpx.utils import io
+
+    where = "memory://trained/run"
+    assert start(where, resume="auto", train_steps=6) == 0
+    assert start(where, resume="auto") == 0
+    start("here")
+    with io.open(f"{where}/checkpoint-12.pt", "rb") as file:
+        assert file.read() == Path("here/checkpoint-12.pt").read_bytes()
+    with io.open(f"{where}/valid.log.tsv") as file:
+        assert [line.split("\t")[1] for line in file] == ["step", "6", "12"]
