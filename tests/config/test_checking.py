@@ -144,3 +144,19 @@ def test_a_fault_says_where_its_value_was_written() -> None:
 def test_a_default_belongs_to_its_run_alone() -> None:
     draw().values["sizes"].append(9)
     assert draw().values["sizes"] == [3]
+
+
+def test_a_wrong_reference_does_not_make_what_follows_it_wrong() -> None:
+    assert faults(batch_size="x", interval="@{batch_size:64}/50").startswith("draw.hjson: 1 fault")
+
+
+def test_a_config_for_another_command_is_called_so_once() -> None:
+    values = {"data_dir": "d", "max_epoch": 3, "model": "re2", "loss": "cross_entropy", "blocks": 3, "save_dir": "o"}
+    with pytest.raises(ConfigError) as refused:
+        resolve({**values, "learning_rate": 1.0}, "x-draw", source="train.hjson", paths=False)
+    assert "config: looks like one for x-train: 5 of its keys belong there" in str(refused.value)
+    assert len(refused.value.faults) == 1
+
+
+def test_a_key_of_another_command_is_told_to_be_that() -> None:
+    assert "max_epoch: belongs to x-train; x-draw does not use it. Remove it." in faults(max_epoch=3)

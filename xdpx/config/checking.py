@@ -13,7 +13,7 @@ from xdpx.config.faults import Fault, Origin
 from xdpx.config.hints import shown
 from xdpx.config.relative import is_relative, resolve
 from xdpx.config.selection import Selected, Selection, condition_holds, select
-from xdpx.config.unknown_keys import unknown_keys
+from xdpx.config.unknown_keys import OTHER_COMMAND, unknown_keys
 from xdpx.config.value_types import Mismatch
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def check(
     _resolve_relative(draft, table)
     _drop_switched_off(draft, table, strict=strict)
     unwanted = unknown_keys(selection, _wanted(given, meta_keys, strict=strict), origins)
-    _report_missing(draft, table, suggested=" ".join(fault.remedy for fault in unwanted))
+    if not any(fault.code == OTHER_COMMAND for fault in unwanted):
+        _report_missing(draft, table, suggested=" ".join(fault.remedy for fault in unwanted))
     draft.faults.extend(unwanted)
     return draft
 
@@ -174,12 +175,16 @@ def _report_mismatch(
         return
     remedy = mismatch.remedy
     if declaration.registry:
-        remedy = f"Name one of: {', '.join(catalogue.names(declaration.registry))}."
+        remedy = _names(declaration)
     if declaration.required:
         remedy = remedy.replace(", or remove the key to get its default", "")
     if one is not None and one.kind != "command":
         remedy = f"{remedy} ({one} asks for it.)"
     draft.fault(key, mismatch.problem, remedy)
+
+
+def _names(declaration: Declaration) -> str:
+    return f"Name one of: {', '.join(catalogue.names(str(declaration.registry)))}."
 
 
 def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Declaration]]]) -> None:
@@ -191,7 +196,11 @@ def _resolve_relative(draft: Draft, table: Mapping[str, list[tuple[Selected, Dec
         try:
             value = resolve(text, draft.values, "direct" if direct else "inverse")
         except ValueError as error:
-            draft.fault(key, *_fault_parts(error))
+            named = [other for other in table if f"@{{{other}:" in text and other not in draft.values]
+            if named:  # the reference itself is missing or wrong, which is said of it
+                draft.faulty.add(key)
+            else:
+                draft.fault(key, *_fault_parts(error))
             continue
         accepted = _accept(draft, key, value, table[key])
         if accepted is not None:
@@ -261,7 +270,8 @@ def _report_missing(draft: Draft, table: Mapping[str, list[tuple[Selected, Decla
             continue
         one, declaration = asking[0]
         meaning = declaration.doc.rstrip(".")
-        remedy = f"{one} needs it: {meaning}. Use {declaration.value_type.describe()}."
+        wanted = _names(declaration) if declaration.registry else f"Use {declaration.value_type.describe()}."
+        remedy = f"{one} needs it: {meaning}. {wanted}"
         draft.fault(key, "is missing.", remedy, code="missing_key")
 
 
@@ -284,8 +294,9 @@ def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) 
 def conflicts(draft: Draft) -> Iterator[Fault]:
     """Give what the classes say about fields that do not go together, where those fields are sound by themselves."""
     for one in draft.selection.classes:
-        mine = {one.prefix + item.key for item in one.entry.parameters}
-        if one.entry.conflicts and not mine & draft.faulty:
+        keys = {one.prefix + item.key: item for item in one.entry.parameters}
+        missing = any(item.required and not item.when and key not in draft.values for key, item in keys.items())
+        if one.entry.conflicts and not missing and not keys.keys() & draft.faulty:
             yield from _conflicts_of(draft, one)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict"]
+FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict", "other_command"]
 """What kind of fault it is, where somebody must know: whether an earlier command of the same line could cure it."""
 
 
@@ -99,7 +99,8 @@ def _likeness(name: str, other: str) -> float:
             return 1.0 - distance / (longest + 4)
     if min(len(name), len(other)) >= 4 and (f"_{other}_".find(f"_{name}_") >= 0 or f"_{name}_".find(f"_{other}_") >= 0):
         return 0.7
-    return 0.75 * SequenceMatcher(None, name, other).ratio()
+    matcher = SequenceMatcher(None, name, other)
+    return 0.75 * matcher.ratio() if matcher.quick_ratio() >= 0.8 else 0.0
 
 
 def edit_distance(name: str, other: str) -> int:

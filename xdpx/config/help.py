@@ -108,5 +108,6 @@ def _explain_key(key: str, declared: Sequence[tuple[Entry, Declaration]]) -> str
     for entry, item in declared:
         meaning = textwrap.indent(textwrap.fill(_meaning(item), WIDTH - 2), "  ")
         text = f"{item.type}{_default(item)}\n{meaning}"
+        text += f"\n{_listed(item.registry)}" if item.registry else ""
         alike.setdefault(text, []).append(owner_of(entry))
     return "\n".join(f"{key}: {text}\n  used by {', '.join(owners)}" for text, owners in alike.items())

@@ -6,26 +6,49 @@ from collections.abc import Mapping
 from typing import Any
 
 from xdpx.config import catalogue
-from xdpx.config.faults import Fault, Origin, nearest
-from xdpx.config.reach import kinds_below, owner_of
+from xdpx.config.faults import Fault, FaultCode, Origin, nearest
+from xdpx.config.reach import declarations_by_key, kinds_below, owner_of, reachable_entries
 from xdpx.config.selection import Selection
 
 SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
+OTHER_COMMAND: FaultCode = "other_command"
 
 
 def unknown_keys(selection: Selection, values: Mapping[str, Any], origins: Mapping[str, Origin]) -> list[Fault]:
     """Describe every key that no class of the run declares.
 
-    A key that belongs to a kind which could not be picked is passed over: it may well be right.
+    A key that belongs to a kind which could not be picked is passed over: it may well be right. A config that was
+    plainly written for another command gets one fault that says so.
     """
     known = {key for key, _, _ in selection.declared()}
+    unknown = [key for key in values if key not in known]
+    mistaken = _other_command(selection, unknown, len(values) - len(unknown))
+    if mistaken:
+        return [mistaken]
     faults = []
-    for key in values:
-        if key in known or _may_be_of_an_open_kind(key, selection):
-            continue
-        problem, remedy, foreign = _describe(key, known, selection)
-        faults.append(Fault(key, problem, remedy, origins.get(key), "foreign_key" if foreign else ""))
+    for key in unknown:
+        if not _may_be_of_an_open_kind(key, selection):
+            problem, remedy, foreign = _describe(key, known, selection)
+            faults.append(Fault(key, problem, remedy, origins.get(key), "foreign_key" if foreign else ""))
     return faults
+
+
+def _other_command(selection: Selection, unknown: list[str], num_known: int) -> Fault | None:
+    """Say so when most of a config is unknown here while another command knows nearly all of it."""
+    here = selection.classes[0].entry.name
+    if len(unknown) < max(4, num_known):
+        return None
+    taken = {
+        command: [key for key in unknown if key in declarations_by_key(reachable_entries(command))]
+        for command in (entry.name for entry in catalogue.entries("command"))
+        if command != here
+    }
+    best = max(taken, key=lambda command: len(taken[command]))
+    if len(taken[best]) < 0.8 * len(unknown):
+        return None
+    examples = ", ".join(taken[best][:3])
+    problem = f"looks like one for {best}: {len(taken[best])} of its keys belong there ({examples}, ...)."
+    return Fault("config", problem, f"Did you mean {best} instead of {here}?", code=OTHER_COMMAND)
 
 
 def _may_be_of_an_open_kind(key: str, selection: Selection) -> bool:
@@ -61,12 +84,12 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
             f"this run uses {_in_use(owners[key], selection)}. Remove it or change that.",
             True,
         )
-    near = nearest(key, known)
-    if near:
-        return f"no such key in {command}.", f"Did you mean '{near}'?", False
     others = _owners(catalogue.kinds())
     if key in others:
         return f"belongs to {_listed(others[key])};", f"{command} does not use it. Remove it.", True
+    near = nearest(key, known)
+    if near:
+        return f"no such key in {command}.", f"Did you mean '{near}'?", False
     near = nearest(key, others)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}' (of {_listed(others[near])})?", False
