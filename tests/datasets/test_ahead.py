@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+
+from xdpx.datasets.ahead import ahead
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "xdpx-batches"]
+
+
+def test_items_come_in_order_and_then_it_ends() -> None:
+    assert list(ahead(lambda _: iter(range(50)), depth=2)) == list(range(50))
+    assert threads() == []
+
+
+def test_work_is_done_ahead_but_only_so_far() -> None:
+    made: list[int] = []
+
+    def produce(_: Event) -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    items = ahead(produce, depth=3)
+    assert next(items) == 0
+    time.sleep(0.3)
+    assert 3 <= len(made) <= 6
+    items.close()
+    assert threads() == []
+
+
+def test_an_error_comes_after_the_items_before_it() -> None:
+    def produce(_: Event) -> Iterator[int]:
+        yield 1
+        raise OSError("the disk is gone")
+
+    items = ahead(produce, depth=4)
+    assert next(items) == 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(items)
+    assert threads() == []
+
+
+def test_closing_early_ends_the_thread_that_waits_for_the_world() -> None:
+    def produce(stop: Event) -> Iterator[int]:
+        yield 1
+        stop.wait(60)
+
+    items = ahead(produce, depth=1)
+    next(items)
+    start = time.monotonic()
+    items.close()
+    assert time.monotonic() - start < 2
+    assert threads() == []
+
+
+def test_nothing_starts_before_the_first_item_is_asked_for() -> None:
+    items = ahead(lambda _: iter([1]), depth=1)
+    assert threads() == []
+    assert next(items) == 1
+    items.close()
