@@ -6,9 +6,11 @@ the work: splits that the stopped run had finished are kept.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
@@ -28,7 +30,7 @@ from xdpx.tokenizers.encoder import Encoder
 from xdpx.utils import commit, io
 
 PARTS = ".parts"
-"""Folder in data_dir (of a remote one: in the cache) for what is not yet a split. We hold the lease, so it is ours."""
+"""Folder in data_dir (of a remote one: in the read cache) for what is not yet a split."""
 
 STATUS = "status.json"
 
@@ -47,6 +49,7 @@ def build(run: Run) -> dict[str, int]:
     data_dir = parameters.data_dir
     with commit.Lease(data_dir):
         commit.sweep(data_dir)
+        _remove_parts(data_dir)
         if parameters.log_file is None:
             return _build(run, parameters)
         with log.to_file(io.join(data_dir, parameters.log_file)):
@@ -108,7 +111,7 @@ class Builder:
         self._interrupted = _read_status(self._data_dir) == ("running", self._fingerprint)
         self._write_status("running")
         self._resources.write(self._run, self._data_dir)
-        self._meta["data_size"] = dict(old.get("data_size", {}))
+        self._meta["data_size"] = _sizes(self._data_dir, old.get("data_size", {}))
         if old.get("data_size"):
             self._meta["max_len"] = max(self._meta["max_len"], old.get("max_len", 0))
         elif self._parameters.check_max_len:
@@ -133,15 +136,14 @@ class Builder:
         if self._interrupted and self._is_done(split, facts):
             log.info(f"{split}: finished before the run was stopped, kept")
             return
-        parts = self._fresh_parts()
-        part = io.join(parts, split)
         schema = self._processor.columns(labelled=file.labelled and self._resources.target_map is not None)
         start = time.monotonic()
-        with PartWriter(part, schema) as writer:
-            counts = self._write(split, file, writer)
-        self._check_length(file, counts)
-        size = assemble([part], path, schema, facts=facts)
-        io.rmtree(parts)
+        with _parts_folder(self._data_dir) as parts:
+            part = io.join(parts, split)
+            with PartWriter(part, schema) as writer:
+                counts = self._write(split, file, writer)
+            self._check_length(file, counts)
+            size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
         self._meta["data_size"][split] = size
         write_meta(self._data_dir, self._meta)
@@ -196,14 +198,6 @@ class Builder:
         write_meta(self._data_dir, self._meta)
         return True
 
-    def _fresh_parts(self) -> str:
-        base = self._data_dir if io.islocal(self._data_dir) else io.cache.spool()
-        parts = io.join(base, PARTS)
-        if io.isdir(parts):
-            io.rmtree(parts)
-        io.makedirs(parts)
-        return parts
-
     def _drop_other_format(self, split: str) -> None:
         other = io.join(self._data_dir, split + (".pt" if self._suffix == ".jsonl" else ".jsonl"))
         if io.isfile(other):
@@ -224,6 +218,37 @@ class Builder:
     def _write_status(self, status: str) -> None:
         text = json.dumps({"status": status, "fingerprint": self._fingerprint})
         commit.write_text(io.join(self._data_dir, STATUS), text + "\n")
+
+
+def _parts_path(data_dir: str) -> str:
+    """Name the folder, on this machine, for what is not yet a split."""
+    spool = io.join(io.cache.spool(), hashlib.sha256(data_dir.encode()).hexdigest()[:16])
+    return io.join(data_dir if io.islocal(data_dir) else spool, PARTS)
+
+
+def _remove_parts(data_dir: str) -> None:
+    """Remove what a run left that was killed. Nobody is at work there, because we hold the lease."""
+    if io.isdir(_parts_path(data_dir)):
+        io.rmtree(_parts_path(data_dir))
+
+
+@contextmanager
+def _parts_folder(data_dir: str) -> Generator[str]:
+    """Make the folder for parts; it goes in the end."""
+    io.makedirs(_parts_path(data_dir))
+    try:
+        yield _parts_path(data_dir)
+    finally:
+        _remove_parts(data_dir)
+
+
+def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
+    """Give the sizes of the splits that are there; a run killed before it told the meta data may have replaced one."""
+    found = {split: commit.read_manifest(data_dir, split) for split in told}
+    return {
+        split: told[split] if manifest is None else manifest.facts.get("num_samples", told[split])
+        for split, manifest in found.items()
+    }
 
 
 def _read_status(data_dir: str) -> tuple[str, str]:

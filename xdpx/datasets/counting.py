@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xdpx.datasets.raw_data import RawFile
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import BadLine, Block, Parser
-from xdpx.logger import log
+from xdpx.logger import Progress, log
 from xdpx.tokenizers.base import Tokenizer
 
 
@@ -75,17 +75,22 @@ def count(
         ConfigError: the first bad lines, unless they are skipped.
     """
     seen = Seen()
-    what = "labels" if tokenizer is None else "words and labels"
-    files = list(files)
+    files = [file for file in files if tokenizer is not None or file.labelled]
     with Crew(_Count(files[0].parser, loader, tokenizer), workers=workers) as crew:
         for file in files:
-            if tokenizer is None and not file.labelled:
-                continue
-            log.info(f"Counting {what} of {file.path}")
-            for counted in crew.map(_Work(block, file.labelled) for block in file.blocks()):
+            for counted in _counted(file, crew, "labels" if tokenizer is None else "words"):
                 if counted.bad and not skip_bad_lines:
                     raise file.refuse(counted.bad)
                 seen.tokens.update(counted.tokens)
                 seen.labels.update(counted.labels)
                 seen.lines[file.path] += counted.lines
     return seen
+
+
+def _counted(file: RawFile, crew: Crew[_Work, _Counted], what: str) -> Iterator[_Counted]:
+    progress: Progress[Any] = log.progress(what=f"counting {what} of {file.path}", unit="rows")
+    with progress:
+        for counted in crew.map(_Work(block, file.labelled) for block in file.blocks()):
+            yield counted
+            progress.update(counted.lines)
+    log.info(f"Counted the {what} of {progress.done:,} lines of {file.path}")

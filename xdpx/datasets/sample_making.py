@@ -169,23 +169,10 @@ def numerize(
     processor: Processor, encoded: dict[str, Encoded], targets: NDArray[np.int64] | None
 ) -> tuple[Samples, NDArray[np.int64]]:
     """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
+    fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
+    columns, kept = processor.numerize_many(fields, targets)
     schema = processor.columns(labelled=targets is not None)
-    fields = dict(zip(processor.text_fields, encoded.values(), strict=True))
-    together = getattr(processor, "numerize_many", None)
-    if together is not None:
-        columns, kept = together({name: Ragged(*values) for name, values in fields.items()}, targets)
-        return Samples({name: columns[name] for name in schema}), kept
-    values = {name: texts.values.tolist() for name, texts in fields.items()}
-    borders = {name: texts.offsets.tolist() for name, texts in fields.items()}
-    classes = targets.tolist() if targets is not None else None
-    samples, kept_list = [], []
-    for index in range(len(next(iter(encoded.values())))):
-        record = {name: ids[borders[name][index] : borders[name][index + 1]] for name, ids in values.items()}
-        sample = processor.numerize(record, classes[index] if classes is not None else None)
-        if sample is not None:
-            samples.append(sample)
-            kept_list.append(index)
-    return Samples.from_dicts(samples, schema), np.array(kept_list, np.int64)
+    return Samples({name: columns[name] for name in schema}), kept
 
 
 def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -> None:

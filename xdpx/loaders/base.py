@@ -137,12 +137,13 @@ class Loader:
 
 def plain_labels(labels: Sequence[str]) -> list[str]:
     """Strip white space around labels and lower their case."""
-    return [label.strip().lower() for label in labels]
+    plain = {label: label.strip().lower() for label in set(labels)}
+    return [plain[label] for label in labels]
 
 
 def _of_width(rows: Rows, width: int) -> Rows:
     """Sort out rows with another number of columns. Blank lines are nothing where a line has several columns."""
-    if all(len(row) == width for row in rows.rows):
+    if set(map(len, rows.rows)) <= {width}:
         return rows
     good: list[Row] = []
     lines: list[int] = []

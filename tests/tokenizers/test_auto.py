@@ -1,0 +1,93 @@
+"""Any Hugging Face tokenizer, with the very ids it gives itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.tokenizers.auto import AutoTokenizer
+from xdpx.tokenizers.bert import SPECIAL_WORDS, bert_library
+from xdpx.tokenizers.encoder import Encoder
+
+TEXTS = ["Hello, world! [MASK] 中文", "naïve [MA\x1cSK]", "", "x" * 200]
+WORDS = [*SPECIAL_WORDS, "hello", ",", "world", "!", "中", "文", "na", "##ive"]
+
+
+def bert() -> Any:
+    return bert_library({word: index for index, word in enumerate(WORDS)}, lower=True, unk_word="[UNK]")
+
+
+def byte_pairs() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<pad>", "<unk>"])
+    library.train_from_iterator(["hello hello world"], trainer)
+    return library
+
+
+def load(vocab_file: Path, resources: Path | None = None) -> AutoTokenizer:
+    parameters = AutoTokenizer.Parameters(vocab_file=str(vocab_file))
+    return AutoTokenizer(parameters, resources=str(resources) if resources else None)
+
+
+@pytest.mark.parametrize(("make", "cut"), [(bert, True), (byte_pairs, False)])
+def test_ids_are_those_of_the_library(tmp_path: Path, make: Any, cut: bool) -> None:
+    library = make()
+    library.enable_truncation(3)
+    library.save(str(tmp_path / "tokenizer.json"))
+    library.no_truncation()
+    tokenizer = load(tmp_path)
+    assert (tokenizer.boundaries is not None) is cut
+    vocabulary = tokenizer.vocabulary(pad_word="[PAD]", unk_word="[UNK]")
+    encoded = Encoder(tokenizer, vocabulary).encode_many(TEXTS)
+    expected = [library.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    assert [encoded.row(index) for index in range(len(TEXTS))] == expected
+    assert [vocabulary.tokens[index] for index in expected[0]] == tokenizer.tokenize(TEXTS[0])
+
+
+def test_what_it_keeps_is_enough_to_build_it_again(tmp_path: Path) -> None:
+    bert().save(str(tmp_path / "my.json"))
+    tokenizer = load(tmp_path / "my.json")
+    (tmp_path / "data").mkdir()
+    for name, text in tokenizer.files().items():
+        (tmp_path / "data" / name).write_text(text, encoding="utf-8")
+    again = load(tmp_path / "gone.json", resources=tmp_path / "data")
+    assert again.tokenize(TEXTS[0]) == tokenizer.tokenize(TEXTS[0])
+
+
+def test_an_added_token_that_depends_on_its_surroundings_forbids_cutting(tmp_path: Path) -> None:
+    from tokenizers import AddedToken
+
+    library = bert()
+    library.add_tokens([AddedToken("hello world", single_word=True)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert load(tmp_path).boundaries is None
+
+
+def test_a_folder_without_tokenizer_json_is_read_by_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    assert load(tmp_path).tokenize("Hello 中") == ["hello", "中"]
+
+
+@pytest.mark.parametrize("content", ["{}", "nonsense"])
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"is no tokenizer\.json"):
+        load(tmp_path).tokenize("a")
+
+
+def test_a_name_that_leads_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="no tokenizer is found at"):
+        load(tmp_path / "nowhere").tokenize("a")
