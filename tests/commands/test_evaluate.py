@@ -171,3 +171,21 @@ def test_a_run_can_be_used_without_its_preprocessed_data_only_where_that_is_not_
     with pytest.raises(ConfigError, match=r"is raw text, but .*gone/args\.py.* is gone"):
         perform(trained, "x-eval", **keys, valid_subset=str(trained / "dev.txt"))
     perform(trained, "x-eval", **keys, valid_subset=str(trained / "data/dev.pt"))
+
+
+def test_a_run_does_not_need_the_weights_it_was_started_from(trained, tmp_path):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(30))]
+    BertModel(BertConfig(vocab_size=len(words), **sizes)).save_pretrained(tmp_path / "start")
+    (tmp_path / "start" / "vocab.txt").write_text("\n".join(words))
+    prepro = {"data_source": str(trained), "data_files": ["train.txt", "dev.txt"], "data_dir": str(tmp_path / "data")}
+    prepro |= {"loader": "pair", "tokenizer": "bert", "vocab_file": str(tmp_path / "start/vocab.txt"), "max_len": 24}
+    perform(tmp_path, "x-prepro", **prepro, processor="bert_pair")
+    train = {"__parent__": str(tmp_path / "data/meta"), "data_dir": str(tmp_path / "data"), "eval_interval": -1}
+    train |= {"save_dir": str(tmp_path / "run"), "model": "bert_classification", "loss": "cross_entropy"}
+    train |= {"pretrained_model": str(tmp_path / "start"), "learning_rate": 0.01, "max_update": 2, "batch_size": 16}
+    perform(tmp_path, "x-train", **train, major_metric="acc")
+    (tmp_path / "start").rename(tmp_path / "moved")
+    perform(tmp_path, "x-eval", save_dir=str(tmp_path / "run"), valid_subset="dev", compare_origin=True)

@@ -156,6 +156,39 @@ def test_after_ctrl_c_what_was_written_is_kept_beside_and_the_target_stays(tmp_p
     assert (tmp_path / "out.interrupted.tsv").read_text() == "first row\n"
 
 
+def test_ctrl_c_keeps_whole_rows_of_text_and_arrays(finished_run, monkeypatch):
+    from xdpx.trainer import predictor
+
+    monkeypatch.setattr(predictor, "CHUNK_ROWS", 2)
+    predict_chunk = predictor.Predictor.predict
+
+    def interrupted(self, chunk):
+        if chunk.rows[0][0].startswith("very"):
+            raise KeyboardInterrupt
+        return predict_chunk(self, chunk)
+
+    monkeypatch.setattr(predictor.Predictor, "predict", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        predict(finished_run, finished_run.root / "dev.txt")
+    assert len(read(finished_run.root / "out.interrupted.tsv")) == 3
+    with pytest.raises(KeyboardInterrupt):
+        predict(finished_run, finished_run.root / "dev.txt", binary=True, concat_origin=False)
+    assert torch.load(finished_run.root / "out.interrupted.tsv", weights_only=True)["row"].tolist() == [0, 1]
+    assert not (finished_run.root / "out.tsv").exists()
+
+
+def test_predictions_may_come_from_and_go_to_a_store(finished_run):
+    from xdpx.utils import io
+
+    io.copytree(str(finished_run.run), "memory://predict/run")
+    io.copy(str(finished_run.root / "dev.txt"), "memory://predict/dev.txt")
+    files = {"memory://predict/dev.txt": "memory://predict/out.tsv"}
+    finished_run.perform("x-pred", save_dir="memory://predict/run", predict_file_map=files)
+    with io.open("memory://predict/out.tsv") as table:
+        assert len(table.read().splitlines()) == 5
+    assert not io.exists("memory://predict/out.interrupted.tsv")
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -127,8 +127,8 @@ def _counted(chunks: Iterable[Chunk], bar: Any) -> Iterator[Chunk]:
 
 
 @contextmanager
-def kept_when_interrupted(target: str) -> Generator[IO[str]]:
-    """Open `target` for text that appears there when the block ends well.
+def kept_when_interrupted(target: str, mode: str = "w") -> Generator[IO[Any]]:
+    """Open `target` for what appears there when the block ends well.
 
     After Ctrl-C what was written so far is kept beside it, as `<name>.interrupted<extension>`; the target stays as it
     was. After any other error nothing is kept.
@@ -136,7 +136,7 @@ def kept_when_interrupted(target: str) -> Generator[IO[str]]:
     stem, extension = os.path.splitext(target)
     beside = f"{stem}.interrupted{extension}"
     interruption = None
-    with replacing(beside, newline="\n") as out:
+    with replacing(beside, mode, newline="\n" if mode == "w" else None) as out:
         try:
             yield out
         except KeyboardInterrupt as error:
@@ -234,13 +234,15 @@ def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *,
 
     parts: dict[str, list[Any]] = {}
     first = 0
-    for chunk in chunks:
-        found = predictor.predict(chunk)
-        found |= {"row": chunk.kept + first} | ({"logits": logits_of(found)} if logits else {})
-        first += chunk.num_rows
-        for name, values in found.items():
-            parts.setdefault(name, []).append(values)
-    tensors = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
-    with replacing(target, "wb") as out:
-        save_tensors(tensors, out)
+    with kept_when_interrupted(target, "wb") as out:
+        try:
+            for chunk in chunks:
+                found = predictor.predict(chunk)
+                found |= {"row": chunk.kept + first} | ({"logits": logits_of(found)} if logits else {})
+                first += chunk.num_rows
+                for name, values in found.items():
+                    parts.setdefault(name, []).append(values)
+        finally:
+            tensors = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
+            save_tensors(tensors, out)
     return first

@@ -116,7 +116,7 @@ def make_plan(options: InferenceParameters, source: str) -> Plan:
     checkpoint = _find_checkpoint(options, source)
     train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
-    train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint)
+    train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint, options.save_dir)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False)
     prepro = _preprocessing(train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
@@ -178,13 +178,20 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     return path
 
 
-def _pretrained(path: Any, checkpoint: str | None) -> dict[str, Any]:
-    """Give the pretrained_model to use: none where a checkpoint holds everything, a file for `<best>` and `<last>`."""
+def _pretrained(path: Any, checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
+    """Give the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
+
+    What the run was once started from may be gone by now; its own folder holds the same architecture.
+    """
     from xdpx.checkpoints.aliases import resolve as resolve_alias
 
     if not isinstance(path, str):
         return {}
-    return {"pretrained_model": None if checkpoint else resolve_alias(path)}
+    if checkpoint is None:
+        return {"pretrained_model": resolve_alias(path)}
+    folders = [folder for folder in (io.parent(checkpoint), save_dir) if folder]
+    kept = next((folder for folder in folders if io.isfile(io.join(folder, "config.json"))), path)
+    return {"pretrained_model": kept}
 
 
 def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:
