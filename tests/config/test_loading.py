@@ -117,3 +117,24 @@ def test_the_fingerprint_changes_with_what_is_computed_and_only_with_that() -> N
 def test_an_unknown_command_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="no 'x-darw' is registered. Did you mean 'x-draw'"):
         resolve({}, "x-darw", source="c")
+
+
+@pytest.mark.parametrize("line", ["side: ${sied}", "side: 1e400", "side: ${batch_size}"])
+def test_what_could_not_be_read_is_told_once(write: Write, line: str) -> None:
+    text = ONE.replace("side: 3", line).replace(
+        "batch_size: 32", "batch_size: ${side}" if "batch" in line else "batch_size: 32"
+    )
+    write("draw.hjson", text)
+    assert refused().startswith("draw.hjson: 1 fault\n")
+
+
+def test_at_most_ten_faults_are_told_in_full(write: Write) -> None:
+    write("draw.hjson", ONE.replace("}", "".join(f"  zork_{number}: 1\n" for number in range(30)) + "}"))
+    lines = refused().splitlines()
+    assert len(lines) == 12
+    assert lines[-1] == "  and more: 20 further faults."
+
+
+def test_half_is_no_advice_for_an_integer(write: Write) -> None:
+    write("draw.hjson", ONE.replace("side: 3", "side: .5"))
+    assert "write" not in refused()

@@ -55,7 +55,10 @@ def read_args(path: str) -> dict[str, Any]:
         tree = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         place = Origin(path, getattr(error, "lineno", 0) or 0)
-        fault = Fault("args", f"is no Python literal: {error}.", "Only a file written by xdpx can be read.", place)
+        problem = (
+            f"is no Python literal: {error.msg}." if isinstance(error, SyntaxError) else "holds more than plain values."
+        )
+        fault = Fault("args", problem, "Only a file written by xdpx can be read; nothing in it was executed.", place)
         raise ConfigError(path, [fault]) from error
     if not isinstance(tree, dict):
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -43,10 +44,17 @@ class Draft:
         self.faults.append(Fault(key, problem, remedy, self.origins.get(key), **more))
 
     def including(self, faults: Iterable[Fault]) -> Draft:
-        """Put the faults found while reading first. Gives itself."""
+        """Put the faults found while reading first. Gives itself.
+
+        A key that has one may hold a stand-in for its value, and so may text with a reference left in it: what else is
+        wrong with such a value says nothing.
+        """
         earlier = list(faults)
-        self.faults[:0] = earlier
-        self.faulty.update(fault.key for fault in earlier)
+        told = {re.split(r"[.\[]", fault.key)[0] for fault in earlier}
+        told |= {key for key, value in self.raw.items() if earlier and isinstance(value, str) and "${" in value}
+        told &= {key for key, _, _ in self.selection.declared()}
+        self.faults = [*earlier, *(fault for fault in self.faults if fault.key not in told)]
+        self.faulty.update(told, (fault.key for fault in earlier))
         return self
 
     def declarations(self) -> dict[str, list[tuple[Selected, Declaration]]]:

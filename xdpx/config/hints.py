@@ -53,10 +53,9 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     swallowed = swallowed_part(text)
     if swallowed:
         return f". {swallowed}"
-    if number and _number_in(text):
-        return (
-            f": write {_number_in(text)} without quotes" if _number_in(text) == text else f": write {_number_in(text)}"
-        )
+    meant = _number_in(text) if number else ""
+    if meant and ("number" in wanted or float(meant).is_integer()):
+        return f": write {meant} without quotes" if meant == text else f": write {meant}"
     if "true" in wanted and text.lower() in _WORDS:
         return f": write {_WORDS[text.lower()]}{' without quotes' if text in {'true', 'false'} else ''}"
     if "null" in wanted and text.lower() in _NULLS:

@@ -31,9 +31,6 @@ RUN_ONLY_KEYS = frozenset(
 )
 """Keys that do not change what a run computes: two runs that differ only in these are the same run twice."""
 
-MOST_FAULTS = 30
-"""Most faults in one message; more than a screen helps nobody."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -140,7 +137,7 @@ def _finish(
     if any(faults) or between:
         from xdpx.config.reading import at_most
 
-        raise ConfigError(source, at_most([*merge_faults(faults), *between], MOST_FAULTS))
+        raise ConfigError(source, at_most([*merge_faults(faults), *between]))
     if unreachable is not None:
         raise unreachable
     return runs

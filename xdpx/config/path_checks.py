@@ -77,7 +77,8 @@ def _absent(path: str, what: str) -> tuple[str, str]:
     if not io.isdir(above):
         return f"there is no {what} '{path}'; '{above}' is not there either.", _relative_note(path)
     near = nearest(io.name(path), io.listdir(above))
-    return f"there is no {what} '{path}'.", f"Did you mean '{io.join(above, near)}'?" if near else _relative_note(path)
+    guess = io.join(above, near) if near and io.parent(path) else near
+    return f"there is no {what} '{path}'.", f"Did you mean '{guess}'?" if guess else _relative_note(path)
 
 
 def _relative_note(path: str) -> str:
