@@ -65,6 +65,17 @@ def test_offsets_that_do_not_add_up_are_noticed(tmp_path: Path, write_store: Any
         Store.open(str(tmp_path / "train.pt"))
 
 
+def test_rows_that_lead_nowhere_are_named_as_damage(tmp_path: Path, write_store: Any) -> None:
+    write_store(tmp_path / "train.pt", 5)
+    offsets = np.asarray(Store.open(str(tmp_path / "train.pt")).ragged("input_ids").offsets).tobytes()
+    data = (tmp_path / "train.pt").read_bytes()
+    at = data.index(offsets) + 16
+    for damage in (b"\xff\xff\xff\x00", b"\x00\x00\x00\x80"):
+        (tmp_path / "train.pt").write_bytes(data[:at] + damage + data[at + 4 :])
+        with pytest.raises(StoreError, match=r"train.pt: its rows lead beyond what it holds"):
+            Store.open(str(tmp_path / "train.pt")).take(np.arange(5))
+
+
 def test_a_store_travels_to_another_process_as_its_path(tmp_path: Path, write_store: Any) -> None:
     samples = write_store(tmp_path / "train.pt", 5)
     store = Store.open(str(tmp_path / "train.pt"), first_id=7)

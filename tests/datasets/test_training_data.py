@@ -12,6 +12,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.datasets.plan import Sampler
 from xdpx.datasets.store import StoreError
 from xdpx.datasets.training_data import Position, Ranks, TrainingData
+from xdpx.utils import io
 
 
 @pytest.fixture
@@ -185,6 +186,22 @@ def test_a_damaged_shard_stops_training_with_its_name(open_data: Any, tmp_path: 
     assert len(list(islice(groups, 8))) == 8
     with pytest.raises(StoreError, match=r"train1.pt is cut short"):
         next(groups)
+
+
+def test_a_store_that_is_not_the_one_of_the_meta_is_refused(open_data: Any, write_store: Any, tmp_path: Any) -> None:
+    data = open_data(lazy_load=True)
+    write_store(tmp_path / "train0.pt", 41)
+    with pytest.raises(StoreError, match=r"train0.pt holds 41 samples, but meta.hjson says 40"):
+        next(data.groups())
+
+
+def test_data_can_lie_in_an_object_store(open_data: Any, s3_root: str) -> None:
+    data = open_data()
+    expected = seen(data, 3)
+    for name in ("meta.hjson", "train0.pt", "train1.pt", "train2.pt", "train0.manifest.json"):
+        io.copy(f"{data.parameters.data_dir}/{name}", f"{s3_root}/data/{name}")
+    there = data.parameters.model_copy(update={"data_dir": f"{s3_root}/data"})
+    assert seen(TrainingData(there, processor=data.processor, seed=3), 3) == expected
 
 
 def test_no_thread_is_left_behind(open_data: Any) -> None:

@@ -47,6 +47,23 @@ def test_a_long_pair_is_cut_to_max_len(make: Any) -> None:
     assert sample == {"input_ids": [2, 5, 5, 5, 3, 6, 6, 3], "second_start": 5, "length": 8, "target": 0}
 
 
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_a_batch_of_pairs_is_what_a_loop_over_its_samples_gives(
+    make: Any, sampled: Any, blocks: Any, multiple: int
+) -> None:
+    processor = make("bert_pair", max_len=24)
+    samples = sampled(processor, [[first, second] for (first,), (second,) in zip(blocks, blocks[::-1], strict=True)])
+    batch = processor.collate(samples, pad_multiple=multiple)["net_input"]
+    rows = [samples.sample(index) for index in range(len(samples))]
+    width = -(-max(len(row["input_ids"]) for row in rows) // multiple) * multiple
+    for index, row in enumerate(rows):
+        ids, padding = row["input_ids"], width - len(row["input_ids"])
+        assert batch["input_ids"][index].tolist() == ids + [0] * padding
+        assert batch["attention_mask"][index].tolist() == [True] * len(ids) + [False] * padding
+        types = [int(place >= row["second_start"]) for place in range(len(ids))]
+        assert batch["token_type_ids"][index].tolist() == types + [0] * padding
+
+
 def test_max_len_without_room_for_text_is_refused(make: Any) -> None:
     with pytest.raises(ConfigError, match="max_len: is 3, but 3 of these tokens are special ones. Use at least 4"):
         make("bert_pair", max_len=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class JoinedStores:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @property
+    @cached_property
     def lengths(self) -> Integers:
         """Length of every sample; the one column that is read through, and only to batch by length."""
         return np.concatenate([store.lengths for store in self.stores])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from xdpx.datasets.archive import FORMAT, StoreError, map_archive
-from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
+from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_of
 from xdpx.utils import commit, io
 
 __all__ = ["FORMAT", "Store", "StoreError", "split_name"]
@@ -51,6 +51,14 @@ class Store(Samples):
         if promised is not None and promised != store.num_samples:
             raise StoreError(f"{path} holds {store.num_samples} samples, its manifest says {promised}. {_AGAIN}")
         return store
+
+    def take(self, rows: Integers) -> Samples:
+        """Gather samples in the given order. Raises StoreError when their rows lead nowhere."""
+        try:
+            return super().take(rows)
+        except (IndexError, ValueError) as error:
+            why = f"{self.path}: its rows lead beyond what it holds ({error})"
+            raise StoreError(f"{why}. `x-script verify` tells whether it is damaged.") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self.first_id)
@@ -131,9 +139,3 @@ def _dtype_of(numbers: np.ndarray[Any, Any], integer: type[np.integer[Any]]) -> 
     if numbers.dtype.kind != "f":
         raise TypeError(f"found {numbers.dtype}")
     return np.float32
-
-
-def total_bytes(columns: Iterable[Column]) -> int:
-    """Size of columns in memory or on disk, in bytes."""
-    sizes = [(c.values.nbytes + c.offsets.nbytes) if isinstance(c, Ragged) else c.nbytes for c in columns]
-    return sum(sizes)

@@ -14,7 +14,7 @@ from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.plan import EpochPlan, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Choice, Meta, shard_of, wait_for
-from xdpx.datasets.store import Store
+from xdpx.datasets.store import Store, StoreError
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.samples import Integers, Samples
 from xdpx.utils import io
@@ -209,7 +209,12 @@ class TrainingData:
         return stores[0] if len(stores) == 1 else JoinedStores(stores)
 
     def _open(self, shard: str) -> Store:
-        return Store.open(self.parameters.path_of(shard), first_id=self.shards.index(shard) << SHARD_BITS)
+        store = Store.open(self.parameters.path_of(shard), first_id=self.shards.index(shard) << SHARD_BITS)
+        promised = self._meta.sizes.get(shard, len(store))
+        if len(store) != promised:
+            what = f"{store.path} holds {len(store)} samples, but meta.hjson says {promised}"
+            raise StoreError(f"{what}: it was made anew meanwhile, or x-prepro was interrupted. Run x-prepro again.")
+        return store
 
 
 def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
