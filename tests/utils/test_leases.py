@@ -10,6 +10,7 @@ import socket
 import time
 from dataclasses import asdict
 from multiprocessing.synchronize import Barrier, Event
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,3 +164,20 @@ def test_a_lease_that_cannot_be_read_is_an_error_not_a_licence(tmp_path: Any) ->
     (tmp_path / ".lease/owner.json").write_text("{")
     with pytest.raises(OSError, match="cannot be read"):
         Lease(tmp_path).acquire()
+
+
+def test_a_folder_that_was_made_for_it_goes_when_nothing_was_put_there(any_root: str) -> None:
+    empty, used = io.join(any_root, "empty"), io.join(any_root, "used")
+    with Lease(empty), Lease(used), io.open(io.join(used, "file"), "w") as file:
+        file.write("kept")
+    assert not io.exists(empty)
+    assert io.isfile(io.join(used, "file"))
+
+
+def test_a_folder_that_was_there_stays_though_it_is_empty(tmp_path: Path) -> None:
+    with Lease(tmp_path / "there"):
+        pass
+    (tmp_path / "there").mkdir()
+    with Lease(tmp_path / "there"):
+        pass
+    assert (tmp_path / "there").is_dir()

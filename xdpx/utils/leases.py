@@ -62,7 +62,7 @@ class Lease:
     """Own a folder while the block runs.
 
     Args:
-        folder: any path; made when missing.
+        folder: any path; made when missing, and removed again if nothing was put into it.
         heartbeat: seconds between signs of life.
         dead_after: seconds without one after which an owner on another machine counts as dead. An owner on this
             machine counts as dead as soon as its process is gone.
@@ -76,6 +76,7 @@ class Lease:
         self._heartbeat, self._dead_after = heartbeat, dead_after
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._made_folder = False
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self.me = Holder(new_owner_id(), socket.gethostname(), os.getpid(), started)
 
@@ -94,7 +95,9 @@ class Lease:
             while not self._try():
                 time.sleep(0.01)
         except BaseException:
-            io.store(self._place).delete(self._beat_path(self.me.id))
+            with contextlib.suppress(OSError):  # the disk may be what failed
+                io.store(self._place).delete(self._beat_path(self.me.id))
+                self._remove_empty_folders()
             raise
         self._stop.clear()
         self._thread = threading.Thread(target=self._beat, name="xdpx-lease", daemon=True)
@@ -106,10 +109,11 @@ class Lease:
         if chain and self._lives(chain[-1]):
             raise LeaseHeld(self.folder, chain[-1])
         store = io.remote(self._place) or io.local_files
-        store.make_folder(self._place)
-        store.touch(self._beat_path(self.me.id))
+        self._made_folder = self._made_folder or not io.exists(self.folder)
         link = self._after(chain[-1].id) if chain else self._first()
         try:
+            store.make_folder(self._place)
+            store.touch(self._beat_path(self.me.id))
             store.create(link, json.dumps(asdict(self.me)).encode())
         except (FileExistsError, FileNotFoundError):
             return False  # a rival was faster, or the folder went with its last owner
@@ -138,7 +142,14 @@ class Lease:
             store.delete(self._beat_path(holder.id))
         with contextlib.suppress(OSError):
             self._remove_dead_beats()
-            store.remove_folder(self._place)
+            self._remove_empty_folders()
+
+    def _remove_empty_folders(self) -> None:
+        """Remove the lease's folder, and the one it is in if that was made for it. Raises OSError when not empty."""
+        store = io.remote(self._place) or io.local_files
+        store.remove_folder(self._place)
+        if self._made_folder:
+            store.remove_folder(self.folder)
 
     def check(self) -> None:
         """Raise LeaseLost when another run took over meanwhile. Cheap enough before every commit."""
