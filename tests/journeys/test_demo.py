@@ -21,17 +21,17 @@ def xdpx(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Walk the whole road once, in a folder of its own, with a fifth of the data."""
+    """Walk the whole road once, in a folder of its own, with half of the data."""
     folder = tmp_path_factory.mktemp("demo road")
     (folder / "examples").symlink_to(REPOSITORY / "examples")
     script = REPOSITORY / "examples/demo/stdlib_docstrings.py"
     subprocess.run([sys.executable, str(script), "demo/raw"], cwd=folder, check=True, capture_output=True)
     train = folder / "demo/raw/train.tsv"
-    train.write_text("".join(train.read_text(encoding="utf-8").splitlines(keepends=True)[::5]), encoding="utf-8")
+    train.write_text("".join(train.read_text(encoding="utf-8").splitlines(keepends=True)[::2]), encoding="utf-8")
     done = xdpx(
         folder,
         *("x-prepro", "examples/demo/prepro"),
-        *("x-train", "examples/demo/train", "max_epoch=8", "embedding_dim=64", "hidden_size=64"),
+        *("x-train", "examples/demo/train", "embedding_dim=64", "hidden_size=64", "learning_rate=0.005"),
         *("x-eval", "examples/demo/eval"),
         *("x-pred", "examples/demo/predict"),
     )
@@ -42,7 +42,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_demo_is_scored_well_above_the_majority_class(demo: Path) -> None:
     with (demo / "demo/scores.tsv").open(encoding="utf-8") as file:
         scores = {row["split"]: float(row["acc"]) for row in csv.DictReader(file, delimiter="\t")}
-    assert scores["test"] > 0.4  # the commonest of nine topics has 0.17
+    assert scores["test"] > 0.5  # the commonest of nine topics has 0.17
 
 
 def test_predictions_stand_beside_every_original_line(demo: Path) -> None:

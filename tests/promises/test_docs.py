@@ -1,0 +1,85 @@
+"""What the documents say is true: their configs parse and name real keys, their commands exist, their code runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xdpx.config import catalogue
+from xdpx.config.reading import read_runs
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md")])
+PAGES = [page for page in PAGES if page.name != "reference.md"]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script"}
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for number, (found, text) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            if found == language:
+                yield f"{page.name}-{number}", text
+
+
+def params(language: str) -> list[object]:
+    return [pytest.param(text, id=name) for name, text in blocks(language)]
+
+
+def known_keys() -> set[str]:
+    return {item.key for kind in catalogue.kinds() for entry in catalogue.entries(kind) for item in entry.parameters}
+
+
+@pytest.mark.parametrize("text", params("hjson"))
+def test_every_key_in_a_documented_config_exists(text: str, tmp_path: Path) -> None:
+    alone = re.sub(r"__parent__: *\[.*?^  \]|__parent__: [^\n]*", "", text, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "block.hjson").write_text(alone, encoding="utf-8")
+    run = read_runs(str(tmp_path / "block.hjson"))[0]
+    assert not set(run.values) - known_keys()
+
+
+@pytest.mark.parametrize("text", params("bash"))
+def test_every_documented_command_exists(text: str) -> None:
+    words = [line.split()[0] for line in text.splitlines() if line.startswith(("x-", "make "))]
+    targets = re.findall(r"^make (\w+)", text, re.MULTILINE)
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert all(word in COMMANDS | {"make"} for word in words)
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_readme_prints_the_tree_as_it_is() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    tree = re.search(r"^xdpx/\n(.*?)^examples/", text, re.MULTILINE | re.DOTALL)
+    assert tree is not None
+    printed = {line.split()[0].strip("/") for line in tree.group(1).splitlines()}
+    rooms = {path.name for path in (REPOSITORY / "xdpx").iterdir() if path.suffix != ".typed" and path.name[0] != "_"}
+    assert printed == rooms
+
+
+def test_the_code_of_the_extension_guide_trains(tmp_path: Path) -> None:
+    modules = tmp_path / "user/modules"
+    modules.mkdir(parents=True)
+    code = [text for name, text in blocks("python") if name.startswith("extend")]
+    assert len(code) == 4
+    for number, text in enumerate(code):
+        (modules / f"own_{number}.py").write_text(text, encoding="utf-8")
+    (tmp_path / "raw").mkdir()
+    rows = "".join(f"title {i % 2}\tsome text {i % 2} of row {i}\t{'ab'[i % 2]}\n" for i in range(40))
+    for split in ("train", "dev"):
+        (tmp_path / f"raw/{split}.txt").write_text(rows, encoding="utf-8")
+    prepro = {"data_source": "raw", "data_dir": "data", "loader": "titled", "title_weight": 3, "tokenizer": "space"}
+    prepro |= {"processor": "single", "max_len": 16}
+    train = {"__parent__": "data/meta", "data_dir": "data", "save_dir": "run", "model": "bag_of_words", "loss": "focal"}
+    train |= {"task": "embedding_noise", "focal_gamma": 1.0, "embedding_dim": 8, "batch_size": 8, "learning_rate": 0.1}
+    train |= {"max_epoch": 2, "eval_interval": -1, "major_metric": "acc"}
+    for name, values in (("prepro", prepro), ("train", train)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
+    line = [sys.executable, "-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
