@@ -100,7 +100,7 @@ def test_overwrite_replaces_a_run_but_not_the_notes_in_it(start: Start) -> None:
     assert Path("run/notes.md").read_text() == "mine"
 
 
-@pytest.mark.parametrize("mistake", [{"model": "cls_cmm"}, {"valid_subset": "devv"}, {"batch_size": 5000}])
+@pytest.mark.parametrize("mistake", [{"model": "cls_cmm"}, {"batch_size": 5000}, {"major_metric": "a"}])
 def test_a_mistake_deletes_nothing_of_the_run_to_be_overwritten(start: Start, mistake: dict[str, Any]) -> None:
     start()
     before = names()

@@ -1,6 +1,6 @@
 """Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
 
-Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints a JSON line per run.
+Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints JSON lines.
 Everything heavy is imported once; each child starts within milliseconds.
 """
 

@@ -2,9 +2,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Generator
 
 import pytest
 
+from xdpx.trainer.loop import Interrupted
 from xdpx.trainer.preemption import SIGNALS, Preemption
 
 
@@ -30,3 +34,33 @@ with Preemption():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "still here\n")
     assert "Send it again to stop at once" in done.stderr
+
+
+def test_a_signal_ends_the_wait_for_data_and_closes_its_source() -> None:
+    closed = []
+
+    def shards() -> Generator[int]:
+        try:
+            yield 1
+            time.sleep(30)  # a shard that does not arrive
+            yield 2
+        finally:
+            closed.append(True)
+
+    with Preemption() as preemption:
+        items = preemption.watched(shards())
+        assert next(items) == 1
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(Interrupted, match="SIGTERM while waiting"):
+            next(items)
+    assert closed == [True]
+
+
+def test_a_signal_between_two_items_waits_for_whoever_asks() -> None:
+    with Preemption() as preemption:
+        items = preemption.watched(number for number in range(3))
+        assert next(items) == 0
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert preemption.received == "SIGTERM"
+        with pytest.raises(Interrupted):
+            next(items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,9 +16,8 @@ from xdpx.datasets.training_data import Position, TrainingData
 from xdpx.engines.base import Batch, Engine
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.trainer.evaluation import Metrics
-from xdpx.trainer.loop import Groups
 from xdpx.trainer.parameters import TrainParameters
-from xdpx.trainer.progress import Progress
+from xdpx.trainer.progress import Place, Progress
 from xdpx.utils import io
 
 PLAN_KEYS = (
@@ -30,7 +29,7 @@ PLAN_KEYS = (
 WIDTH_OF_MIXED_PRECISION = 8
 """Tensor cores want widths that are multiples of this."""
 
-HeldOut = Callable[[], Iterable[Batch]]
+HeldOut = Callable[[], Generator[Batch]]
 
 
 class TrainedLoss(Metrics, Protocol):
@@ -60,8 +59,8 @@ class Parts:
     seed: int
     texts: Mapping[str, str]
 
-    def groups(self, progress: Progress) -> Groups:
-        """Give the groups from where a run stands, without end."""
+    def groups(self, progress: Progress) -> Generator[tuple[Place, Sequence[Batch]]]:
+        """Give the groups from where a run stands, without end. Close it, to end the thread that prepares them."""
         return self.data.groups(Position(progress.epoch, progress.group))
 
 

@@ -13,6 +13,10 @@ Groups = Iterable[tuple[Place, Sequence[Batch]]]
 """The micro-batches of one update after another, each with the place in the data that is reached after it."""
 
 
+class Interrupted(Exception):
+    """Raised by `groups` where it would wait, because somebody wants the run to be interrupted."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Facts about the update that just finished."""
@@ -88,22 +92,11 @@ def take_steps(engine: Engine, state: State, groups: Groups, *, after: int, unti
 
 
 def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
-    """Train from where `session` stands to its last update, and say why it ended.
-
-    All callbacks see each step, also after one of them asked to stop; the first reason counts.
-    """
-    stop = None
+    """Train from where `session` stands to its last update, and say why it ended."""
     try:
         for callback in callbacks:
             callback.on_start(session)
-        for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
-            session.state = step.state
-            session.progress.advance(step.number, step.place)
-            stops = [callback.on_step(session, step) for callback in callbacks]
-            stop = next((stop for stop in stops if stop is not None), None)
-            if stop is not None:
-                break
-        stop = stop or Stop(_ended(session))
+        stop = _walk(session, groups, callbacks)
         for callback in callbacks:
             callback.on_end(session, stop)
     finally:
@@ -112,6 +105,16 @@ def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop
     return stop
 
 
-def _ended(session: Session) -> str:
+def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
+    """Take steps until there is a reason not to. All callbacks see each step; the first reason counts."""
+    try:
+        for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
+            session.state = step.state
+            session.progress.advance(step.number, step.place)
+            stops = [callback.on_step(session, step) for callback in callbacks]
+            if any(stops):
+                return next(stop for stop in stops if stop)
+    except Interrupted as interruption:
+        return Stop(str(interruption), finished=False)
     reached = session.number >= session.until
-    return f"reached step {session.until}" if reached else f"the data ran out at step {session.number}"
+    return Stop(f"reached step {session.until}" if reached else f"the data ran out at step {session.number}")

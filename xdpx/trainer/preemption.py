@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+from xdpx.trainer.loop import Interrupted
+
+T = TypeVar("T")
 
 EXIT_CODE = 85
 """Neither success nor failure: the run was interrupted, and the very same command continues it."""
@@ -26,6 +30,7 @@ class Preemption:
 
     def __init__(self) -> None:
         self.received: str | None = None
+        self._waiting = False
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> Preemption:
@@ -48,3 +53,24 @@ class Preemption:
         self.received = signal.Signals(number).name
         # Not through the log: a signal may arrive while a line is being written, and a lock is not taken twice.
         os.write(2, f"\n{self.received}: stopping after this update. Send it again to stop at once.\n".encode())
+        self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        if self._waiting and self.received is not None:
+            self._waiting = False
+            raise Interrupted(f"interrupted by {self.received} while waiting for data")
+
+    def watched(self, items: Generator[T]) -> Generator[T]:
+        """Yield `items`; a signal that comes while the next one is waited for (a shard can take hours) ends it."""
+        try:
+            while True:
+                self._waiting = True
+                self._give_up_waiting()
+                item = next(items)
+                self._waiting = False
+                yield item
+        except StopIteration:
+            return
+        finally:
+            self._waiting = False
+            items.close()

@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from typing import Literal
 
 from xdpx.config.faults import Fault
+from xdpx.trainer.snapshot import SNAPSHOT
 from xdpx.trainer.status import STATUS_FILE
 from xdpx.utils import io
 
@@ -13,7 +14,6 @@ ARGS_FILE = "args.py"
 STARTER_CONFIG = "starter_config.hjson"
 TRAIN_LOG = "train.log.tsv"
 VALID_LOG = "valid.log.tsv"
-SNAPSHOT = "snapshot.zip"
 RESOURCES = ("vocab.txt", "target_map.txt", "embeddings.pt")
 """Files of data_dir that a trained model cannot do without."""
 

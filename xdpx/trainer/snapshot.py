@@ -9,6 +9,7 @@ import xdpx
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
+SNAPSHOT = "snapshot.zip"
 KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed")
 SKIPPED_FOLDERS = frozenset({"__pycache__", "venv", "env", "node_modules", "build", "dist"})
 LARGEST_FILE = 1_000_000
@@ -34,6 +35,15 @@ def write_snapshot(path: str, *, config: str) -> None:
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), source.read(), zipfile.ZIP_DEFLATED)
     if left_out:
         log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
+
+
+def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
+    """Keep the code of a resumed run as snapshot.resume-<step>.zip, if it is not the code that the run began with."""
+    name = f"snapshot.resume-{step}.zip"
+    path = io.join(folder, name)
+    write_snapshot(path, config=config)
+    if io.md5(path) == io.md5(io.join(folder, SNAPSHOT)):
+        io.remove(path)
 
 
 def _files(config: str) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,21 +12,23 @@ from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
-from xdpx.reports.references import named_references
 from xdpx.trainer import environment, resuming, run_folder
 from xdpx.trainer.assembly import Parts, build_parts, plan_of
-from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
+from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, score_of
 from xdpx.trainer.callbacks.logging import LOG, Logging
 from xdpx.trainer.callbacks.plotting import Plotting
-from xdpx.trainer.callbacks.saving import SavePolicy, Saving, restore
-from xdpx.trainer.callbacks.stopping import Stopping, StopRules, StopWhenAsked
+from xdpx.trainer.callbacks.saving import Saving, restore
+from xdpx.trainer.callbacks.stopping import Stopping, StopWhenAsked
 from xdpx.trainer.callbacks.tables import GrowingTable
+from xdpx.trainer.early_lines import EarlyLines
+from xdpx.trainer.evaluation import evaluate
 from xdpx.trainer.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Stop, fit
 from xdpx.trainer.parameters import TrainParameters
 from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.progress import Progress
-from xdpx.trainer.snapshot import write_snapshot
+from xdpx.trainer.rules import draw_figures, evaluation_plan, save_policy, stop_rules
+from xdpx.trainer.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
 from xdpx.trainer.status import STATUS_FILE, RunState, Status
 from xdpx.utils import commit, io
 
@@ -73,21 +75,20 @@ class _Training:
     preemption: Preemption
 
     def go(self, saved: Mapping[str, Any]) -> Stop:
-        """Begin, or continue from a full state."""
-        progress = self._progress(saved)
-        self._claim_folder(progress, continued=bool(saved))
-        log_file = self.settings.log_file
-        opened = log.to_file(io.join(self.settings.save_dir, log_file)) if log_file else nullcontext()
-        with opened, self._status_told(progress):
+        """Begin, or continue from a full state. An overwritten run goes only when this one works."""
+        engine, progress = self.parts.engine, self._progress(saved)
+        with EarlyLines() as early:
             self._describe(progress, continued=bool(saved))
-            engine = self.parts.engine
-            callbacks = self._callbacks()
             state = engine.restore(saved["engine"]) if saved else engine.start(self.parts.seed)
+            try_out(self.parts, state, self.settings)
+            self._claim_folder(progress, continued=bool(saved))
+        with self._log_file(early), self._status_told(progress):
+            self._write_down(progress, continued=bool(saved))
+            callbacks = self._callbacks()
             if saved:
                 restore(saved, callbacks)
-            self._write_resources()
             session = Session(engine, state, progress, progress.stage_end, self.parts.total)
-            stop = fit(session, self.parts.groups(progress), callbacks)
+            stop = fit(session, self.preemption.watched(self.parts.groups(progress)), callbacks)
             self._tell_end(progress, stop)
             return stop
 
@@ -129,23 +130,32 @@ class _Training:
                 self._status("failed", progress, reason).write(self.settings.save_dir)
             raise
 
+    def _log_file(self, early: EarlyLines) -> AbstractContextManager[object]:
+        name = self.settings.log_file
+        if not name:
+            return nullcontext()
+        log_file = log.to_file(io.join(self.settings.save_dir, name))
+        early.repeat_to(log_file)
+        return log_file
+
     def _describe(self, progress: Progress, *, continued: bool) -> None:
-        """Write down what this run is: code, versions, device, parameters."""
-        folder, step = self.settings.save_dir, progress.num_updates if continued else None
         for line in environment.commit_lines():
             log.info(line)
         log.info(", ".join(f"{name} {number}" for name, number in environment.versions().items()))
         log.info(f"device {environment.device_name(self.parts.engine)}, seed {self.parts.seed}")
         if continued:
-            log.info(f"continuing at step {step}, epoch {progress.epoch}, after {progress.group} updates of it")
+            place = f"step {progress.num_updates}, epoch {progress.epoch}, after {progress.group} updates of it"
+            log.info(f"continuing at {place}")
         log.info(f"training to step {progress.stage_end} of {self.parts.total}, {progress.group_size} samples each")
-        resuming.record_parameters(self.run, folder, step)
-        name = run_folder.SNAPSHOT if step is None else f"snapshot.resume-{step}.zip"
-        write_snapshot(io.join(folder, name), config=self.run.source)
 
-    def _write_resources(self) -> None:
-        """Copy what the trained model cannot do without to where it will lie."""
-        folder = self.settings.save_dir
+    def _write_down(self, progress: Progress, *, continued: bool) -> None:
+        """Leave what this run is: parameters, code, and what the trained model cannot do without."""
+        folder, step = self.settings.save_dir, progress.num_updates if continued else None
+        resuming.record_parameters(self.run, folder, step)
+        if step is None or not io.exists(io.join(folder, SNAPSHOT)):
+            write_snapshot(io.join(folder, SNAPSHOT), config=self.run.source)
+        else:
+            write_changed_snapshot(folder, step, config=self.run.source)
         for name in run_folder.RESOURCES:
             source = io.join(self.settings.data_dir, name)
             if io.isfile(source) and not io.exists(io.join(folder, name)):
@@ -195,44 +205,13 @@ class _Training:
         self._status("finished" if stop.finished else "preempted", progress, stop.reason).write(self.settings.save_dir)
 
 
-def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
-    """Give when to evaluate."""
-    return EvaluationPlan(
-        settings.eval_interval,
-        settings.major_metric,
-        ascending=settings.ascending_metric,
-        warmup=settings.eval_interval_warmup,
-        warmup_multiplier=settings.eval_interval_warmup_mutiplier,
-    )
+def try_out(parts: Parts, state: object, settings: TrainParameters) -> None:
+    """Score one batch, so that what is wrong with scoring is found now, and not after the first hour.
 
-
-def stop_rules(settings: TrainParameters) -> StopRules:
-    """Give when to stop early."""
-    return StopRules(
-        tolerance=settings.tolerance,
-        min_steps=settings.min_steps,
-        warmup=settings.eval_interval_warmup,
-        min_lr=settings.min_lr,
-        max_loss=settings.max_loss,
-    )
-
-
-def save_policy(settings: TrainParameters) -> SavePolicy:
-    """Give which checkpoints are kept."""
-    few = settings.save_best_only or settings.save_last_only
-    return SavePolicy(
-        best_only=settings.save_best_only,
-        last_only=settings.save_last_only,
-        above_score=settings.save_above_score,
-        ascending=settings.ascending_metric,
-        resumable=settings.save_full_checkpoint or bool(settings.resume) or settings.save_interval is not None,
-        every_state=settings.save_full_checkpoint and not few,
-        interval=settings.save_interval,
-    )
-
-
-def draw_figures(settings: TrainParameters) -> None:
-    """Redraw the figures of the run, beside those it is compared with."""
-    from xdpx.reports.figures import draw_run
-
-    draw_run(settings.save_dir, references=named_references(settings.viz_ref_dir), figext=settings.figext)
+    Raises:
+        ConfigError: there is no such metric.
+    """
+    with closing(parts.held_out()) as batches:
+        score_of(evaluate(parts.engine, state, [next(batches)], parts.loss), settings.major_metric)
+    log.take_accumulated()  # of this trial, which is no evaluation
+    log.take_summaries()

@@ -6,7 +6,7 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.logger import log
-from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
+from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan, score_of
 from xdpx.trainer.callbacks.logging import LOG, Logging
 from xdpx.trainer.callbacks.tables import GrowingTable
 from xdpx.trainer.ledger import Ledger
@@ -78,6 +78,6 @@ def test_the_best_score_follows_the_direction(run: Callable[..., Any], ascending
     assert [float(row["best_score"]) for row in rows] == [best(scores[: count + 1]) for count in range(len(scores))]
 
 
-def test_a_metric_that_does_not_exist_is_found_before_the_first_update(run: Callable[..., Any]) -> None:
+def test_a_metric_that_does_not_exist_is_an_error_with_those_that_do() -> None:
     with pytest.raises(ConfigError, match="closenes.*Did you mean 'closeness'"):
-        run(EvaluationPlan(100, "closenes"), until=5)
+        score_of({"closeness": 1.0, "rows": 3.0}, "closenes")

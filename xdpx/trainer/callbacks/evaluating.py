@@ -70,14 +70,8 @@ class Evaluating(Callback):
         self._metrics = metrics
 
     def on_start(self, session: Session) -> None:
-        """Score one batch, so that a metric that does not exist is found now and not after an hour."""
+        """Drop the rows of evaluations that will come again."""
         self._table.drop_after(session.progress.last_eval_step)
-        if session.number == 0:
-            first = next(iter(self._batches()), None)
-            if first is not None:
-                self._major(evaluate(session.engine, session.state, [first], self._loss))
-                log.take_accumulated()  # of this trial, which is no evaluation
-                log.take_summaries()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Evaluate if it is due."""
@@ -95,22 +89,13 @@ class Evaluating(Callback):
         self._ledger.settle()
         with self._ledger.stopwatch.paused():
             metrics = evaluate(session.engine, session.state, self._batches(), self._loss)
-            is_best = session.progress.take_score(self._major(metrics), ascending=self.plan.ascending)
+            is_best = session.progress.take_score(
+                score_of(metrics, self.plan.major_metric), ascending=self.plan.ascending
+            )
             row = self._row(session, metrics)
             self._table.append(row)
             self._table.flush()
             log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
-
-    def _major(self, metrics: Mapping[str, float]) -> float:
-        name = self.plan.major_metric
-        if name not in metrics:
-            near = nearest(name, metrics)
-            hint = f"Did you mean '{near}'? " if near else ""
-            known = ", ".join(sorted(metrics))
-            raise ConfigError(
-                "x-train", [Fault("major_metric", f"this loss has no '{name}'.", f"{hint}It has: {known}.")]
-            )
-        return metrics[name]
 
     def _row(self, session: Session, metrics: Mapping[str, float]) -> dict[str, Cell]:
         window, progress = self._ledger.take(EVALUATION), session.progress
@@ -128,6 +113,16 @@ class Evaluating(Callback):
 
     def _train_seconds(self, session: Session) -> float:
         return session.progress.train_seconds + self._ledger.peek("log").seconds
+
+
+def score_of(metrics: Mapping[str, float], name: str) -> float:
+    """Give the metric that decides what is best. Raises ConfigError when there is no such metric."""
+    if name in metrics:
+        return metrics[name]
+    near = nearest(name, metrics)
+    hint = f"Did you mean '{near}'? " if near else ""
+    fault = Fault("major_metric", f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(metrics))}.")
+    raise ConfigError("x-train", [fault])
 
 
 def _sentence(row: Mapping[str, Cell], metric: str, *, is_best: bool) -> str:

@@ -94,7 +94,8 @@ class Logging(Callback):
             self._bar.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what was collected since the last row."""
+        """Give what was collected since the last row; the rows before it are in the file by then."""
+        self._table.flush()
         return {"ledger": self._ledger.state_dict(), "row": dict(self.row), "logged_step": self.logged_step}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

@@ -1,0 +1,52 @@
+"""From the keys of `x-train` to what its callbacks are told."""
+
+from __future__ import annotations
+
+from xdpx.reports.references import named_references
+from xdpx.trainer.callbacks.evaluating import EvaluationPlan
+from xdpx.trainer.callbacks.saving import SavePolicy
+from xdpx.trainer.callbacks.stopping import StopRules
+from xdpx.trainer.parameters import TrainParameters
+
+
+def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
+    """Give when to evaluate."""
+    return EvaluationPlan(
+        settings.eval_interval,
+        settings.major_metric,
+        ascending=settings.ascending_metric,
+        warmup=settings.eval_interval_warmup,
+        warmup_multiplier=settings.eval_interval_warmup_mutiplier,
+    )
+
+
+def stop_rules(settings: TrainParameters) -> StopRules:
+    """Give when to stop early."""
+    return StopRules(
+        tolerance=settings.tolerance,
+        min_steps=settings.min_steps,
+        warmup=settings.eval_interval_warmup,
+        min_lr=settings.min_lr,
+        max_loss=settings.max_loss,
+    )
+
+
+def save_policy(settings: TrainParameters) -> SavePolicy:
+    """Give which checkpoints are kept."""
+    few = settings.save_best_only or settings.save_last_only
+    return SavePolicy(
+        best_only=settings.save_best_only,
+        last_only=settings.save_last_only,
+        above_score=settings.save_above_score,
+        ascending=settings.ascending_metric,
+        resumable=settings.save_full_checkpoint or bool(settings.resume) or settings.save_interval is not None,
+        every_state=settings.save_full_checkpoint and not few,
+        interval=settings.save_interval,
+    )
+
+
+def draw_figures(settings: TrainParameters) -> None:
+    """Redraw the figures of the run, beside those it is compared with."""
+    from xdpx.reports.figures import draw_run
+
+    draw_run(settings.save_dir, references=named_references(settings.viz_ref_dir), figext=settings.figext)
