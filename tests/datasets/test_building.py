@@ -264,3 +264,62 @@ def test_what_does_not_fit_together_is_found_before_anything_is_read(source: Pat
 def test_word_pieces_need_a_vocabulary(source: Path, tmp_path: Path) -> None:
     faults = Prepro(run_of(source, tmp_path / "data", tokenizer="bert")).check()
     assert [fault.key for fault in faults] == ["vocab_file"]
+
+
+def test_raw_files_and_data_dir_may_be_anywhere(source: Path, tmp_path: Path) -> None:
+    from xdpx.utils import io
+
+    build(source, tmp_path / "data")
+    io.copytree(str(source), "memory://raw")
+    values = {**WORDS, "data_source": "memory://raw", "data_dir": "memory://out/data", "data_files": "*.txt"}
+    run = resolve(values, "x-prepro", source="test")
+    assert not Prepro(run).check()
+    Prepro(run).run()
+    for name in ("train.pt", "dev.pt", "vocab.txt", "meta.hjson"):
+        with io.open(f"memory://out/data/{name}", "rb") as file:
+            assert file.read() == (tmp_path / "data" / name).read_bytes()
+
+
+def test_any_legal_name_will_do(tmp_path: Path) -> None:
+    name = "a b'\"%#=é\U0001f600 -rf"
+    source = write(tmp_path / name, **{name: "a\tx\n"})
+    assert build(source, tmp_path / "out" / name)["data_size"] == {name: 1}
+
+
+def test_labels_in_any_script_come_back_as_they_were(tmp_path: Path) -> None:
+    labels = ["中性", "négatif", "إيجابي", "नकारात्मक", "좋음", "\U0001f600", "a\u2028b", "x y"]
+    source = write(tmp_path / "raw", train="".join(f"w\t{label}\n" for label in labels))
+    build(source, tmp_path / "data")
+    written = (tmp_path / "data" / "target_map.txt").read_bytes().decode().split("\n")[:-1]
+    assert sorted(written) == sorted(labels)
+
+
+def test_a_full_disk_leaves_what_was_there(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    build(source, data)
+    before = tree(data)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    write(source, dev="a\tneg\nb\tneg\nc d\tneg\n")
+    monkeypatch.setattr("xdpx.datasets.writing.write_archive", full)
+    with pytest.raises(OSError, match="No space left"):
+        build(source, data)
+    kept = before.keys() - {"status.json", "resources.manifest.json"}
+    assert {name: tree(data)[name] for name in kept} == {name: before[name] for name in kept}
+    assert json.loads((data / "status.json").read_text())["status"] == "failed"
+    assert not (data / ".parts").exists()
+    monkeypatch.undo()
+    assert build(source, data)["data_size"]["dev"] == 3
+
+
+def test_pretrained_vectors_become_embeddings(source: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    (tmp_path / "vectors.txt").write_text("a 1 2\nc 3 4\n")
+    found = build(source, tmp_path / "data", pretrained_embeddings=str(tmp_path / "vectors.txt"), threshold=1)
+    matrix = torch.load(tmp_path / "data" / "embeddings.pt", weights_only=True)
+    words = (tmp_path / "data" / "vocab.txt").read_text().split()
+    assert (found["embedding_dim"], tuple(matrix.shape)) == (2, (len(words), 2))
+    assert matrix[words.index("c")].tolist() == [3, 4]
+    assert not matrix[:2].any()

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
@@ -24,7 +24,7 @@ from xdpx.datasets.resources import Resources, Words
 from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe
 from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
-from xdpx.logger import Progress, log
+from xdpx.logger import EarlyLines, Progress, log
 from xdpx.processors.samples import Samples
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.utils import commit, io
@@ -59,9 +59,13 @@ def build(run: Run) -> dict[str, int]:
 def _build(run: Run, parameters: BuildParameters) -> dict[str, int]:
     builder = Builder(run, parameters)
     builder.prepare()
-    for split, file in builder.files.items():
-        builder.build_split(split, file)
-    return builder.finish()
+    try:
+        for split, file in builder.files.items():
+            builder.build_split(split, file)
+        return builder.finish()
+    except BaseException:
+        builder.give_up()
+        raise
 
 
 class Builder:
@@ -81,7 +85,7 @@ class Builder:
         self.files: dict[str, RawFile] = {}
 
     def prepare(self) -> None:
-        """Look at the raw files, make the resources, and commit them if they fit to what is there."""
+        """Look at the raw files, make the resources, and see whether they fit to what is there."""
         skip = self._loader.parameters.skip_bad_lines
         paths = splits(self._parameters.data_source, self._parameters.data_files)
         self.files = {
@@ -108,7 +112,8 @@ class Builder:
 
     def _start_from(self, old: Mapping[str, Any]) -> None:
         """Take over the splits that are there, and commit the resources."""
-        self._interrupted = _read_status(self._data_dir) == ("running", self._fingerprint)
+        status, fingerprint = _read_status(self._data_dir)
+        self._interrupted = status in {"running", "failed"} and fingerprint == self._fingerprint
         self._write_status("running")
         self._resources.write(self._run, self._data_dir)
         self._meta["data_size"] = _sizes(self._data_dir, old.get("data_size", {}))
@@ -116,6 +121,16 @@ class Builder:
             self._meta["max_len"] = max(self._meta["max_len"], old.get("max_len", 0))
         elif self._parameters.check_max_len:
             self._meta["max_len"] = 1
+
+    def _begin(self) -> None:
+        """Write what all splits share and open the log file, once."""
+        if self._begun:
+            return
+        self._begun = True
+        if self._parameters.log_file is not None:
+            self._early.open_file(io.join(self._data_dir, self._parameters.log_file))
+        self._write_status("running")
+        self._resources.write(self._run, self._data_dir)
         write_meta(self._data_dir, self._meta)
 
     def _make_recipe(self, found: Resources) -> Recipe:
@@ -134,6 +149,7 @@ class Builder:
         path = io.join(self._data_dir, split + self._suffix)
         self._last = path
         if self._interrupted and self._is_done(split, facts):
+            self._begin()
             log.info(f"{split}: finished before the run was stopped, kept")
             return
         schema = self._processor.columns(labelled=file.labelled and self._resources.target_map is not None)
@@ -143,6 +159,7 @@ class Builder:
             with PartWriter(part, schema) as writer:
                 counts = self._write(split, file, writer)
             self._check_length(file, counts)
+            self._begin()
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
         self._meta["data_size"][split] = size
@@ -204,6 +221,12 @@ class Builder:
             io.remove(other)
 
     # ---- the end
+
+    def give_up(self) -> None:
+        """Let the workers go, and say that the work is not done; the same command finishes it."""
+        self._crew.__exit__(None, None, None)
+        with suppress(OSError):
+            self._write_status("failed")
 
     def finish(self) -> dict[str, int]:
         """Show what was made, and say that all of it is."""
