@@ -64,7 +64,8 @@ class Evaluate:
         faults = []
         if self.parameters.compare_origin and _logged_scores(plan, str(self.parameters.save_dir)) is None:
             problem = "is true, but valid.log.tsv has no row for this checkpoint."
-            faults.append(Fault("compare_origin", problem, "Name a checkpoint that training evaluated."))
+            remedy = "Name a checkpoint that training evaluated."
+            faults.append(Fault("compare_origin", problem, remedy, code="missing_path"))
         target = self.parameters.save_to_file
         if target and not io.is_writable(target):
             faults.append(Fault("save_to_file", f"'{target}' cannot be written.", "Choose another place."))

@@ -9,20 +9,13 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from xdpx.config.faults import ConfigError, unknown_name
 from xdpx.utils import io
 
-SHIPPED = {
-    "aggregate_results": "xdpx.commands.aggregate_results",
-    "clean_checkpoints": "xdpx.commands.clean_checkpoints",
-    "diff_params": "xdpx.commands.diff_params",
-    "verify": "xdpx.commands.verify",
-}
-"""Scripts that live in the package, so that an installed XDPX has them too; each module has `main(argv) -> int`."""
+SHIPPED = ("aggregate_results", "clean_checkpoints", "diff_params", "verify")
+"""Scripts that live in this folder, so that an installed XDPX has them too; each has `main(argv) -> int`."""
 
 USER_FOLDER = os.path.join("user", "scripts")
 
@@ -39,10 +32,23 @@ def main(argv: Sequence[str]) -> int:
     if name not in SHIPPED:
         raise ConfigError("x-script", [unknown_name("script", name, [*SHIPPED, *files])])
     if {"-h", "--help"} & set(words):
-        print(_docstring(_source(SHIPPED[name])).strip())
+        print(_docstring(_source(name)).strip())
         return 0
-    run: Callable[[Sequence[str]], int] = import_module(SHIPPED[name]).main
-    return run(words)
+    return _shipped(name)(words)
+
+
+def _shipped(name: str) -> Callable[[Sequence[str]], int]:
+    """Import one of the shipped scripts, and only that one."""
+    match name:
+        case "aggregate_results":
+            from xdpx.commands.aggregate_results import main as chosen
+        case "clean_checkpoints":
+            from xdpx.commands.clean_checkpoints import main as chosen
+        case "diff_params":
+            from xdpx.commands.diff_params import main as chosen
+        case _:
+            from xdpx.commands.verify import main as chosen
+    return chosen
 
 
 def script_files() -> dict[str, str]:
@@ -88,15 +94,14 @@ def _exit_code(ending: SystemExit) -> int:
 
 def _print_list() -> None:
     print((__doc__ or "").strip(), end="\n\n")
-    paths = {**{name: _source(module) for name, module in SHIPPED.items()}, **script_files()}
+    paths = {**{name: _source(name) for name in SHIPPED}, **script_files()}
     width = max(map(len, paths))
     for name, path in sorted(paths.items()):
         print(f"  {name:<{width}}  {_first_line(path)}")
 
 
-def _source(module: str) -> str:
-    spec = find_spec(module)
-    return spec.origin or "" if spec else ""
+def _source(name: str) -> str:
+    return str(Path(__file__).with_name(f"{name}.py"))
 
 
 def _first_line(path: str) -> str:

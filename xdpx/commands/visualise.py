@@ -44,10 +44,12 @@ class Visualise:
         """Give a fault for each run that is not there or has no logs."""
         faults = []
         if not expand(self.parameters.save_dir):
-            faults.append(Fault("save_dir", f"'{self.parameters.save_dir}' holds no logs.", _remedy()))
+            faults.append(
+                Fault("save_dir", f"'{self.parameters.save_dir}' holds no logs.", _remedy(), code="missing_path")
+            )
         for folder in named_references(self.parameters.ref_dir).values():
             if not _has_logs(folder):
-                faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy()))
+                faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy(), code="missing_path"))
         return faults
 
     def run(self) -> None:

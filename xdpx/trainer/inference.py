@@ -132,7 +132,7 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
     folder = str(options.save_dir)
     path = newest_args(folder)
     if path is None:
-        raise _refuse(source, "save_dir", f"'{folder}' holds no args.py.", "Give the folder of a run made by x-train.")
+        raise _missing(source, "save_dir", f"'{folder}' holds no args.py.", "Give the folder of a run made by x-train.")
     return read_args(path)
 
 
@@ -172,9 +172,10 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     try:
         path = resolve_alias(wanted, options.save_dir)
     except FileNotFoundError as error:
-        raise _refuse(source, "checkpoint", f"is {wanted}, but {error}") from error
+        where = f" of '{options.save_dir}'" if options.save_dir else ""
+        raise _missing(source, "checkpoint", f"'{wanted}'{where} cannot be used: {error}") from error
     if not io.exists(path):
-        raise _refuse(source, "checkpoint", f"'{path}' does not exist.", "Give a file, <best> or <last>.")
+        raise _missing(source, "checkpoint", f"'{path}' does not exist.", "Give a file, <best> or <last>.")
     return path
 
 
@@ -227,12 +228,12 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     if not io.isfile(name):
         near = nearest(name, splits)
         remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(splits) or 'none'}."
-        raise _refuse(source, key, f"'{name}' is neither a split of {plan.data_dir} nor a file.", remedy)
+        raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
         return Input(name, name, is_store=True)
     if plan.prepro is None:
         problem = f"'{name}' is raw text, but {io.join(plan.data_dir, 'args.py')}, which says how to read it, is gone."
-        raise _refuse(source, key, problem, "Give data_dir in extra_config, or a split.")
+        raise _missing(source, key, problem, "Give data_dir in extra_config, or a split.")
     return Input(name, name, is_store=False)
 
 
@@ -246,3 +247,8 @@ def _stores(data_dir: str) -> list[str]:
 
 def _refuse(source: str, key: str, problem: str, remedy: str = "") -> ConfigError:
     return ConfigError(source, [Fault(key, problem, remedy)])
+
+
+def _missing(source: str, key: str, problem: str, remedy: str = "") -> ConfigError:
+    """Refuse because something is not there, which an earlier command on the same line may yet make."""
+    return ConfigError(source, [Fault(key, problem, remedy, code="missing_path")])
