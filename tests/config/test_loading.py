@@ -138,3 +138,25 @@ def test_at_most_ten_faults_are_told_in_full(write: Write) -> None:
 def test_half_is_no_advice_for_an_integer(write: Write) -> None:
     write("draw.hjson", ONE.replace("side: 3", "side: .5"))
     assert "write" not in refused()
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("zzz://a/b", "'zzz://' is no known kind of path"), ("a" * 300, "File name too long"), ("''", "is an empty path")],
+)
+def test_a_path_that_cannot_be_is_a_fault(write: Write, path: str, words: str) -> None:
+    write("draw.hjson", ONE)
+    assert words in refused("draw", f"source={path}")
+
+
+def test_a_filesystem_that_cannot_be_asked_is_no_fault_of_the_config(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("draw.hjson", ONE)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    with pytest.raises(OSError, match="no credentials for s3://"):
+        load("draw", "x-draw", ["source=s3://bucket/x"])
+    assert "side (command line): is 'x'." in refused("draw", "source=s3://bucket/x", "side=x")

@@ -136,7 +136,7 @@ class _Reader:
         near = nearest(word, (*self.commands, *WORD_COMMANDS))
         if near or job is None:
             listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
-            return Fault(word, "no such command.", f"Did you mean '{near}'?" if near else listed)
+            return Fault(word or "''", "no such command.", f"Did you mean '{near}'?" if near else listed)
         remedy = f"After '{job.command} {job.config}' write key=value, a flag or the next command."
         return Fault(word, "stands where nothing is expected.", remedy)
 

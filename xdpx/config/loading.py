@@ -130,10 +130,10 @@ def _finish(
         draft.faults.extend(checking.conflicts(draft))
     runs = [_run(draft, source, index, len(drafts)) for index, draft in enumerate(drafts)]
     faults = [list(draft.faults) for draft in drafts]
-    if inspect is not None:
+    between = batch_faults(drafts, runs)
+    if inspect is not None and unreachable is None:
         for run, found in zip(runs, faults, strict=True):
             found.extend([] if found else _placed(inspect(run), run))
-    between = batch_faults(drafts, runs)
     if any(faults) or between:
         from xdpx.config.reading import at_most
 

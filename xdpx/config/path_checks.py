@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import Any
 
 from xdpx.config.checking import Draft
 from xdpx.config.faults import Fault, nearest
-from xdpx.config.hints import swallowed_part
+from xdpx.config.hints import shown, swallowed_part
 from xdpx.utils import io
+
+_IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EILSEQ})
 
 Seen = dict[tuple[str, str], tuple[str, str]]
 """(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is looked at once."""
@@ -26,7 +29,7 @@ def check_paths(draft: Draft, seen: Seen) -> Iterator[Fault]:
         for path in _texts_in(draft.values[key]):
             question = (declaration.path, path)
             if question not in seen:
-                seen[question] = _look(*question)
+                seen[question] = _ask(*question)
             problem, remedy = seen[question]
             if problem:
                 draft.faulty.add(key)
@@ -42,6 +45,25 @@ def _texts_in(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from _texts_in(item)
+
+
+def _ask(check: str, path: str) -> tuple[str, str]:
+    """Look, and tell a path that no filesystem can have from one that cannot be looked at now."""
+    try:
+        return _look(check, path)
+    except ValueError as error:
+        return f"{shown(path)}: {error}.", "Correct the path."
+    except OSError as error:
+        if error.errno in _IMPOSSIBLE or any(isinstance(cause, ValueError) for cause in _causes(error)):
+            return f"{shown(path)}: {error.strerror or error}.", "Correct the path."
+        raise
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause = error.__cause__
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def _look(check: str, path: str) -> tuple[str, str]:
