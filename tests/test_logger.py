@@ -144,3 +144,14 @@ def test_a_bar_on_a_terminal_leaves_the_lines_whole(monkeypatch: pytest.MonkeyPa
 def test_the_root_logger_is_left_alone() -> None:
     assert not logging.getLogger("xdpx").propagate
     assert isinstance(log, Log)
+
+
+def test_early_lines_come_into_the_file_once_it_may_be_opened(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    with log.early() as early:
+        log.info("before")
+        assert not path.exists()
+        early.open_file(path)
+        log.info("after")
+    log.info("outside")
+    assert [line.split()[-1] for line in path.read_text().splitlines()] == ["before", "after"]

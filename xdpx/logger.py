@@ -90,6 +90,39 @@ class LogFile(logging.Handler):
         self.close()
 
 
+class EarlyLines(logging.Handler):
+    """Remembers every line until `open_file` is called: for a run that may be refused before it may write a log file.
+
+    Use it in a `with`; that closes the file too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: list[logging.LogRecord] = []
+        self._file: LogFile | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember one record."""
+        self._records.append(record)
+
+    def open_file(self, path: StrPath) -> None:
+        """Write what was remembered to a log file, with its own times, and all that follows."""
+        self._file = LogFile(path)
+        logging.getLogger("xdpx").removeHandler(self)
+        records, self._records = self._records, []
+        for record in records:
+            self._file.handle(record)
+
+    def __enter__(self) -> Self:
+        logging.getLogger("xdpx").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("xdpx").removeHandler(self)
+        if self._file is not None:
+            self._file.close()
+
+
 class Log:
     """Lines, bars and summaries of this process."""
 
@@ -119,6 +152,10 @@ class Log:
     def to_file(self, path: StrPath) -> LogFile:
         """Write every line also to a file (at its end when it is there), until what is returned is closed."""
         return LogFile(path)
+
+    def early(self) -> EarlyLines:
+        """Remember every line until it is known that a log file may be written, and where."""
+        return EarlyLines()
 
     # ---- bars
 

@@ -47,32 +47,33 @@ def build(run: Run) -> dict[str, int]:
     """
     parameters: BuildParameters = run.parameters("command")
     data_dir = parameters.data_dir
-    with commit.Lease(data_dir):
+    with commit.Lease(data_dir), log.early() as early:
         commit.sweep(data_dir)
         _remove_parts(data_dir)
-        if parameters.log_file is None:
-            return _build(run, parameters)
-        with log.to_file(io.join(data_dir, parameters.log_file)):
-            return _build(run, parameters)
-
-
-def _build(run: Run, parameters: BuildParameters) -> dict[str, int]:
-    builder = Builder(run, parameters)
-    builder.prepare()
-    try:
-        for split, file in builder.files.items():
-            builder.build_split(split, file)
-        return builder.finish()
-    except BaseException:
-        builder.give_up()
-        raise
+        builder = Builder(run, parameters, early)
+        builder.prepare()
+        try:
+            for split, file in builder.files.items():
+                builder.build_split(split, file)
+            return builder.finish()
+        except BaseException:
+            builder.give_up()
+            raise
 
 
 class Builder:
-    """The work of one run, step by step."""
+    """The work of one run, step by step. Nothing in data_dir is touched before a split is ready to be put there.
 
-    def __init__(self, run: Run, parameters: BuildParameters) -> None:
+    Args:
+        run: of x-prepro.
+        parameters: its own.
+        early: the lines of the log until then.
+    """
+
+    def __init__(self, run: Run, parameters: BuildParameters, early: EarlyLines) -> None:
         self._run = run
+        self._early = early
+        self._begun = False
         self._parameters = parameters
         self._data_dir = parameters.data_dir
         self._fingerprint = fingerprint(run)
@@ -111,11 +112,9 @@ class Builder:
         return Words(values.pad_word, values.unk_word, tuple(getattr(processor, "special_words", ())))
 
     def _start_from(self, old: Mapping[str, Any]) -> None:
-        """Take over the splits that are there, and commit the resources."""
+        """Take over what is told about the splits that are there."""
         status, fingerprint = _read_status(self._data_dir)
         self._interrupted = status in {"running", "failed"} and fingerprint == self._fingerprint
-        self._write_status("running")
-        self._resources.write(self._run, self._data_dir)
         self._meta["data_size"] = _sizes(self._data_dir, old.get("data_size", {}))
         if old.get("data_size"):
             self._meta["max_len"] = max(self._meta["max_len"], old.get("max_len", 0))
@@ -225,8 +224,9 @@ class Builder:
     def give_up(self) -> None:
         """Let the workers go, and say that the work is not done; the same command finishes it."""
         self._crew.__exit__(None, None, None)
-        with suppress(OSError):
-            self._write_status("failed")
+        if self._begun:
+            with suppress(OSError):
+                self._write_status("failed")
 
     def finish(self) -> dict[str, int]:
         """Show what was made, and say that all of it is."""
