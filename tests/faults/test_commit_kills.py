@@ -101,7 +101,7 @@ def commit_in_trouble(tools: Any, trouble: Any, folder: str) -> OSError | None:
     return None
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before it", "after it"])
 def test_a_kill_at_any_request_leaves_a_whole_set_on_an_object_store(tools: Any, s3_root: str, after: bool) -> None:
     outcomes, code, at = [], 9, 0
     while code == 9:

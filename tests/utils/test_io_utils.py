@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,6 +23,10 @@ HARD_NAMES = [
     "-rf",
     "[x]*.txt",
     "quote'\".txt",
+    "new\nline.txt",
+    "u\u0308nfd and \u05d0\u05d1 rtl",
+    "C:\\back\\slash",
+    "question?.txt",
 ]
 
 
@@ -32,6 +38,8 @@ def write(path: str, text: str = "text\n") -> str:
 
 @pytest.mark.parametrize("name", HARD_NAMES)
 def test_any_legal_name_round_trips(any_root: str, name: str) -> None:
+    if "\n" in name and any_root.startswith("s3"):
+        pytest.skip("the test server's own routes end at a line end")
     path = write(io.join(any_root, "fol der", name), "grün\n")
     assert io.open(path).read() == "grün\n"
     assert io.listdir(any_root, recursive=True) == [f"fol der/{name}"]
@@ -42,10 +50,18 @@ def test_any_legal_name_round_trips(any_root: str, name: str) -> None:
     assert not io.exists(path)
 
 
-def test_text_is_utf8_whatever_the_locale(any_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LC_ALL", "zh_CN.GBK")
-    path = write(io.join(any_root, "a"), "中文")
-    assert io.open(path, "rb").read() == "中文".encode()
+@pytest.mark.parametrize("locale", ["C", "zh_CN.GBK", "tr_TR"])
+def test_text_is_utf8_whatever_the_locale(tmp_path: Path, locale: str) -> None:
+    code = "import sys; from xdpx.utils import io; io.open(sys.argv[1], 'w').write('\\u4e2d\\u6587\\n');"
+    code += "from xdpx.commands.io import main; main(['--help']); main(['listdir', sys.argv[2]])"
+    environment = {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": os.environ["PATH"]}
+    (tmp_path / "names").mkdir()
+    (tmp_path / "names/grün").touch()
+    command = [sys.executable, "-c", code, str(tmp_path / "a"), str(tmp_path / "names")]
+    ended = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert (tmp_path / "a").read_bytes() == "中文\n".encode()
+    assert ended.stdout.endswith("grün\n".encode())
 
 
 def test_a_missing_file_is_not_found(any_root: str) -> None:

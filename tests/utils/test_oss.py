@@ -34,7 +34,7 @@ def oss_root(oss_server: str, oss_bucket: str) -> Iterator[str]:
     io._remotes.pop("oss", None)
 
 
-def test_files_come_and_go(oss_root: str, tmp_path: Path) -> None:
+def test_files_come_and_go(oss_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom(9 << 20)
     (tmp_path / "big").write_bytes(data)
     with io.open(f"{oss_root}/ü #%.txt", "w") as file:
@@ -46,6 +46,10 @@ def test_files_come_and_go(oss_root: str, tmp_path: Path) -> None:
     assert io.remote(oss_root).read_range(f"{oss_root}/sub/big", 7, 100) == data[7:107]
     io.copytree(oss_root, tmp_path / "back")
     assert (tmp_path / "back/sub/big").read_bytes() == data
+    io.copy(f"{oss_root}/sub/big", f"{oss_root}/again")
+    monkeypatch.setattr("xdpx.utils.oss._ONE_COPY", 0)
+    io.copy(f"{oss_root}/again", f"{oss_root}/once more")
+    assert io.md5(f"{oss_root}/once more") == io.md5(tmp_path / "big")
     io.rmtree(oss_root)
     assert not io.exists(oss_root)
     with pytest.raises(FileNotFoundError):

@@ -46,7 +46,7 @@ _LISTDIR_OPTIONS: dict[str, dict[str, Any]] = {
 def main(argv: Sequence[str]) -> int:
     """Do what the arguments say, and give the exit code: 0, 1 when the world is in the way, 2 for a wrong question."""
     if not argv or argv[0] in {"-h", "--help", "help"}:
-        print(_overview())
+        _show(_overview())
         return 0 if argv else 2
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
@@ -94,6 +94,8 @@ def _run(verb: str, arguments: dict[str, Any]) -> int:
     try:
         if any(scheme_of(arguments[path]) for path in VERBS[verb]):
             _load_credentials()
+        import xdpx.logger  # noqa: F401 - from here on what takes long is told
+
         _show(getattr(io, verb)(**arguments))
     except BrokenPipeError:  # the reader of our output, e.g. `head`, has seen enough
         with io.open(os.devnull, "wb") as sink:

@@ -19,7 +19,7 @@ from xdpx.utils.hashing import HashingWriter, hash_of
 from xdpx.utils.io_utils import io
 from xdpx.utils.leases import Lease, LeaseHeld, LeaseLost
 from xdpx.utils.manifests import DamagedManifest, FileFacts, Manifest
-from xdpx.utils.owners import fate_of, new_owner_id, owner_in, temporary_name
+from xdpx.utils.owners import fate_of, new_owner_id, owner_in, pid_of, temporary_name
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import format_bytes
 from xdpx.utils.storage import walk
@@ -233,9 +233,9 @@ def finish_promise(folder: StrPath, name: str) -> None:
 
 
 def _is_at_work(owner: str) -> bool:
-    if f"-{os.getpid()}-" in owner and owner not in _publishing:
-        return fate_of(owner) == "elsewhere"
-    return fate_of(owner) == "alive"
+    fate = fate_of(owner)
+    ours = fate == "alive" and pid_of(owner) == os.getpid()
+    return owner in _publishing if ours else fate == "alive"
 
 
 def _waited_for(promise: str) -> bool:

@@ -186,7 +186,7 @@ class FileAccess(Paths):
         return [prefix + name for name in kept] if full_path else kept
 
     def glob(self, pattern: StrPath) -> list[str]:
-        """Give the paths that match `*`, `?`, `[…]` and `**` (any number of folders), sorted."""
+        """Give the paths that match `*`, `?`, `[ab]` and `**` (any number of folders), sorted."""
         store, place = self.remote(pattern), self.plain(pattern)
         return sorted(_glob.glob(place, recursive=True)) if store is None else store.glob(place)
 

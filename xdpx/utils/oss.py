@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from xdpx.utils.owners import temporary_name
 from xdpx.utils.remote_filesystems import RemoteFiles
 from xdpx.utils.retries import keep_secret, redact
 from xdpx.utils.storage import Entry
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _HOW = "Call io.set_io(OSS(access_key_id, access_key_secret, region_bucket)) in user/modules/oss_credentials.py."
+_ONE_COPY = 1 << 30
+"""The store copies files below this size (bytes) in one request."""
 logging.getLogger("oss2").setLevel(logging.CRITICAL)  # its own errors would repeat what we raise
 
 
@@ -102,6 +105,31 @@ class OssFiles(RemoteFiles):
             raise
         facts = {"size": head.content_length, "LastModified": head.last_modified, "ETag": head.etag}
         return {"name": f"{bucket}/{key}", "type": "file", **facts}
+
+    def copy_within(self, source: str, target: str) -> None:
+        """Copy one file: inside the store when it may, else through a local file (1 GiB and more, or other region)."""
+        entry = self.entry(source)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if (entry.size or 0) < _ONE_COPY and self._options(source)["endpoint"] == self._options(target)["endpoint"]:
+            self._call(target, lambda fs: self._copy(fs, source, target, entry.size))
+            return
+        from xdpx.utils.io_utils import io
+
+        local_copy = temporary_name(os.path.join(io.cache.spool(), "copy"))
+        try:
+            with io.local_files.open(local_copy, "wb") as file:
+                self.download(entry, file)
+            self.upload(local_copy, target)
+        finally:
+            io.local_files.delete(local_copy)
+
+    def _copy(self, fs: AbstractFileSystem, source: str, target: str, size: int | None) -> None:
+        # ossfs copies to another bucket through the working directory.
+        from_bucket, from_key = fs.split_path(source)
+        to_bucket, to_key = fs.split_path(target)
+        fs._call_oss("copy_object", from_bucket, from_key, to_key, bucket=to_bucket)
+        self._verify(fs, target, size)
 
     def _list(self, fs: AbstractFileSystem, path: str) -> list[Entry]:
         found = super()._list(fs, path)

@@ -63,6 +63,11 @@ def fate_of(owner: str) -> Fate:
     return "alive" if _signals_reach(pid) else "gone"
 
 
+def pid_of(owner: str) -> int:
+    """Give the process id in an owner id."""
+    return int(owner.split("-")[1])
+
+
 def _signals_reach(pid: int) -> bool:
     try:
         os.kill(pid, 0)

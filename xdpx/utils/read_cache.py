@@ -53,9 +53,10 @@ class ReadCache:
         return self._root
 
     def spool(self) -> str:
-        """Give the folder for files on their way up."""
+        """Give the folder for files on their way up; what dead processes left there goes."""
         folder = os.path.join(self.root, "spool")
         self._files.make_folder(folder)
+        self._live_files(folder)
         return folder
 
     def open(self, store: RemoteFiles, path: str) -> IO[bytes]:
@@ -158,8 +159,9 @@ class ReadCache:
                 found.append((version.modified or 0.0, size, version.path))
         return found
 
-    def _live_files(self, version: str) -> list[Entry]:
-        files = list(walk(self._files, version)) if self._files.entry(version) else []
+    def _live_files(self, folder: str) -> list[Entry]:
+        """Give the files of a folder, without those of dead processes, which are removed."""
+        files = list(walk(self._files, folder)) if self._files.entry(folder) else []
         for file in files:
             owner = owner_in(file.path)
             if owner and fate_of(owner) == "gone":

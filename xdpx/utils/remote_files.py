@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import io
 import os
-import tempfile
 import time
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from xdpx.utils.owners import temporary_name
+
 if TYPE_CHECKING:
+    from xdpx.utils.local_files import LocalFiles
     from xdpx.utils.read_cache import ReadCache
     from xdpx.utils.remote_filesystems import RemoteFiles
 
@@ -17,6 +19,12 @@ READ_AT_ONCE = 5 << 20
 """Remote files up to this size (bytes) are read in one request; larger ones go through the read cache."""
 RANGE = 8 << 20
 SECONDS_BETWEEN_FLUSHES = 30.0
+
+
+def _files() -> LocalFiles:
+    from xdpx.utils.io_utils import io as shared
+
+    return shared.local_files
 
 
 class RangeReader(io.RawIOBase):
@@ -69,7 +77,8 @@ class RemoteWriter(io.BufferedIOBase):
     def __init__(self, store: RemoteFiles, path: str, *, folder: str, before: bytes = b"", new: bool = False) -> None:
         super().__init__()
         self._store, self._path, self._new = store, path, new
-        self._file = tempfile.NamedTemporaryFile(dir=folder, prefix="up-")  # noqa: SIM115 - closed by close()
+        self._place = temporary_name(os.path.join(folder, "up"))
+        self._file = _files().open(self._place, "w+b")
         self._file.write(before)
         self._sent_at = time.monotonic()
 
@@ -83,15 +92,15 @@ class RemoteWriter(io.BufferedIOBase):
 
     def tell(self) -> int:
         """Give the position, in bytes."""
-        return self._file.tell()
+        return int(self._file.tell())
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move to another position."""
-        return self._file.seek(offset, whence)
+        return int(self._file.seek(offset, whence))
 
     def write(self, data: Any) -> int:
         """Take bytes."""
-        return self._file.write(data)
+        return int(self._file.write(data))
 
     def flush(self) -> None:
         """Send what there is so far, at most twice a minute: so that others can follow a log."""
@@ -104,13 +113,14 @@ class RemoteWriter(io.BufferedIOBase):
             self._file.seek(0)
             self._store.create(self._path, self._file.read())
         else:
-            self._store.upload(self._file.name, self._path)
+            self._store.upload(self._place, self._path)
         self._sent_at = time.monotonic()
 
     def discard(self) -> None:
         """Forget all that was written and send nothing."""
         if not self.closed:
             self._file.close()
+            _files().delete(self._place)
             super().close()
 
     def close(self) -> None:

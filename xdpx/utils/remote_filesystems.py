@@ -183,6 +183,12 @@ class RemoteFiles:
         options: dict[str, Any] = {"use_listings_cache": False}
         if self.scheme in {"s3", "s3a"}:
             options["config_kwargs"] = {"retries": {"total_max_attempts": 2, "mode": "standard"}}
+        if self.scheme in _WEB:
+            from aiohttp import ClientTimeout
+
+            # The default, five minutes for a whole file, is too short for a large one and too long for a dead server.
+            timeout = ClientTimeout(total=None, sock_connect=15, sock_read=60)
+            options["client_kwargs"] = {"timeout": timeout, "trust_env": True}
         return options
 
     def _key(self, fs: AbstractFileSystem, path: str) -> str:
