@@ -48,8 +48,8 @@ def test_words_with_a_vector(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 2\nb 1\n", "line 2: has 1 numbers behind its word, not 2"),
-        ("a 1 x\n", "line 1: holds something that is no number"),
+        ("a 1 2\nb 1\n", r"vectors\.txt:2: has 1 numbers behind its word, not 2"),
+        ("a 1 x\n", r"vectors\.txt:1: holds something that is no number"),
         ("q 1 2\n", "has no word of the vocabulary"),
         ("", "has no word of the vocabulary"),
     ],

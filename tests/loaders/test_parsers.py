@@ -49,7 +49,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_text(tmp_path: Path) -> N
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
-    text = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\x00h"
+    text = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\x01h"
     assert rows_of(make("none"), tmp_path / "a.txt", text + "\n") == [[text]]
 
 
@@ -112,6 +112,13 @@ def test_bad_utf8_is_a_bad_line(tmp_path: Path) -> None:
     rows, lines, bad = read(make("none"), tmp_path / "a.txt")
     assert (rows, lines) == ([["good"], ["fine"]], [1, 3])
     assert bad == [BadLine(2, "is not UTF-8 text (byte 0xff at 2)")]
+
+
+@pytest.mark.parametrize("quotechar", [None, '"'])
+def test_a_nul_is_no_text(tmp_path: Path, quotechar: str | None) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a,1\nb\x00,2\nc,3\n")
+    rows, lines, bad = read(make("csv", delimiter=",", quotechar=quotechar), tmp_path / "a.csv")
+    assert (rows, list(lines), bad) == ([["a", "1"], ["c", "3"]], [1, 3], [BadLine(2, "holds a NUL character")])
 
 
 def test_bad_utf8_in_a_quoted_file_is_a_bad_line(tmp_path: Path) -> None:

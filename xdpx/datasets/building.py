@@ -157,7 +157,7 @@ class Builder:
             part = io.join(parts, split)
             with PartWriter(part, schema) as writer:
                 counts = self._write(split, file, writer)
-            self._check_length(file, counts)
+            self._check(file, counts)
             self._begin()
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
@@ -195,7 +195,10 @@ class Builder:
             return counted
         return max(round(io.size(file.path) / first.counts.bytes * first.counts.lines), 1)
 
-    def _check_length(self, file: RawFile, counts: Counts) -> None:
+    def _check(self, file: RawFile, counts: Counts) -> None:
+        if not counts.samples:
+            problem = f"no sample is left of {counts.lines:,} {self._parser.unit}s."
+            raise ConfigError(file.path, [Fault("data_files", problem, "Look at min_len and skip_bad_lines.")])
         if not self._parameters.check_max_len:
             return
         allowed = self._processor.parameters.max_len

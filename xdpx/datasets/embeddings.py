@@ -106,5 +106,5 @@ def _floats(path: str, line: int, numbers: list[bytes]) -> NDArray[np.float32]:
 
 
 def _refuse(path: str, line: int, problem: str) -> ConfigError:
-    fault = Fault(f"line {line}", f"{problem}.", "Use text vectors: a word and its numbers on each line.")
-    return ConfigError(path, [fault])
+    fault = Fault(f"{path}:{line}", f"{problem}.", "Use text vectors: a word and its numbers on each line.")
+    return ConfigError("pretrained_embeddings", [fault])

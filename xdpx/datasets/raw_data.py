@@ -24,6 +24,9 @@ from xdpx.processors.base import Processor
 from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import TargetMap
+from xdpx.utils import io
+
+SCORING_REMEDY = "set ignore_novel_target: true to count it as the first class"
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class RawFile:
             return cls(path, parser, labelled)
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
-        fault = Fault("data_files", "holds no line that can be used.", f"A line has: {loader.expected()}.")
+        problem = "is empty." if not io.size(path) else "holds no line that can be used."
+        fault = Fault("data_files", problem, f"A line has: {loader.expected()}.")
         raise ConfigError(path, [fault])
 
     def blocks(self) -> Iterator[Block]:
@@ -86,7 +90,8 @@ def _first_rows(path: str, parser: Parser, skip_bad_lines: bool) -> Iterator[tup
 
 def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> ConfigError:
     """Say which lines of a file are bad, the first few of them."""
-    faults = [Fault(f"{parser.unit} {line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
+    mark = "" if parser.unit == "line" else f"{parser.unit} "
+    faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
     last = faults[-1]
     faults[-1] = Fault(last.key, last.problem, "Mend the file, or set skip_bad_lines: true.")
     return ConfigError(path, faults)
@@ -187,7 +192,7 @@ def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the 
     Raises:
         ConfigError: the first bad lines, unless they are skipped.
     """
-    recipe = Recipe(parser, loader, encoder, processor, target_map, target_unk)
+    recipe = Recipe(parser, loader, encoder, processor, target_map, target_unk, label_remedy=SCORING_REMEDY)
     file = RawFile.survey(path, parser, loader, skip_bad_lines=skip_bad_lines)
     joiner = Joiner(recipe, remove_duplicate=False)
     joiner.counts = counts if counts is not None else joiner.counts

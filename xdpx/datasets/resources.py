@@ -89,7 +89,7 @@ def gather(
         seen = count(files, loader, counted, workers=parameters.workers, skip_bad_lines=skip)
     if vocabulary is None:
         vocabulary = _counted_vocabulary(parameters, seen, words)
-    target_map = _target_map(parameters, seen, labelled)
+    target_map = _target_map(parameters, seen, [file.path for file in files if file.labelled])
     vectors = _vectors(parameters, vocabulary, words)
     return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines))
 
@@ -144,13 +144,14 @@ def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words) -
     return vocabulary
 
 
-def _target_map(parameters: BuildParameters, seen: Seen, labelled: bool) -> TargetMap | None:
+def _target_map(parameters: BuildParameters, seen: Seen, labelled: list[str]) -> TargetMap | None:
     if parameters.target_map_file is not None:
         return TargetMap.read(parameters.target_map_file)
+    source = ", ".join(labelled[:3]) + (", ..." if len(labelled) > 3 else "")
     if labelled and parameters.target_type == "index":
-        return TargetMap.by_number(seen.labels)
+        return TargetMap.by_number(seen.labels, source=source)
     if labelled:
-        return TargetMap.by_frequency(seen.labels, parameters.special_targets)
+        return TargetMap.by_frequency(seen.labels, parameters.special_targets, source=source)
     if parameters.special_targets:
         fault = Fault("special_targets", "no file carries labels.", "Remove it, or check the columns of the files.")
         raise ConfigError(parameters.data_source, [fault])
@@ -201,11 +202,7 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
     for key in sorted({*old, *new} - {"data_size", "max_len", "__version__"}):
         if old.get(key) != new.get(key):
             faults.append(Fault(key, f"was {_shown(old, key)}, is now {_shown(new, key)}.", ""))
-    manifest = commit.read_manifest(data_dir, NAME)
-    for name, digest in resources.digests.items() if manifest is not None else ():
-        before = manifest.facts.get(name) if manifest is not None else None
-        if before != digest:
-            faults.append(Fault(name, "would differ from the one the other splits were made with.", ""))
+    faults += _changed_lists(data_dir, resources)
     if faults:
         there = ", ".join(old["data_size"])
         remedy = (
@@ -216,6 +213,33 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
             remedy += f", target_map_file: {io.join(data_dir, 'target_map.txt')}"
         faults[-1] = Fault(faults[-1].key, faults[-1].problem, f"{remedy}.")
         raise ConfigError(data_dir, faults)
+
+
+def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
+    """Compare the tokens and the labels with those that are there."""
+    new = {"vocab.txt": resources.vocabulary.text}
+    if resources.target_map is not None:
+        new["target_map.txt"] = resources.target_map.text
+    faults = []
+    for name, text in new.items():
+        path = io.join(data_dir, name)
+        before = _lines(path) if io.isfile(path) else []
+        after = text.split("\n")[:-1]
+        if before != after:
+            parts = [_some("new", set(after) - set(before)), _some("gone", set(before) - set(after))]
+            what = "; ".join(part for part in parts if part) or "another order"
+            faults.append(Fault(name, f"would not be the one the other splits were made with ({what}).", ""))
+    return faults
+
+
+def _lines(path: str) -> list[str]:
+    with io.open(path, newline="") as file:
+        return str(file.read()).split("\n")[:-1]
+
+
+def _some(what: str, names: set[str]) -> str:
+    shown = ", ".join(map(repr, sorted(names)[:3]))
+    return f"{what}: {shown}{f' and {len(names) - 3:,} more' if len(names) > 3 else ''}" if names else ""
 
 
 def _shown(meta: Mapping[str, Any], key: str) -> str:

@@ -26,6 +26,7 @@ class Recipe:
         parser, loader, encoder, processor: one of each, as the config picks them.
         target_map: classes of the labels; None while there is none.
         target_unk: label to use for labels that the map lacks; None makes their lines bad.
+        label_remedy: what to do about such a line.
     """
 
     parser: Parser
@@ -34,6 +35,7 @@ class Recipe:
     processor: Processor
     target_map: TargetMap | None = None
     target_unk: str | None = None
+    label_remedy: str = "add it to target_map_file, or name a target_unk"
 
     @property
     def merges(self) -> bool:
@@ -158,11 +160,18 @@ class Maker:
         if not len(classes) or classes.min() >= 0:
             return records, classes
         bad = [
-            BadLine(records.lines[index], _unknown_label(records.targets[index], target_map))
+            BadLine(records.lines[index], self._unknown_label(records.targets[index], target_map))
             for index in np.flatnonzero(classes < 0).tolist()
         ]
         kept = np.flatnonzero(classes >= 0)
         return _take(records, kept.tolist(), bad), classes[kept]
+
+    def _unknown_label(self, label: str, target_map: TargetMap) -> str:
+        near = nearest(label, target_map.labels)
+        listed = ", ".join(target_map.labels[:5]) + (", ..." if len(target_map) > 5 else "")
+        hint = f"did you mean '{near}'?" if near else f"the labels are {listed}."
+        remedy = self._recipe.label_remedy
+        return f"is labelled '{label}', which the target map lacks; {hint} Else {remedy}"
 
 
 def numerize(
@@ -214,10 +223,3 @@ def _take(records: Records, kept: list[int], bad: list[BadLine]) -> Records:
     fields = {name: [texts[index] for index in kept] for name, texts in records.fields.items()}
     targets = [records.targets[index] for index in kept] if records.targets is not None else None
     return Records(fields, targets, [records.lines[index] for index in kept], sorted([*records.bad, *bad]))
-
-
-def _unknown_label(label: str, target_map: TargetMap) -> str:
-    near = nearest(label, target_map.labels)
-    listed = ", ".join(target_map.labels[:5]) + (", ..." if len(target_map) > 5 else "")
-    hint = f"; did you mean '{near}'?" if near else f"; the labels are {listed}"
-    return f"is labelled '{label}', which is not in the target map{hint}"

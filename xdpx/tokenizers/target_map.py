@@ -47,8 +47,15 @@ class TargetMap:
         return found
 
     @classmethod
-    def by_frequency(cls, counts: Mapping[str, int], special: Sequence[str] = ()) -> TargetMap:
+    def by_frequency(
+        cls, counts: Mapping[str, int], special: Sequence[str] = (), *, source: str = "labels"
+    ) -> TargetMap:
         """Order labels by how often they were seen, ties by alphabet, `special` ones first as given.
+
+        Args:
+            counts: how often each label was seen.
+            special: labels that come first.
+            source: where they were seen, for messages.
 
         Raises:
             ConfigError: a special label was never seen.
@@ -58,17 +65,21 @@ class TargetMap:
         if missing:
             near = nearest(missing[0], counts)
             remedy = f"Did you mean '{near}'?" if near else f"The labels are: {_listed(counts)}."
-            raise ConfigError("labels", [Fault("special_targets", f"no sample is labelled '{missing[0]}'.", remedy)])
+            raise ConfigError(source, [Fault("special_targets", f"no sample is labelled '{missing[0]}'.", remedy)])
         return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], label))])
 
     @classmethod
-    def by_number(cls, counts: Iterable[str]) -> TargetMap:
+    def by_number(cls, labels: Iterable[str], *, source: str = "labels") -> TargetMap:
         """Order labels that are numbers as numbers: label `10` is class 10.
+
+        Args:
+            labels: those that were seen.
+            source: where they were seen, for messages.
 
         Raises:
             ConfigError: the labels are not 0, 1, ... without a gap.
         """
-        found = set(counts)
+        found = set(labels)
         wanted = [str(number) for number in range(len(found))]
         if found == set(wanted):
             return cls(wanted)
@@ -76,7 +87,7 @@ class TargetMap:
         absent = [label for label in wanted if label not in found]
         problem = f"is 'index', so labels must be 0 to {len(found) - 1}; found '{wrong[0]}', but no '{absent[0]}'."
         remedy = "Use target_type: text, or give a target_map_file."
-        raise ConfigError("labels", [Fault("target_type", problem, remedy)])
+        raise ConfigError(source, [Fault("target_type", problem, remedy)])
 
     def __len__(self) -> int:
         return len(self.labels)

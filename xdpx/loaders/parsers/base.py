@@ -11,6 +11,8 @@ from xdpx.config.parameters import Parameters as BaseParameters
 
 Row = list[str]
 
+NUL = "holds a NUL character"
+
 BLOCK_ROWS = 4096
 BLOCK_CHARACTERS = 1 << 20
 
@@ -116,18 +118,15 @@ def gather(numbered: Iterable[tuple[int, Row | BadLine]]) -> Iterator[Block]:
 
 
 def valid(rows: Rows) -> Rows:
-    """Sort out rows that hold half of a surrogate pair: they are no text, and no file could hold them again."""
-    try:
-        "".join(map("".join, rows.rows)).encode()
-    except UnicodeEncodeError:
-        pass
-    else:
+    """Sort out rows that hold NUL or half of a surrogate pair: they are no text, but a sign of a damaged file."""
+    joined = "".join(map("".join, rows.rows))
+    if not _not_text(joined):
         return rows
     good: list[Row] = []
     lines: list[int] = []
     bad = list(rows.bad)
     for line, row in zip(rows.lines, rows.rows, strict=True):
-        problem = _not_unicode(row)
+        problem = _not_text("".join(row))
         if problem:
             bad.append(BadLine(line, problem))
         else:
@@ -136,9 +135,11 @@ def valid(rows: Rows) -> Rows:
     return Rows(good, lines, sorted(bad))
 
 
-def _not_unicode(row: Row) -> str:
+def _not_text(text: str) -> str:
+    if "\0" in text:
+        return NUL
     try:
-        "".join(row).encode()
+        text.encode()
     except UnicodeEncodeError as error:
         code = ord(error.object[error.start])
         if 0xDC80 <= code <= 0xDCFF:  # what `surrogateescape` makes of a byte that is no UTF-8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
+from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Row, Rows
 from xdpx.loaders.parsers.files import line_blocks
 
 
@@ -38,8 +38,11 @@ class LineParser(Parser):
         return parsed.rows[0]
 
 
-def decode(block: Block) -> tuple[list[str], range | list[int], list[BadLine]]:
-    """Decode a block as UTF-8. Returns (lines without their ends, their numbers, lines that are no UTF-8)."""
+Decoded = tuple[list[str], range | list[int], list[BadLine]]
+
+
+def decode(block: Block) -> Decoded:
+    """Decode a block as UTF-8. Returns (lines without their ends, their numbers, lines that are no text)."""
     bad = list(block.bad)
     numbers: range | list[int]
     try:
@@ -52,7 +55,14 @@ def decode(block: Block) -> tuple[list[str], range | list[int], list[BadLine]]:
         bad += found
     if b"\r" in block.data:
         lines = [line.removesuffix("\r") for line in lines]
-    return lines, numbers, bad
+    return (lines, numbers, bad) if b"\0" not in block.data else _without_nul(lines, numbers, bad)
+
+
+def _without_nul(lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Decoded:
+    pairs = list(zip(numbers, lines, strict=True))
+    bad = [*bad, *(BadLine(number, NUL) for number, line in pairs if "\0" in line)]
+    good = [(number, line) for number, line in pairs if "\0" not in line]
+    return [line for _, line in good], [number for number, _ in good], sorted(bad)
 
 
 def _decode_one_by_one(block: Block) -> tuple[list[str], list[int], list[BadLine]]:
