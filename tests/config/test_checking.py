@@ -160,3 +160,21 @@ def test_a_config_for_another_command_is_called_so_once() -> None:
 
 def test_a_key_of_another_command_is_told_to_be_that() -> None:
     assert "max_epoch: belongs to x-train; x-draw does not use it. Remove it." in faults(max_epoch=3)
+
+
+def test_the_default_of_the_outer_class_holds_and_what_it_requires_is_required() -> None:
+    from xdpx.config import checking
+    from xdpx.config.declarations import Declaration, Entry
+    from xdpx.config.selection import Selected
+
+    def default(*declared: Declaration) -> object:
+        one = Selected("", Entry("shape", "any"))
+        return checking._default([(one, item) for item in declared])
+
+    required, low, high = Declaration("k", "int"), Declaration("k", "int", 1), Declaration("k", "int", 2)
+    nothing = Declaration("k", "int | None", None)
+    assert default(low, high) == (1,)
+    assert default(required, high) is None
+    assert default(low, required) == (1,)
+    assert default(nothing, high) == (2,)
+    assert default(nothing, required) is None

@@ -125,7 +125,7 @@ class _Reader:
         job = self.jobs[-1] if self.jobs else None
         if job is None or (job.config and not _OVERRIDE.match(word)):
             self.faults.append(self.stray(word, job))
-            if job is None or nearest(word, self.commands):
+            if job is None or word.startswith("x"):
                 self.jobs.append(Job(word))  # so that the words after it are taken as its own
         elif job.config:
             job.overrides.append(word)
@@ -134,7 +134,7 @@ class _Reader:
 
     def stray(self, word: str, job: Job | None) -> Fault:
         near = nearest(word, (*self.commands, *WORD_COMMANDS))
-        if near or job is None:
+        if job is None or (near and word.startswith("x")):
             listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
             return Fault(word or "''", "no such command.", f"Did you mean '{near}'?" if near else listed)
         remedy = f"After '{job.command} {job.config}' write key=value, a flag or the next command."

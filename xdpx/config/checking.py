@@ -143,8 +143,14 @@ def _source_of(draft: Draft, key: str, declared: list[tuple[Selected, Declaratio
 
 
 def _default(declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
-    """Give the default of the last class that has one which every declaration accepts, in a 1-tuple; else None."""
-    for _, declaration in reversed(declared):
+    """Give the default of the first class that has one which every declaration accepts, in a 1-tuple; else None.
+
+    What the first class that declares a key (the command, before the modules it picks) requires, no module's default
+    makes optional.
+    """
+    if declared[0][1].required:
+        return None
+    for _, declaration in declared:
         if not declaration.required and all(_accepts(other, declaration.default) for _, other in declared):
             return (declaration.default,)
     return None

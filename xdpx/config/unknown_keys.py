@@ -7,7 +7,7 @@ from typing import Any
 
 from xdpx.config import catalogue
 from xdpx.config.faults import Fault, FaultCode, Origin, nearest
-from xdpx.config.reach import declarations_by_key, kinds_below, owner_of, reachable_entries
+from xdpx.config.reach import declarations_by_key, kinds_below, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.selection import Selection
 
 SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
@@ -90,9 +90,10 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
     near = nearest(key, known)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}'?", False
-    near = nearest(key, others)
+    usable = _owners(reachable_kinds(command))
+    near = nearest(key, usable)
     if near:
-        return f"no such key in {command}.", f"Did you mean '{near}' (of {_listed(others[near])})?", False
+        return f"no such key in {command}.", f"Did you mean '{near}' (of {_listed(usable[near])})?", False
     return f"no such key in {command}.", f"Remove it; `{command} --help` lists the keys.", False
 
 
