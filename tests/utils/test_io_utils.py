@@ -258,3 +258,10 @@ def test_modes_that_cannot_work_remotely_are_refused(s3_root: str) -> None:
 def test_there_is_no_module_that_could_hide_the_io_object() -> None:
     with pytest.raises(ModuleNotFoundError):
         __import__("xdpx.utils.io")
+
+
+def test_a_missing_bucket_is_said_to_be_missing(s3_root: str) -> None:
+    with pytest.raises(FileNotFoundError, match="There is no such bucket: 's3://no-such-bucket/a'"):
+        write("s3://no-such-bucket/a")
+    assert not io.is_writable("s3://no-such-bucket/a")
+    assert not io.exists("s3://no-such-bucket")

@@ -347,7 +347,9 @@ def _explained(error: Exception, path: str) -> Exception:
     """Give the same fault as an OSError that names the path and tells no secret."""
     shown = redact(path)
     if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
+        no_bucket = any(code_of(cause) == "NoSuchBucket" for cause in causes(error))
+        text = "There is no such bucket" if no_bucket else os.strerror(errno.ENOENT)
+        return FileNotFoundError(errno.ENOENT, text, shown)
     if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
         return type(error)(error.errno or errno.EEXIST, error.strerror or "File exists", shown)
     if type(error).__name__ in {"NoCredentialsError", "PartialCredentialsError"}:
