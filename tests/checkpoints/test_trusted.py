@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from xdpx.checkpoints.trusted import DamagedFile, load_tensors, save_tensors
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.checkpoints.trusted import DamagedFile, load_tensors, load_weights, save_tensors
 
 
 class Evil:
@@ -45,3 +46,15 @@ def test_a_file_cut_anywhere_is_named_and_not_loaded(tmp_path: Path) -> None:
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_tensors(str(tmp_path / "w.pt"))
+
+
+def test_weights_that_are_not_those_that_were_saved_are_refused(tmp_path: Path) -> None:
+    Checkpointer(str(tmp_path)).save_weights(5, {"weight": torch.arange(1000.0)}, facts={})
+    path = tmp_path / "checkpoint-5.pt"
+    assert load_weights(str(path))["weight"][999] == 999
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    load_tensors(str(path))  # torch does not look
+    with pytest.raises(DamagedFile, match=r"checkpoint-5\.pt: its content is not what was written"):
+        load_weights(str(path))

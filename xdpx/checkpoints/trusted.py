@@ -11,7 +11,8 @@ from typing import IO, Any
 
 import torch
 
-from xdpx.utils import io
+from xdpx.checkpoints import layout
+from xdpx.utils import commit, io
 
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
 
@@ -42,10 +43,28 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu") -> Any:
     except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
             raise  # the disk or the network; EINVAL is what torch says of a file that was cut short
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = text.partition(". ")[0]  # torch goes on about what users might have done
         raise DamagedFile(
             f"{path}: is no whole tensor file ({reason}). Use another checkpoint, or copy it again."
         ) from error
+
+
+def load_weights(path: str) -> Any:
+    """Load weights; where a manifest says what was written, make sure that it is what is there.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFile: it is cut short, altered, or no tensor file.
+    """
+    folder, file_name = io.parent(path), io.name(path)
+    step = layout.step_of(file_name)
+    name = layout.weights_name(step) if step is not None else ""
+    if name and io.isfile(path) and commit.read_manifest(folder, name) is not None:
+        for problem in commit.problems(folder, name, hashes=True):
+            if problem.startswith(f"{file_name}: "):
+                raise DamagedFile(f"{io.join(folder, problem)} Use another checkpoint, or copy it again.")
+    return load_tensors(path)
 
 
 def _unpickling_report(path: str, error: pickle.UnpicklingError) -> str:

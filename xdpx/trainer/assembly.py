@@ -137,7 +137,7 @@ def _pad_multiple(settings: TrainParameters) -> int:
 def _build_engine(
     run: Run, settings: TrainParameters, *, loss: Any, total: int, seed: int, texts: dict[str, str]
 ) -> Engine:
-    from xdpx.checkpoints.trusted import load_tensors
+    from xdpx.checkpoints.trusted import load_weights
     from xdpx.engines.pytorch.engine import PyTorchEngine
 
     run = _with_files_for_aliases(run)
@@ -155,7 +155,7 @@ def _build_engine(
         make_optimizer=make_optimizer,
         schedule=run.build("lr_scheduler", total_steps=total),
         options=_engine_options(settings, seed),
-        read_weights=load_tensors,
+        read_weights=load_weights,
     )
 
 

@@ -246,7 +246,7 @@ class Predictor:
 
 
 def _engine(plan: Plan, *, cuda: bool | None, seed: int) -> Any:
-    from xdpx.checkpoints.trusted import load_tensors
+    from xdpx.checkpoints.trusted import load_weights
     from xdpx.engines.pytorch.engine import PyTorchEngine
     from xdpx.engines.pytorch.options import EngineOptions
 
@@ -255,18 +255,18 @@ def _engine(plan: Plan, *, cuda: bool | None, seed: int) -> Any:
     return PyTorchEngine(
         lambda: run.build("task", model=run.build("model"), loss=run.build("loss")),
         options=EngineOptions(device=device, seed=seed),
-        read_weights=load_tensors,
+        read_weights=load_weights,
     )
 
 
 def _state(engine: Any, plan: Plan, *, seed: int) -> Any:
     """Give the state that scores: with the weights of the checkpoint, or else the initial ones."""
-    from xdpx.checkpoints.trusted import load_tensors
+    from xdpx.checkpoints.trusted import load_weights
     from xdpx.models.pytorch.weights import read
 
     if plan.checkpoint is None:
         return engine.start(seed)
-    return engine.with_weights(read(plan.checkpoint, load_tensors))
+    return engine.with_weights(read(plan.checkpoint, load_weights))
 
 
 def _first_rows(chunk: Chunk, most: int) -> Chunk:
