@@ -76,6 +76,12 @@ def test_a_run_leaves_every_promised_file(start: Start) -> None:
     assert (status.status, status.step) == ("finished", 12)
 
 
+def test_gradients_are_drawn_when_asked_for(start: Start) -> None:
+    assert start(inspect_gradient=True, figext="svg") == 0
+    pictures = sorted(path.name for path in Path("run/plots/gradients").iterdir())
+    assert pictures == ["12.svg", "6.svg"]
+
+
 def test_the_starter_config_trains_the_very_same_model(start: Start) -> None:
     start(save_last_only=True)
     starter = Path("run/starter_config.hjson").read_text().replace('"run"', '"again"')

@@ -44,6 +44,9 @@ class ToyEngine:
     def weights(self, state: Any) -> dict[str, Any]:
         return {"weight": state["weight"]}
 
+    def gradient_sizes(self, state: Any) -> dict[str, tuple[float, float]]:
+        return {"weight": (abs(state["speed"]), abs(state["speed"]))}
+
     def with_weights(self, weights: Mapping[str, Any]) -> dict[str, float]:
         return {**weights, "speed": 0.0}
 

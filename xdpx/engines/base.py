@@ -82,6 +82,10 @@ class Engine(Protocol):
         """Give the weights a user wants to keep: averaged (EMA) ones when kept, float32, on the host."""
         ...
 
+    def gradient_sizes(self, state: State) -> dict[str, tuple[float, float]]:
+        """Give (mean, largest) absolute gradient of each weight by name, of the update that was just taken."""
+        ...
+
     def with_weights(self, weights: Mapping[str, Any]) -> State:
         """Give a state for `score` alone, from what `weights` gave: no optimizer, nothing pretrained is read."""
         ...

@@ -15,6 +15,7 @@ from xdpx.logger import log
 from xdpx.trainer import environment, resuming, run_folder
 from xdpx.trainer.assembly import Parts, build_parts, plan_of
 from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, score_of
+from xdpx.trainer.callbacks.inspecting import Inspecting
 from xdpx.trainer.callbacks.logging import LOG, Logging
 from xdpx.trainer.callbacks.plotting import Plotting
 from xdpx.trainer.callbacks.saving import Saving, restore
@@ -27,7 +28,7 @@ from xdpx.trainer.loop import Callback, Session, Stop, fit
 from xdpx.trainer.parameters import TrainParameters
 from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.progress import Progress
-from xdpx.trainer.rules import draw_figures, evaluation_plan, save_policy, stop_rules
+from xdpx.trainer.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
 from xdpx.trainer.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
 from xdpx.trainer.status import STATUS_FILE, RunState, Status
 from xdpx.utils import commit, io
@@ -181,8 +182,9 @@ class _Training:
             policy = save_policy(settings)
             metadata = self._metadata()
             callbacks.append(Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=metadata))
-        draw = partial(draw_figures, settings)
-        return [*callbacks, Plotting(draw, ledger.stopwatch)]
+        if settings.inspect_gradient:
+            callbacks.append(Inspecting(partial(draw_gradients, settings), ledger.stopwatch))
+        return [*callbacks, Plotting(partial(draw_figures, settings), ledger.stopwatch)]
 
     def _metadata(self) -> dict[str, Any]:
         """Give what says where a checkpoint comes from."""

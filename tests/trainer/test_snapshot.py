@@ -1,0 +1,37 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from xdpx.trainer.snapshot import write_changed_snapshot, write_snapshot
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    modules = tmp_path / "user" / "modules"
+    (modules / "venv").mkdir(parents=True)
+    (modules / "venv" / "big.py").touch()
+    (modules / "mine.py").write_text("x = 1\n")
+    (modules / "weights.bin").write_bytes(b"\0" * 10)
+    (modules / "huge.txt").write_bytes(b"a" * 1_000_001)
+    (tmp_path / "train.hjson").write_text("{a: 1}")
+    return tmp_path
+
+
+def test_it_holds_the_package_the_users_modules_and_the_config(desk: Path) -> None:
+    write_snapshot("run/snapshot.zip", config="train")
+    names = zipfile.ZipFile("run/snapshot.zip").namelist()
+    assert {"xdpx/trainer/snapshot.py", "xdpx/__init__.py", "user/modules/mine.py", "config/train.hjson"} <= set(names)
+    assert not [
+        name for name in names if "venv" in name or "__pycache__" in name or name.endswith((".bin", "huge.txt"))
+    ]
+
+
+def test_a_resumed_run_keeps_its_code_only_when_it_changed(desk: Path) -> None:
+    write_snapshot("run/snapshot.zip", config="train")
+    write_changed_snapshot("run", 5, config="train")
+    assert not Path("run/snapshot.resume-5.zip").exists()
+    Path("user/modules/mine.py").write_text("x = 2\n")
+    write_changed_snapshot("run", 5, config="train")
+    assert Path("run/snapshot.resume-5.zip").exists()
