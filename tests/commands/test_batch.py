@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from xdpx.commands import batch
-from xdpx.config.loading import Run, load
+from xdpx.config.loading import Run, fingerprint, load
 from xdpx.config.user_modules import load_user_modules
 
 
@@ -44,6 +45,18 @@ def test_a_run_with_other_values_or_overwrite_is_not_taken_as_finished(loop: lis
     assert not batch.has_finished(load("loop", "x-draw", ["dropout=0.5"])[0])
     assert not batch.has_finished(load("loop", "x-draw", ["overwrite=true"])[0])
     assert batch.has_finished(load("loop", "x-draw", ["resume=true"])[0])
+
+
+def test_a_stage_of_training_has_finished_itself_but_not_the_stage_after_it(loop: list[Run]) -> None:
+    run = loop[0]
+    Path("out/3").mkdir(parents=True)
+    status = {"status": "finished", "fingerprint": fingerprint(run), "step": 5, "total_steps": 10, "train_steps": 5}
+    Path("out/3/status.json").write_text(json.dumps(status))
+    same_stage = replace(run, values={**run.values, "train_steps": 5})
+    assert batch.has_finished(same_stage)
+    assert not batch.has_finished(run)
+    assert not batch.has_finished(replace(same_stage, values={**same_stage.values, "resume": True}))
+    assert batch.has_finished(replace(same_stage, values={**same_stage.values, "resume": "auto"}))
 
 
 def test_a_damaged_status_is_not_taken_as_finished(loop: list[Run]) -> None:

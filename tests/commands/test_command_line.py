@@ -45,6 +45,8 @@ WRONG: list[tuple[str, str]] = [
     ("x-train a b", "b: stands where nothing is expected."),
     ("x-train a x-evla b", "x-evla: no such command. Did you mean 'x-eval'?"),
     ("", "command: is missing."),
+    ("--schema", "--schema: needs a command."),
+    ("x-script a x-train", "x-train: has no config."),
 ]
 
 

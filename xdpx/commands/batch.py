@@ -41,11 +41,18 @@ def inspect(run: Run) -> Iterable[Fault]:
 
 
 def has_finished(run: Run) -> bool:
-    """Tell whether the output folder of a run says that this very run has finished. `overwrite` asks for it anew."""
+    """Tell whether the output folder of a run says that this very run has finished. `overwrite` asks for it anew.
+
+    A stage of training (`train_steps`) that is not the last has not finished the run that asks for another one.
+    """
     if run.values.get("overwrite"):
         return False
     status = stored_status(run)
-    return status.get("status") == "finished" and status.get("fingerprint") == fingerprint(run)
+    if status.get("status") != "finished" or status.get("fingerprint") != fingerprint(run):
+        return False
+    stage, to_go = status.get("train_steps"), status.get("step", 0) < status.get("total_steps", 0)
+    another_stage = stage != run.values.get("train_steps") or (stage is not None and run.values.get("resume") is True)
+    return not (to_go and another_stage)
 
 
 def stored_status(run: Run) -> dict[str, Any]:

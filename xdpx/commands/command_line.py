@@ -143,6 +143,8 @@ class _Reader:
     def check_whole(self) -> None:
         if self.options.json and not self.options.dry:
             self.faults.append(Fault("--json", "goes with --dry only.", "Add --dry."))
+        if self.options.schema and not any(job.command in self.commands for job in self.jobs):
+            self.faults.append(Fault("--schema", "needs a command.", "Write e.g. x-train --schema."))
         if self.options.help or self.options.schema or self.faults:
             return
         if not self.jobs:

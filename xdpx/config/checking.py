@@ -296,12 +296,16 @@ def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) 
 
     Raises:
         pydantic.ValidationError: a validator of the class refuses the values.
+        LookupError: the values were checked against an older declaration of the class.
     """
     from xdpx.config.declarations import declarations_of
 
     declarations = declarations_of(parameters)
     mine = {item.key: values[prefix + item.key] for item in declarations if prefix + item.key in values}
     absent = {item.key: None for item in declarations if item.required and item.key not in mine}
+    unknown = [item.key for item in declarations if item.key in absent and not item.when]
+    if unknown:
+        raise LookupError(f"{parameters.__qualname__}: no value for {', '.join(unknown)}. Run `make catalogue`.")
     return parameters.model_construct(**mine, **absent) if absent else parameters.model_validate(mine)
 
 

@@ -40,7 +40,9 @@ def schema(command: str) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"xdpx {command}",
         "description": catalogue.entry("command", command).doc,
-        "anyOf": [{"$ref": "#/$defs/run"}, {"type": "array", "items": {"$ref": "#/$defs/run"}}],
+        "if": {"type": "array"},
+        "then": {"items": {"$ref": "#/$defs/run"}},
+        "else": {"$ref": "#/$defs/run"},
         "$defs": {"run": run},
     }
 
