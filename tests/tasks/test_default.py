@@ -1,14 +1,18 @@
 import math
 
 import numpy as np
+import pytest
+import torch
 from torch import nn
 
+from xdpx.config.faults import ConfigError
+from xdpx.losses import losses
 from xdpx.tasks import tasks
 
 
-def task():
+def task(model=None, loss=None):
     kind = tasks["default"]
-    return kind(kind.Parameters(model="cls_cnn", loss="cross_entropy"), nn.Identity(), None)
+    return kind(kind.Parameters(model="mine", loss="cross_entropy"), model or nn.Identity(), loss)
 
 
 def test_rows_show_label_probabilities_and_the_probability_of_the_target():
@@ -25,3 +29,18 @@ def test_without_a_target_the_probability_of_the_prediction_is_shown():
 def test_an_unknown_target_has_no_probability():
     found = {"prob": np.array([[0.25, 0.75]]), "pred": np.array([1]), "target": np.array([-1])}
     assert math.isnan(float(next(task().rows(found))[2]))
+
+
+class Sum(nn.Module):
+    def forward(self, tokens, mask=None):
+        return tokens.float() + "" if mask is not None else tokens.float()
+
+
+def test_a_processor_that_the_model_cannot_read_is_named():
+    cross_entropy = losses["cross_entropy"]
+    scored = task(Sum(), cross_entropy(cross_entropy.Parameters()))
+    assert "prob" in scored.valid_step({"net_input": {"tokens": torch.ones(1, 2)}})
+    with pytest.raises(ConfigError, match="'mine' reads tokens, mask; the processor makes tokens1, tokens2"):
+        scored.valid_step({"net_input": {"tokens1": torch.ones(1, 2), "tokens2": torch.ones(1, 2)}})
+    with pytest.raises(TypeError):  # a fault of the model stays one
+        scored.valid_step({"net_input": {"tokens": torch.ones(1, 2), "mask": torch.ones(1, 2)}})

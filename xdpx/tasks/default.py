@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -10,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.losses.base import Batch, Loss
 
 GROUP = "task"
@@ -40,8 +42,26 @@ class Task:
         return self.loss(self.model, batch)
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Give the predictions of one batch: tensors with a row per sample, and single numbers that add up."""
-        return self.loss.predictions(self.model, batch)
+        """Give the predictions of one batch: tensors with a row per sample, and single numbers that add up.
+
+        Raises:
+            ConfigError: the processor makes something else than the model reads.
+        """
+        try:
+            return self.loss.predictions(self.model, batch)
+        except TypeError as error:
+            self._refuse_misfit(batch["net_input"], error)
+            raise
+
+    def _refuse_misfit(self, given: Mapping[str, Any], error: TypeError) -> None:
+        taken = inspect.signature(self.model.forward).parameters
+        required = {name for name, one in taken.items() if one.default is one.empty}
+        if required <= given.keys() <= taken.keys():
+            return
+        name = self.parameters.model
+        problem = f"'{name}' reads {', '.join(taken)}; the processor makes {', '.join(given)}."
+        fault = Fault("model", problem, "Choose a model and a processor that agree.")
+        raise ConfigError("task", [fault]) from error
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""

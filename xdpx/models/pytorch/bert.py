@@ -13,6 +13,8 @@ from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.models.pytorch import pruning
 from xdpx.models.pytorch.base import Model
+from xdpx.models.pytorch.modules import attention
+from xdpx.models.pytorch.modules.dropout import use_fast_dropout
 from xdpx.models.pytorch.parameters import BertParameters
 from xdpx.utils import io
 
@@ -188,11 +190,13 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
 
 
 def _encoder(config: PretrainedConfig, *, pooler: bool) -> Any:
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = attention.register()
     try:
-        return AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]
+        encoder = AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]
     except TypeError:  # architectures that never have a pooler
-        return AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+        encoder = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    use_fast_dropout(encoder)
+    return encoder
 
 
 def _too_long(length: int, most: int) -> ConfigError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from xdpx.config import parameters as declare
 from xdpx.models.pytorch.bert import Bert, new_linear
+from xdpx.models.pytorch.modules.dropout import Dropout
 from xdpx.models.pytorch.word_model import given
 
 
@@ -33,7 +34,7 @@ class BertClassification(Bert):
         num_classes = given(parameters.num_classes, "num_classes")
         self.config.num_labels = num_classes
         self.config.architectures = ["BertForSequenceClassification"]
-        self.dropout = nn.Dropout(parameters.output_dropout_prob)
+        self.dropout = Dropout(parameters.output_dropout_prob)
         self.classifier = new_linear(self.config.hidden_size, num_classes, self.config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.models.pytorch.modules.convolution import linear
+from xdpx.models.pytorch.modules.dropout import Dropout
 
 Projection = Literal["identity", "linear"]
 
@@ -23,7 +24,7 @@ class Alignment(nn.Module):
         self.temperature = nn.Parameter(torch.tensor(hidden_size**-0.5))
         self.project: nn.Module = nn.Identity()
         if how == "linear":
-            self.project = nn.Sequential(nn.Dropout(dropout), linear(size, hidden_size, activation=True))
+            self.project = nn.Sequential(Dropout(dropout), linear(size, hidden_size, activation=True))
 
     def forward(self, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor) -> tuple[Tensor, Tensor]:
         """Give what a sees of b (B, T, D) and what b sees of a (B, S, D)."""
@@ -45,7 +46,7 @@ class Fusion(nn.Module):
         self.as_is = linear(2 * size, hidden_size, activation=True)
         self.difference = linear(2 * size, hidden_size, activation=True)
         self.product = linear(2 * size, hidden_size, activation=True)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.merge = linear(3 * hidden_size, hidden_size, activation=True)
 
     def forward(self, x_BTD: Tensor, aligned_BTD: Tensor) -> Tensor:

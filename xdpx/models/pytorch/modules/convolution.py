@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from xdpx.models.pytorch.modules.dropout import Dropout
+
 
 class Convolution(nn.Module):
     """Convolutions of several widths side by side, weight-normalised, with GELU; the length stays the same.
@@ -54,7 +56,7 @@ class Encoder(nn.Module):
         super().__init__()
         sizes = [size_in] + [size_out] * (layers - 1)
         self.layers = nn.ModuleList(Convolution(size, size_out, kernel_sizes) for size in sizes)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.residual = residual
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:

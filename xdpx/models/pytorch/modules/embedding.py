@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.models.pytorch.modules.dropout import Dropout
 
 
 class Embedding(nn.Module):
@@ -27,7 +28,7 @@ class Embedding(nn.Module):
         with torch.no_grad():
             self.table.weight[pad_index].zero_()
         self.table.weight.requires_grad_(not fixed)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Give the vectors, shape (B, T, dim)."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.models.pytorch.modules.convolution import linear
+from xdpx.models.pytorch.modules.dropout import Dropout
 
 Matching = Literal["simple", "full", "symmetric"]
 
@@ -15,7 +16,7 @@ Matching = Literal["simple", "full", "symmetric"]
 def prediction(size_in: int, hidden_size: int, num_classes: int, dropout: float) -> nn.Module:
     """Give a two-layer classifier with dropout in front of both layers."""
     hidden = linear(size_in, hidden_size, activation=True)
-    return nn.Sequential(nn.Dropout(dropout), hidden, nn.Dropout(dropout), linear(hidden_size, num_classes))
+    return nn.Sequential(Dropout(dropout), hidden, Dropout(dropout), linear(hidden_size, num_classes))
 
 
 class MatchingPrediction(nn.Module):
