@@ -159,6 +159,14 @@ def test_the_heart_beats(tmp_path: Any) -> None:
         assert beat.stat().st_mtime > 0
 
 
+def test_a_folder_that_cannot_be_made_is_told_and_not_waited_for(tmp_path: Any) -> None:
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    for name in ("broken", "file"):
+        with pytest.raises(OSError, match=name):
+            Lease(tmp_path / name).acquire()
+
+
 def test_a_lease_that_cannot_be_read_is_an_error_not_a_licence(tmp_path: Any) -> None:
     (tmp_path / ".lease").mkdir()
     (tmp_path / ".lease/owner.json").write_text("{")

@@ -12,8 +12,8 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Generator, Mapping
-from typing import IO, Any, Self
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from xdpx.utils.hashing import HashingWriter, hash_of
 from xdpx.utils.io_utils import io
@@ -22,7 +22,11 @@ from xdpx.utils.manifests import DamagedManifest, FileFacts, Manifest
 from xdpx.utils.owners import fate_of, new_owner_id, owner_in, pid_of, temporary_name
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import format_bytes
+from xdpx.utils.replacing import replacing, write_bytes, write_text
 from xdpx.utils.storage import walk
+
+if TYPE_CHECKING:
+    from xdpx.utils.remote_filesystems import RemoteFiles
 
 __all__ = [
     "Commit", "FileFacts", "Lease", "LeaseHeld", "LeaseLost", "Manifest", "discard", "manifests", "problems",
@@ -35,57 +39,6 @@ SECONDS_TO_WAIT_FOR_WRITER = 10.0
 SECONDS_UNTIL_DEAD = 24 * 3600.0
 """Temporary files of a process on another machine go when they have not changed for so long."""
 _publishing: set[str] = set()
-
-
-# ---- one file
-
-
-@contextlib.contextmanager
-def replacing(path: StrPath, mode: str = "w", *, newline: str | None = None) -> Generator[IO[Any]]:
-    """Open a file that takes the place of `path` when the block ends well; else nothing changes.
-
-    Args:
-        path: any path. A link stays a link, and what it leads to is replaced.
-        mode: `w` for UTF-8 text, `wb` for bytes.
-        newline: as the builtin `open` has it.
-    """
-    place = io.plain(path)
-    if not io.islocal(place) or _is_device(place):
-        with io.open(place, mode, newline=newline) as file:
-            yield file
-        return
-    place = os.path.realpath(place)
-    files, temporary = io.local_files, temporary_name(place)
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
-    files.make_folder(os.path.dirname(place))
-    try:
-        with files.open(temporary, mode, **text) as file:
-            yield file
-            files.sync(file)
-        if files.entry(place) is not None:
-            files.copy_mode(place, temporary)
-        files.rename(temporary, place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            files.unlink(temporary)
-        raise
-    files.sync_folder(os.path.dirname(place) or ".")
-
-
-def write_text(path: StrPath, text: str) -> None:
-    """Make `text` (UTF-8) the content of a file, whole or not at all."""
-    with replacing(path) as file:
-        file.write(text)
-
-
-def write_bytes(path: StrPath, data: bytes) -> None:
-    """Make `data` the content of a file, whole or not at all."""
-    with replacing(path, "wb") as file:
-        file.write(data)
-
-
-def _is_device(place: str) -> bool:
-    return os.path.exists(place) and not os.path.isfile(place) and not os.path.isdir(place)
 
 
 # ---- several files
@@ -183,8 +136,7 @@ class Commit:
         _carry_out_here(self.folder, self.name, self._files, self.id)
 
     def _publish_there(self, data: bytes, *, repeated: bool) -> None:
-        store = io.remote(self.folder)
-        assert store is not None  # noqa: S101 - for the type checker: the folder is not local
+        store = _remote(self.folder)
         for file_name, staged in self._staged.items():
             target = io.join(self.folder, file_name)
             store.upload(staged, temporary_name(target, self.id) if repeated else target)
@@ -200,6 +152,13 @@ class Commit:
         for staged in self._staged.values():
             with contextlib.suppress(OSError):
                 io.local_files.unlink(staged)
+
+
+def _remote(folder: str) -> RemoteFiles:
+    store = io.remote(folder)
+    if store is None:
+        raise ValueError(f"{folder} is a local folder: this is a bug.")
+    return store
 
 
 def _manifest(folder: str, name: str) -> str:
@@ -261,8 +220,7 @@ def _carry_out_here(folder: str, name: str, files: Mapping[str, FileFacts], owne
 
 
 def _carry_out_there(folder: str, name: str, data: bytes) -> None:
-    store, manifest = io.remote(folder), Manifest.from_bytes(data)
-    assert store is not None  # noqa: S101 - for the type checker: only called for remote folders
+    store, manifest = _remote(folder), Manifest.from_bytes(data)
     targets = [io.join(folder, file_name) for file_name in sorted(manifest.files)]
     try:
         for target in targets:

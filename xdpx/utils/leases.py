@@ -25,6 +25,7 @@ from xdpx.utils.paths import StrPath
 HEARTBEAT_SECONDS = 15.0
 SECONDS_UNTIL_DEAD = 60.0
 FOLDER = ".lease"
+_MOST_TRIES = 100
 _logger = logging.getLogger("xdpx.io")
 
 
@@ -77,6 +78,7 @@ class Lease:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._made_folder = False
+        self._in_the_way: OSError | None = None
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self.me = Holder(new_owner_id(), socket.gethostname(), os.getpid(), started)
 
@@ -92,8 +94,12 @@ class Lease:
     def acquire(self) -> None:
         """Become the owner, or raise LeaseHeld at once."""
         try:
-            while not self._try():
+            for _ in range(_MOST_TRIES):
+                if self._try():
+                    break
                 time.sleep(0.01)
+            else:
+                raise OSError(f"{self.folder}: no lease could be made: {self._in_the_way}.") from self._in_the_way
         except BaseException:
             with contextlib.suppress(OSError):  # the disk may be what failed
                 io.store(self._place).delete(self._beat_path(self.me.id))
@@ -115,8 +121,9 @@ class Lease:
             store.make_folder(self._place)
             store.touch(self._beat_path(self.me.id))
             store.create(link, json.dumps(asdict(self.me)).encode())
-        except (FileExistsError, FileNotFoundError):
-            return False  # a rival was faster, or the folder went with its last owner
+        except (FileExistsError, FileNotFoundError) as error:
+            self._in_the_way = error  # a rival was faster, or the folder went with its last owner
+            return False
         # The chain may have been removed under us by an owner that ended; only its true end is the owner.
         ours = [holder.id for holder in self._chain()][-1:] == [self.me.id]
         if ours and chain:

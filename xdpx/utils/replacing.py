@@ -1,0 +1,60 @@
+"""One file, whole or not at all: written beside, then given its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from typing import IO, Any
+
+from xdpx.utils.io_utils import io
+from xdpx.utils.owners import temporary_name
+from xdpx.utils.paths import StrPath
+
+
+@contextlib.contextmanager
+def replacing(path: StrPath, mode: str = "w", *, newline: str | None = None) -> Generator[IO[Any]]:
+    """Open a file that takes the place of `path` when the block ends well; else nothing changes.
+
+    Args:
+        path: any path. A link stays a link, and what it leads to is replaced.
+        mode: `w` for UTF-8 text, `wb` for bytes.
+        newline: as the builtin `open` has it.
+    """
+    place = io.plain(path)
+    if not io.islocal(place) or _is_device(place):
+        with io.open(place, mode, newline=newline) as file:
+            yield file
+        return
+    place = os.path.realpath(place)
+    files, temporary = io.local_files, temporary_name(place)
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
+    files.make_folder(os.path.dirname(place))
+    try:
+        with files.open(temporary, mode, **text) as file:
+            yield file
+            files.sync(file)
+        if files.entry(place) is not None:
+            files.copy_mode(place, temporary)
+        files.rename(temporary, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            files.unlink(temporary)
+        raise
+    files.sync_folder(os.path.dirname(place) or ".")
+
+
+def write_text(path: StrPath, text: str) -> None:
+    """Make `text` (UTF-8) the content of a file, whole or not at all."""
+    with replacing(path) as file:
+        file.write(text)
+
+
+def write_bytes(path: StrPath, data: bytes) -> None:
+    """Make `data` the content of a file, whole or not at all."""
+    with replacing(path, "wb") as file:
+        file.write(data)
+
+
+def _is_device(place: str) -> bool:
+    return os.path.exists(place) and not os.path.isfile(place) and not os.path.isdir(place)
