@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [NAME ...]`. Data: $XDPX_BENCH_DATA (default `data`), see benchmarks/README.md."""
+"""Run the benchmarks: `python -m benchmarks [NAME ...]`. benchmarks/README.md says which data they want."""
 
 from __future__ import annotations
 

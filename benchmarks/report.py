@@ -44,10 +44,11 @@ def markdown(sections: dict[str, list[Row]]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Ratios measured side by side in one run of `make bench`; median (smallest to largest). Times of a shared machine",
-        "say little by themselves, so only ratios and limits stand here.",
+        "Ratios measured side by side in one run of `make bench`; median (smallest to largest). Times of a shared",
+        "machine say little by themselves, so only ratios and limits stand here.",
         "",
-        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()} · Python {platform.python_version()} · {packages}",
+        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()} · "
+        f"Python {platform.python_version()} · {packages}",
     ]
     for name, rows in sections.items():
         lines += ["", f"## {name}", "", "| what | measured | promised | kept |", "|---|---|---|---|"]

@@ -36,7 +36,8 @@ def page() -> str:
     """Write the whole page: every command and every registered name with its keys."""
     parts = [
         "# Reference",
-        "Every key of every command and module, from the same declarations that check configs. `x-train --help KEY` says the same.",
+        "Every key of every command and module, from the same declarations that check configs. "
+        "`x-train --help KEY` says the same.",
     ]
     for kind in KINDS:
         parts.append(f"## {TITLES.get(kind, kind.replace('_', ' ').capitalize() + 's')}")

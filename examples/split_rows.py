@@ -1,9 +1,9 @@
-"""Split one raw table into train.tsv, dev.tsv and test.tsv (eight, one and one row in ten), the text columns first.
+"""Split one raw table into train.tsv, dev.tsv and test.tsv: eight, one and one row in ten, text columns first.
 
 Usage: python examples/split_rows.py TABLE OUTPUT_FOLDER COLUMN [COLUMN ...]
 
-A column is a name from the header line (comma-separated, quoted tables) or a number from 0 (tab-separated tables without
-a header); the label comes last. Rows with an empty cell are left out and counted. Which split a row goes to depends on
+A column is a name from the header line (comma-separated, quoted tables) or a number from 0 (tab-separated tables
+without a header); the label comes last. Rows with an empty cell are left out and counted. Which split a row goes to depends on
 its text alone, so the same text never stands on both sides.
 """
 

@@ -16,16 +16,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TOPICS = {
-    "concurrency": "asyncio multiprocessing threading concurrent subprocess selectors queue sched signal _weakrefset",
-    "files": "pathlib shutil tarfile zipfile os posixpath ntpath glob fnmatch tempfile _pyio gzip lzma bz2 filecmp fileinput",
+    "concurrency": "asyncio multiprocessing threading concurrent subprocess selectors queue sched signal",
+    "files": "pathlib shutil tarfile zipfile os posixpath ntpath glob fnmatch tempfile _pyio gzip lzma bz2 filecmp "
+    "fileinput",
     "graphics": "tkinter turtle colorsys",
     "language": "ast inspect importlib typing tokenize dis pkgutil symtable enum dataclasses functools contextlib pydoc "
     "traceback runpy copy abc types collections _collections_abc operator",
     "mail": "email mailbox smtplib imaplib poplib mailcap",
-    "network": "http urllib socket socketserver ssl ftplib nntplib telnetlib xmlrpc wsgiref ipaddress cgi webbrowser",
+    "network": "http urllib socket socketserver ssl ftplib nntplib telnetlib xmlrpc wsgiref ipaddress cgi",
     "numbers": "_pydecimal fractions statistics random numbers datetime calendar _pydatetime heapq bisect",
     "testing": "unittest doctest pdb bdb cProfile profile pstats timeit trace logging",
-    "text": "string textwrap difflib codecs encodings xml html json csv configparser re gettext locale argparse optparse",
+    "text": "string textwrap difflib codecs encodings xml html json csv configparser re gettext locale argparse",
 }
 MIN_WORDS = 4
 MAX_WORDS = 120

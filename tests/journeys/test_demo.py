@@ -54,7 +54,8 @@ def test_predictions_stand_beside_every_original_line(demo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", "args.py log.txt snapshot.zip starter_config.hjson train.log.tsv valid.log.tsv plots/acc.png".split()
+    "name",
+    ["args.py", "log.txt", "snapshot.zip", "starter_config.hjson", "train.log.tsv", "valid.log.tsv", "plots/acc.png"],
 )
 def test_the_run_leaves_the_documented_files(demo: Path, name: str) -> None:
     assert (demo / "demo/run" / name).stat().st_size > 0
