@@ -305,3 +305,11 @@ def test_a_run_lives_on_a_store_as_it_does_on_a_disk(start: Start) -> None:
         assert file.read() == Path("here/checkpoint-12.pt").read_bytes()
     with io.open(f"{where}/valid.log.tsv") as file:
         assert [line.split("\t")[1] for line in file] == ["step", "6", "12"]
+
+
+def test_a_model_that_does_not_take_what_the_processor_gives_is_refused(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(model="re2", blocks=1, encoder_layers=1) == 2
+    assert "'re2' takes mask1, mask2, tokens1, tokens2, but processor 'single' gives" in capsys.readouterr().err
+    assert not Path("run").exists()

@@ -13,7 +13,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
 from xdpx.trainer import environment, resuming, run_folder
-from xdpx.trainer.assembly import Parts, build_parts, plan_of
+from xdpx.trainer.assembly import Parts, build_parts, plan_of, refuse_misfit
 from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, score_of
 from xdpx.trainer.callbacks.inspecting import Inspecting
 from xdpx.trainer.callbacks.logging import LOG, Logging
@@ -50,12 +50,24 @@ def train(run: Run) -> Stop:
         log.info(done)
         return Stop(done)
     refuse_if_occupied(run, settings)
-    with Preemption() as preemption, commit.Lease(settings.save_dir) as lease:
+    with Preemption() as preemption, _owned(settings.save_dir) as lease:
         checkpointer = Checkpointer(settings.save_dir, guard=lease.check)
         step = resuming.step_to_continue(run, settings, checkpointer)
         saved = resuming.load(checkpointer, step) if step is not None else {}
         parts = build_parts(run, settings, saved=saved.get("metadata", {}))
         return _Training(run, settings, parts, checkpointer, preemption).go(saved)
+
+
+@contextmanager
+def _owned(folder: str) -> Generator[commit.Lease]:
+    """Own a folder; leave no empty one behind where there was none, when nothing came of it."""
+    new = not io.exists(folder)
+    try:
+        with commit.Lease(folder) as lease:
+            yield lease
+    finally:
+        if new and io.isdir(folder) and not io.listdir(folder):
+            io.remove(folder)
 
 
 def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:
@@ -81,7 +93,7 @@ class _Training:
         with EarlyLines() as early:
             self._describe(progress, continued=bool(saved))
             state = engine.restore(saved["engine"]) if saved else engine.start(self.parts.seed)
-            try_out(self.parts, state, self.settings)
+            try_out(self.run, self.parts, state)
             self._claim_folder(progress, continued=bool(saved))
         with self._log_file(early), self._status_told(progress):
             self._write_down(progress, continued=bool(saved))
@@ -207,13 +219,15 @@ class _Training:
         self._status("finished" if stop.finished else "preempted", progress, stop.reason).write(self.settings.save_dir)
 
 
-def try_out(parts: Parts, state: object, settings: TrainParameters) -> None:
+def try_out(run: Run, parts: Parts, state: object) -> None:
     """Score one batch, so that what is wrong with scoring is found now, and not after the first hour.
 
     Raises:
-        ConfigError: there is no such metric.
+        ConfigError: the model does not take what the processor gives, or there is no such metric.
     """
     with closing(parts.held_out()) as batches:
-        score_of(evaluate(parts.engine, state, [next(batches)], parts.loss), settings.major_metric)
+        batch = next(batches)
+    refuse_misfit(run, batch)
+    score_of(evaluate(parts.engine, state, [batch], parts.loss), run.values["major_metric"])
     log.take_accumulated()  # of this trial, which is no evaluation
     log.take_summaries()
