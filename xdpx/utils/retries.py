@@ -80,7 +80,7 @@ def status_of(error: BaseException) -> int | None:
         status: int | None = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status
     for name in ("status", "status_code", "code"):
-        value = getattr(error, name, None)
+        value = vars(error).get(name)
         if isinstance(value, int):
             return value
     return None
@@ -91,7 +91,7 @@ def code_of(error: BaseException) -> str:
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code", ""))
-    return str(getattr(error, "code", ""))
+    return str(vars(error).get("code", ""))  # not getattr: aiohttp warns when its `code` is looked at
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
