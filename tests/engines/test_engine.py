@@ -205,10 +205,10 @@ def test_fp16_halves_its_loss_scale_until_the_gradient_fits():
     state = chosen.start(1)
     skipped = []
     for number in range(30):
-        before = state.loss_scale
+        before = state.loss_scale.scale
         state, facts = chosen.update(state, [BATCHES[number % 24]])
         skipped.append(chosen.facts_to_host(facts)["skipped"])
-        assert state.loss_scale == (before / 2 if skipped[-1] else before)
+        assert state.loss_scale.scale == (before / 2 if skipped[-1] else before)
     assert skipped[0] == 1.0
     assert skipped[-1] == 0.0
 
@@ -216,7 +216,7 @@ def test_fp16_halves_its_loss_scale_until_the_gradient_fits():
 def test_fp16_doubles_its_loss_scale_after_a_quiet_time():
     chosen = engine(precision="fp16", scale_window=3)
     state = train(chosen, chosen.start(1), range(3))
-    assert (state.loss_scale, state.clean_updates) == (256.0, 0)
+    assert (state.loss_scale.scale, state.loss_scale.clean) == (256.0, 0)
 
 
 def test_fp16_gives_up_when_no_scale_helps():

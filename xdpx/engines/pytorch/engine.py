@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Task
 from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, scale_of
+from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
 from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
@@ -68,7 +70,8 @@ class PyTorchEngine:
         self._seed_update(state.num_updates)
         _set_mode(state.task.model, training=True)
         facts = self._gradients(state, group)
-        scaling = scale_of(gradient_norm(state.optimizer), facts["count"], state.loss_scale, self.options.clip_norm)
+        norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
+        scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
         facts["learning_rate"] = self._set_rates(state)
         self._step(state, scaling)
         facts |= {"grad_norm": scaling.norm, "clipped": scaling.clipped}
@@ -89,9 +92,9 @@ class PyTorchEngine:
         return {
             "format": FORMAT,
             "num_updates": state.num_updates,
+            "precision": self.options.precision,
             "rule": type(state.optimizer).__name__,
-            "loss_scale": state.loss_scale,
-            "clean_updates": state.clean_updates,
+            "loss_scale": asdict(state.loss_scale),
             "ema_decay": self.options.ema_decay,
             **copied(
                 {
@@ -119,7 +122,8 @@ class PyTorchEngine:
         if state.averaged is not None:
             fill_model(state.averaged.model, saved["averaged"], source="resume")
         _load_optimizer(state.optimizer, saved)
-        state.loss_scale, state.clean_updates = saved["loss_scale"], saved["clean_updates"]
+        if self.options.precision == "fp16" and saved["precision"] == "fp16":
+            state.loss_scale = LossScale(**saved["loss_scale"])
         state.num_updates = saved["num_updates"]
         return state
 
@@ -168,7 +172,7 @@ class PyTorchEngine:
         if self.options.ema_decay < 1.0:
             state.averaged = averaging_copy(state.task)
         if self.options.precision == "fp16":
-            state.loss_scale = self.options.init_scale
+            state.loss_scale = LossScale(self.options.init_scale)
 
     def _seed_update(self, num_update: int) -> None:
         """Make dropout depend on (seed, number of the update) alone, so that a resumed run repeats it."""
@@ -182,10 +186,11 @@ class PyTorchEngine:
         """Sum the gradients of all loss sums of a group; give the sums of its facts."""
         state.optimizer.zero_grad(set_to_none=True)
         facts: dict[str, Any] = {"loss_sum": 0.0, "count": 0, "num_tokens": 0}
+        scale = state.loss_scale.scale
         for batch in group:
             with self._autocast():
                 loss_sum, count, found = state.task.train_step(to_device(batch, self.device))
-            (loss_sum * state.loss_scale if state.loss_scale != 1.0 else loss_sum).backward()
+            (loss_sum * scale if scale != 1.0 else loss_sum).backward()
             sums = {"loss_sum": loss_sum.detach(), "count": count, "num_tokens": batch.get("ntokens", 0), **found}
             facts |= {name: facts.get(name, 0) + value for name, value in sums.items()}
         return facts
@@ -210,26 +215,9 @@ class PyTorchEngine:
         if state.averaged is not None:
             _average(state.averaged.model, state.task.model, self.options.ema_decay)
         if self.options.precision == "fp16":
-            self._adjust_loss_scale(state, overflow=bool(scaling.broken))
-
-    def _adjust_loss_scale(self, state: PyTorchState, *, overflow: bool) -> None:
-        """Halve the loss scale on overflow, double it after a long time without.
-
-        Raises:
-            FloatingPointError: the scale has become too small to mean anything.
-
-        Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2.
-        """
-        state.clean_updates = 0 if overflow else state.clean_updates + 1
-        if overflow:
-            state.loss_scale /= 2.0
-        elif state.clean_updates == self.options.scale_window:
-            state.loss_scale, state.clean_updates = state.loss_scale * 2.0, 0
-        if state.loss_scale < self.options.min_loss_scale:
-            raise FloatingPointError(
-                f"update {state.num_updates}: gradients overflow in fp16 at any loss scale down to "
-                f"{state.loss_scale}: the loss or a gradient is not finite. Lower learning_rate, or use bf16 or fp32."
-            )
+            # The only wait for the device in an update: the next one must know its loss scale.
+            overflow = bool(scaling.broken)
+            state.loss_scale.after(overflow=overflow, options=self.options, num_updates=state.num_updates)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         kind = AUTOCAST.get(self.options.precision)

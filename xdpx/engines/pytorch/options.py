@@ -25,6 +25,8 @@ class EngineOptions:
         seed: with the number of the update, decides all randomness of an update.
         init_scale: first loss scale of fp16.
         scale_window: updates without overflow after which the loss scale doubles.
+        scale_tolerance: share of the updates that may overflow before the loss scale is halved.
+        lowest_scale: the loss scale is never halved to less than this.
         min_loss_scale: a smaller loss scale ends the training.
     """
 
@@ -35,6 +37,8 @@ class EngineOptions:
     seed: int = 1
     init_scale: float = 128.0
     scale_window: int = 16384
+    scale_tolerance: float = 0.0
+    lowest_scale: float = 0.0
     min_loss_scale: float = 0.1
 
 

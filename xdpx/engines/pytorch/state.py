@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Task
+from xdpx.engines.pytorch.loss_scale import LossScale
 
 
 @dataclass
@@ -22,16 +23,14 @@ class PyTorchState:
         task: holds the model that is trained.
         optimizer: None in a state that only scores.
         averaged: a second task whose model holds the averaged (EMA) weights; None when no average is kept.
-        loss_scale: what the loss is multiplied by under fp16; 1 otherwise.
-        clean_updates: updates since the loss scale last changed.
+        loss_scale: of fp16; its factor is 1 otherwise.
         num_updates: updates taken, skipped ones included.
     """
 
     task: Task
     optimizer: Any = None
     averaged: Task | None = None
-    loss_scale: float = 1.0
-    clean_updates: int = 0
+    loss_scale: LossScale = field(default_factory=LossScale)
     num_updates: int = 0
 
     @property

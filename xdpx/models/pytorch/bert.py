@@ -62,7 +62,7 @@ class Bert(Model):
         Raises:
             ConfigError: the texts are longer than the model has positions.
         """
-        most = self.config.max_position_embeddings
+        most = positions_of(self.config)
         if input_ids.shape[1] > most:
             raise _too_long(input_ids.shape[1], most)
         mask = attention_mask.bool()
@@ -71,7 +71,8 @@ class Bert(Model):
         return self.bert(
             input_ids=input_ids,
             attention_mask=None if whole else mask[:, None, None, :].expand(-1, -1, mask.shape[1], -1),
-            token_type_ids=token_type_ids,
+            # Architectures that were trained without segments have a single row for them, or none.
+            token_type_ids=token_type_ids if getattr(self.config, "type_vocab_size", 0) > 1 else None,
         )
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -178,8 +179,8 @@ def _named_config(name: str) -> PretrainedConfig:
 
 
 def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> None:
-    if known.max_len is not None and known.max_len > config.max_position_embeddings:
-        raise _too_long(known.max_len, config.max_position_embeddings)
+    if known.max_len is not None and known.max_len > positions_of(config):
+        raise _too_long(known.max_len, positions_of(config))
     if known.vocab_size is None or known.vocab_size == config.vocab_size:
         return
     if known.pretrained_model and known.strict_size:
@@ -195,8 +196,19 @@ def _encoder(config: PretrainedConfig, *, pooler: bool) -> Any:
         encoder = AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]
     except TypeError:  # architectures that never have a pooler
         encoder = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    if pooler and getattr(encoder, "pooler", None) is None:
+        problem = f"is a {config.model_type}, which gives no pooled vector of the first token."
+        raise ConfigError("model", [Fault("auto_model", problem, "Use an encoder like BERT or RoBERTa.")])
     use_fast_dropout(encoder)
     return encoder
+
+
+def positions_of(config: PretrainedConfig) -> int:
+    """Give the longest text, in tokens, that an architecture has room for."""
+    positions = int(config.max_position_embeddings)
+    # Descendants of fairseq number their positions from pad_token_id + 1.
+    offset = "roberta" in config.model_type or config.model_type == "camembert"
+    return positions - (int(config.pad_token_id) + 1) * offset
 
 
 def _too_long(length: int, most: int) -> ConfigError:

@@ -1,0 +1,33 @@
+import pytest
+
+from xdpx.engines.pytorch.loss_scale import LossScale
+from xdpx.engines.pytorch.options import EngineOptions
+
+
+def after(overflows, **options):
+    found = LossScale(128.0)
+    for overflow in overflows:
+        found.after(overflow=overflow, options=EngineOptions(**options), num_updates=1)
+    return found
+
+
+def test_an_overflow_halves_the_scale():
+    assert after([False, True]).scale == 64.0
+
+
+def test_overflows_within_the_tolerance_leave_the_scale():
+    assert after([False, False, False, True], scale_tolerance=0.5).scale == 128.0
+    assert after([False, True], scale_tolerance=0.5).scale == 64.0
+
+
+def test_a_quiet_time_doubles_the_scale():
+    assert after([False, True, False, False, False], scale_window=3).scale == 128.0
+
+
+def test_the_scale_never_falls_below_the_lowest():
+    assert after([True] * 30, lowest_scale=16.0).scale == 16.0
+
+
+def test_a_scale_that_means_nothing_ends_training():
+    with pytest.raises(FloatingPointError, match="update 1"):
+        after([True] * 11)

@@ -1,0 +1,48 @@
+"""The loss scale of fp16: small gradients are kept from vanishing by a factor that is found while training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdpx.engines.pytorch.options import EngineOptions
+
+
+@dataclass
+class LossScale:
+    """What the loss is multiplied by, and what decides when that changes. Plain numbers: part of a snapshot.
+
+    Attributes:
+        scale: the factor; 1 when no scaling is done.
+        updates: taken since the factor last changed.
+        overflows: among them.
+        clean: updates since the last overflow or change.
+    """
+
+    scale: float = 1.0
+    updates: int = 0
+    overflows: int = 0
+    clean: int = 0
+
+    def after(self, *, overflow: bool, options: EngineOptions, num_updates: int) -> None:
+        """Halve the factor when too many updates overflow, double it after a long time without.
+
+        Raises:
+            FloatingPointError: the factor has become too small to mean anything.
+
+        Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2; the tolerance as in fairseq.
+        """
+        self.updates += 1
+        self.overflows += overflow
+        self.clean = 0 if overflow else self.clean + 1
+        if overflow and self.overflows >= options.scale_tolerance * self.updates:
+            self._set(max(self.scale / 2.0, options.lowest_scale))
+        elif self.clean == options.scale_window:
+            self._set(self.scale * 2.0)
+        if self.scale < options.min_loss_scale:
+            raise FloatingPointError(
+                f"update {num_updates}: gradients overflow in fp16 at any loss scale down to {self.scale}: the loss or "
+                "a gradient is not finite. Lower learning_rate, or use bf16 or fp32."
+            )
+
+    def _set(self, scale: float) -> None:
+        self.scale, self.updates, self.overflows, self.clean = scale, 0, 0, 0
