@@ -40,6 +40,19 @@ def test_a_command_does_its_run_and_exits_with_zero(desk: Path) -> None:
     assert "side=4" in (desk / "out/one/picture.txt").read_text()
 
 
+def test_a_command_can_be_told_everything_on_its_line(desk: Path) -> None:
+    told = door(desk, "x-draw", "shape=square", "side=3", "save_dir=out/one", "batch_size=32")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "side=3" in (desk / "out/one/picture.txt").read_text()
+
+
+def test_what_is_missing_on_a_line_without_a_config_is_told_as_in_a_config(desk: Path) -> None:
+    told = door(desk, "x-draw", "shpae=square", "side=3", "save_dir=out/one", "--dry")
+    assert told.returncode == 2
+    assert told.stderr.startswith("command line: ")
+    assert "shpae (command line): no such key in x-draw. Did you mean 'shape'?" in told.stderr
+
+
 def test_several_pairs_run_in_order_and_the_second_sees_what_the_first_made(desk: Path) -> None:
     after = DRAW.replace("out/one", "out/two").replace("{\n", "{\n  source: out/one/picture.txt\n", 1)
     (desk / "after.hjson").write_text(after)

@@ -60,7 +60,7 @@ def _one(job: Job, options: Options) -> int:
     from xdpx.commands import batch
     from xdpx.commands.chain import runs_of
 
-    if not job.config:
+    if job.reads_own_words:
         return _own_words(job.command, job.words)
     return batch.run_all(runs_of(job), jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
 
@@ -74,8 +74,8 @@ def _dry(jobs: list[Job], options: Options) -> int:
         print(json_text([run for runs in checked for run in runs or []]))
         return 0
     for job, runs in zip(jobs, checked, strict=True):
-        if job.config:
-            later = f"{job.command} {job.config}: will be checked when the commands before it have run"
+        if not job.reads_own_words:
+            later = f"{job}: will be checked when the commands before it have run"
             print(runs_text(runs) if runs else later)
     return 0
 

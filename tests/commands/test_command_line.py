@@ -12,6 +12,11 @@ def test_pairs_overrides_and_flags_are_told_apart() -> None:
     assert (options.dry, options.jobs) == (True, 2)
 
 
+def test_overrides_may_stand_without_a_config() -> None:
+    jobs, _ = parse(["x-viz", "save_dir=out/b", "--dry", "ref_dir=out/a", "x-train", "c"])
+    assert jobs == [Job("x-viz", "", ["save_dir=out/b", "ref_dir=out/a"]), Job("x-train", "c")]
+
+
 def test_x_script_keeps_its_own_words_up_to_the_next_command() -> None:
     jobs, options = parse(["x-script", "diff", "--full", "-k", "a=b", "x-train", "c"])
     assert jobs == [Job("x-script", words=["diff", "--full", "-k", "a=b"]), Job("x-train", "c")]
@@ -44,6 +49,7 @@ WRONG: list[tuple[str, str]] = [
     ("x-train x-eval b", "x-train: has no config."),
     ("x-train a b", "b: stands where nothing is expected."),
     ("x-train a x-evla b", "x-evla: no such command. Did you mean 'x-eval'?"),
+    ("x-train lr=1 a", "a: stands where nothing is expected. The config comes first: x-train <config>"),
     ("", "command: is missing."),
     ("--schema", "--schema: needs a command."),
     ("x-script a x-train", "x-train: has no config."),
@@ -56,6 +62,11 @@ def test_a_wrong_line_is_one_fault_that_says_what_to_write(line: str, words: str
         parse(line.split())
     assert words in str(refused.value)
     assert str(refused.value).startswith("command line: 1 fault\n")
+
+
+def test_an_empty_word_is_no_config() -> None:
+    with pytest.raises(ConfigError, match="'': stands where nothing is expected"):
+        parse(["x-train", "", "lr=1"])  # a shell variable that is not set, in quotes
 
 
 def test_usage_names_every_command_and_flag() -> None:

@@ -109,6 +109,7 @@ def test_a_missing_config_names_the_nearest(write: Write) -> None:
 def test_a_folder_is_no_config(write: Write) -> None:
     write("configs/train.hjson", "a: 1")
     assert "is a folder, not a config" in refusal("configs")
+    assert "write save_dir=configs" in refusal("configs")
 
 
 def test_faults_that_leave_a_run_readable_are_gathered_in_it(write: Write) -> None:
@@ -314,3 +315,8 @@ def read_runs_quietly(path: str) -> None:
         read_runs(path)
     except ConfigError:
         return
+
+
+def test_without_a_file_the_overrides_are_the_run() -> None:
+    (run,) = read_runs("", ["save_dir=out/${name}", "__def__.name=b", "lr=1e-4"])
+    assert (run.source, run.values) == ("command line", {"save_dir": "out/b", "lr": 1e-4})

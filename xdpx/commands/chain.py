@@ -51,7 +51,7 @@ def check_line(jobs: list[Job]) -> list[list[Run] | None]:
     errors: list[ConfigError] = []
     for job in jobs:
         runs = None
-        if job.config:
+        if not job.reads_own_words:
             try:
                 runs = runs_of(job)
             except ConfigError as error:

@@ -26,12 +26,23 @@ _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
 @dataclass
 class Job:
-    """One command on the line: its config and overrides, or for x-io and x-script the words it reads itself."""
+    """One command on the line: its config and overrides, or for x-io and x-script the words it reads itself.
+
+    Without a config, its overrides are all that is asked for.
+    """
 
     command: str
     config: str = ""
     overrides: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+
+    @property
+    def reads_own_words(self) -> bool:
+        """Whether it takes words instead of a config."""
+        return self.command in WORD_COMMANDS
+
+    def __str__(self) -> str:
+        return f"{self.command} {self.config}".strip()
 
 
 @dataclass
@@ -123,22 +134,24 @@ class _Reader:
 
     def plain(self, word: str) -> None:
         job = self.jobs[-1] if self.jobs else None
-        if job is None or (job.config and not _OVERRIDE.match(word)):
+        if job is not None and _OVERRIDE.match(word):
+            job.overrides.append(word)
+        elif job is not None and word and not job.config and not job.overrides:
+            job.config = word
+        else:
             self.faults.append(self.stray(word, job))
             if job is None or word.startswith("x"):
                 self.jobs.append(Job(word))  # so that the words after it are taken as its own
-        elif job.config:
-            job.overrides.append(word)
-        else:
-            job.config = word
 
     def stray(self, word: str, job: Job | None) -> Fault:
         near = nearest(word, (*self.commands, *WORD_COMMANDS))
         if job is None or (near and word.startswith("x")):
             listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
             return Fault(word or "''", "no such command.", f"Did you mean '{near}'?" if near else listed)
-        remedy = f"After '{job.command} {job.config}' write key=value, a flag or the next command."
-        return Fault(word, "stands where nothing is expected.", remedy)
+        remedy = f"After '{job}' write key=value, a flag or the next command."
+        if not job.config:
+            remedy = f"The config comes first: {job.command} <config> [key=value ...]"
+        return Fault(word or "''", "stands where nothing is expected.", remedy)
 
     def check_whole(self) -> None:
         if self.options.json and not self.options.dry:
@@ -150,10 +163,9 @@ class _Reader:
         if not self.jobs:
             self.faults.append(Fault("command", "is missing.", USAGE))
         for job in self.jobs:
-            if job.command in self.commands and not job.config:
-                self.faults.append(
-                    Fault(job.command, "has no config.", f"Write: {job.command} <config> [key=value ...]")
-                )
+            if job.command in self.commands and not job.config and not job.overrides:
+                remedy = f"Write: {job.command} <config> [key=value ...], or key=value alone."
+                self.faults.append(Fault(job.command, "has no config.", remedy))
 
 
 def usage() -> str:
@@ -165,7 +177,7 @@ def usage() -> str:
     lines = [
         f"xdpx {__version__}",
         "",
-        "  <command> <config> [key=value ...] [<command> <config> ...]",
+        "  <command> <config> [key=value ...] [<command> <config> ...]     (the config may be left out)",
         "",
         "commands (x-train --help lists the keys of one)",
         *(f"  {name.ljust(9)} {doc}" for name, doc in docs.items()),

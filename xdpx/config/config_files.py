@@ -123,6 +123,8 @@ def _remedy(path: str, asked: Origin) -> str:
         return f"Paths without ./ start at the working directory; write './{path}' for the file beside this one."
     if io.name(path).split(".")[0] == "meta":
         return "x-prepro writes it: run x-prepro first, or correct the folder."
+    if io.isdir(path):
+        return f"Name a file in it; for the run that is in a folder write save_dir={path} instead."
     folder = io.parent(path) or "."
     if not io.isdir(folder):
         return f"The folder '{folder}' does not exist."

@@ -83,7 +83,7 @@ def load(
     """Give every run of a config, checked for `command`.
 
     Args:
-        path: the config; its suffix may be left out.
+        path: the config; its suffix may be left out; '' for none.
         command: registered name of the command, e.g. `x-train`.
         overrides: `key=value` words that win over the file.
         inspect: further checks of a run that is sound so far, such as the command's own `check`.

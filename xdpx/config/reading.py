@@ -57,7 +57,7 @@ def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
     """Read a config: hjson, JSON or YAML, suffix optional, local or remote.
 
     Args:
-        path: the config file.
+        path: the config file; '' for none: the overrides are all there is.
         overrides: `key=value` texts, which beat everything in the files.
 
     Returns:
@@ -70,11 +70,11 @@ def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
     files = ConfigFiles()
     settings, faults = read_overrides(overrides)
     files.fatal.extend(faults)
-    found = files.find(str(path), ORIGIN, "config")
-    tables = _merged(found, settings, files) if found else []
+    found = files.find(str(path), ORIGIN, "config") if path else None
+    tables = _merged(found, settings, files) if found else [{}]
     if files.fatal:
-        raise ConfigError(str(path), at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))
-    source = shown(found or str(path))
+        raise ConfigError(str(path) or COMMAND_LINE, at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))
+    source = shown(found) if found else COMMAND_LINE
     return [_run(source, index, table, settings, files.faults) for index, table in enumerate(tables)]
 
 
