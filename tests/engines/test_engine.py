@@ -264,3 +264,15 @@ def test_read_only_arrays_are_moved_without_a_warning():
         array.flags.writeable = False
     chosen = engine()
     assert chosen.score(chosen.start(1), rows)["pred"].shape == (6,)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+def test_sizes_of_gradients_are_those_that_the_update_took(optimizer):
+    chosen = engine(optimizer, clip_norm=1e-3)
+    state, _ = chosen.update(chosen.start(1), [BATCHES[0]])
+    mean, largest = chosen.gradient_sizes(state)["top.bias"]
+    norm = math.sqrt(
+        sum(float(weight.grad.square().sum()) for weight in state.task.model.parameters() if weight.grad is not None)
+    )
+    assert norm == pytest.approx(1e-3, rel=1e-3)
+    assert 0 < mean <= largest <= norm

@@ -134,9 +134,9 @@ class PyTorchEngine:
 
     def gradient_sizes(self, state: PyTorchState) -> dict[str, tuple[float, float]]:
         """Give (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped."""
-        divisor = state.optimizer.grad_scale
+        # The optimizer has divided them in place.
         gradients = {name: each.grad for name, each in state.task.model.named_parameters() if each.grad is not None}
-        sizes = {name: gradient.abs() / divisor for name, gradient in gradients.items()}
+        sizes = {name: gradient.abs() for name, gradient in gradients.items()}
         return {name: (float(size.mean()), float(size.max())) for name, size in sizes.items()}
 
     def with_weights(self, weights: Mapping[str, Any]) -> PyTorchState:

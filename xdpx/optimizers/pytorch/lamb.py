@@ -47,7 +47,7 @@ class Lamb(torch.optim.Optimizer):
     def _step_group(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         if self.grad_scale is not None:
-            gradients = list(torch._foreach_div(gradients, self.grad_scale))
+            torch._foreach_div_(gradients, self.grad_scale)
         direction = self._adam_direction(group, weights, gradients)
         if group["weight_decay"]:
             torch._foreach_add_(direction, weights, alpha=group["weight_decay"])
