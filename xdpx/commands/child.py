@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -14,10 +15,20 @@ from xdpx.commands.outcomes import exit_code
 from xdpx.config.loading import Run
 from xdpx.config.user_modules import load_user_modules
 
+NAMELESS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of writing, which Python tells without the name of the file."""
+OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
+"""The key that says where a command writes."""
+
 
 def perform(run: Run) -> int:
     """Build the command of a run and do it. Gives its exit code; most commands give none, which is 0."""
-    return run.picked("command")(run).run() or 0
+    try:
+        return run.picked("command")(run).run() or 0
+    except OSError as error:
+        if error.errno in NAMELESS and error.filename is None:
+            error.filename = run.values.get(OUTPUTS.get(run.command, ""))
+        raise
 
 
 def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
