@@ -3,8 +3,8 @@
 Usage: python examples/split_rows.py TABLE OUTPUT_FOLDER COLUMN [COLUMN ...]
 
 A column is a name from the header line (comma-separated, quoted tables) or a number from 0 (tab-separated tables
-without a header); the label comes last. Rows with an empty cell are left out and counted. Which split a row goes to depends on
-its text alone, so the same text never stands on both sides.
+without a header); the label comes last. Rows with an empty cell are left out and counted. Which split a row
+goes to depends on its text alone, so the same text never stands on both sides.
 """
 
 from __future__ import annotations

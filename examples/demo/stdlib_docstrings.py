@@ -20,8 +20,8 @@ TOPICS = {
     "files": "pathlib shutil tarfile zipfile os posixpath ntpath glob fnmatch tempfile _pyio gzip lzma bz2 filecmp "
     "fileinput",
     "graphics": "tkinter turtle colorsys",
-    "language": "ast inspect importlib typing tokenize dis pkgutil symtable enum dataclasses functools contextlib pydoc "
-    "traceback runpy copy abc types collections _collections_abc operator",
+    "language": "ast inspect importlib typing tokenize dis pkgutil symtable enum dataclasses functools contextlib "
+    "pydoc traceback runpy copy abc types collections _collections_abc operator",
     "mail": "email mailbox smtplib imaplib poplib mailcap",
     "network": "http urllib socket socketserver ssl ftplib nntplib telnetlib xmlrpc wsgiref ipaddress cgi",
     "numbers": "_pydecimal fractions statistics random numbers datetime calendar _pydatetime heapq bisect",
