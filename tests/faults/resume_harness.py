@@ -1,6 +1,7 @@
 """Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
 
 Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints JSON lines.
+With 0 runs there is one for each writing storage operation (or every seventh) of a whole training, killed before it.
 Everything heavy is imported once; each child starts within milliseconds.
 """
 
@@ -26,6 +27,8 @@ from xdpx.utils.local_files import LocalFiles
 
 TIMES = {"ups", "wps", "train_wall"}
 STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "create", "delete", "touch")
+STRIDE = int(os.environ.get("XDPX_KILL_STRIDE", "7"))
+"""With 0 runs, a training is killed before every so many operations; 1 for each of them."""
 
 ABSENT = object()
 TRAIN: dict[str, Any] = {
@@ -39,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "accumulated and averaged": {"update_freq": 3, "batch_size": 5, "ema_decay": 0.9, "save_full_checkpoint": True},
     "lazy": {"train_subset": "train*", "lazy_load": True, "max_epoch": 7, "batch_by_len": True, "update_freq": 2},
     "joined": {"train_subset": "train*", "max_epoch": 1, "save_interval": 4, "eval_interval": 10, "max_update": 30},
+    "short": {"max_update": 12, "eval_interval": 4, "save_interval": 3, "save_best_only": True, "save_last_only": True},
     "staged": {"train_steps": 19, "eval_interval": -1},
     "masked": {
         "model": "bert_lm", "loss": "masked_lm", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -114,8 +118,9 @@ def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:
 
             def act(self: LocalFiles, *args: Any, **options: Any) -> Any:
                 nonlocal count
-                count += 1
-                if count == number:
+                reads = verb == "open" and (args[1:] or ("rb",))[0].startswith("r")
+                count += not reads
+                if count == number and not reads:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return original(self, *args, **options)
 
@@ -191,14 +196,16 @@ def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) ->
         raise SystemExit(text)
     operations = int(text.split("operations ")[-1].split()[0])
     expected = left_by(reference)
-    for number in range(runs):
+    for number in range(runs) if runs else range(0, operations, STRIDE):
         drawn = random.Random(f"{seed} {number}")
         save_dir = folder / f"run{number}"
         output = folder / f"run{number}.out"
-        code = disturbed(
-            write_config(folder, variant, save_dir),
-            output, kills=kills, seconds=seconds, operations=operations, drawn=drawn,
-        )  # fmt: skip
+        config = write_config(folder, variant, save_dir)
+        if runs:
+            code = disturbed(config, output, kills=kills, seconds=seconds, operations=operations, drawn=drawn)
+        else:
+            in_child(killed_at_storage_operation(number + 1, config), output)
+            code = in_child(lambda config=config: door.main(["x-train", str(config)]), output)
         found = left_by(save_dir) if code == 0 else {}
         different = [name for name in {*expected, *found} if expected.get(name) != found.get(name)]
         told = {"code": code, "different": sorted(different), "output": str(output)}

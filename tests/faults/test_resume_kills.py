@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,17 +18,28 @@ RUNS = int(os.environ.get("XDPX_KILL_RUNS", "2"))
 VARIANTS = ["plain", "best and last", "accumulated and averaged", "lazy", "joined", "staged", "masked"]
 
 
+def campaign(folder: Path, variant: str, *, runs: int) -> list[dict[str, Any]]:
+    command = [sys.executable, str(HARNESS), str(folder), variant, "3", str(runs), "1"]
+    environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 60 * RUNS)
+@pytest.mark.timeout(120 + 60 * RUNS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_killed_anywhere_and_started_again_everything_equals_the_undisturbed_run(tmp_path: Path, variant: str) -> None:
-    command = [sys.executable, str(HARNESS), str(tmp_path), variant, "3", str(RUNS), "1"]
-    repository = str(HARNESS.parents[2])
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": repository}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    runs = [json.loads(line) for line in done.stdout.splitlines()]
+    runs = campaign(tmp_path, variant, runs=RUNS)
     assert len(runs) == RUNS
+    for run in runs:
+        assert (run["code"], run["different"]) == (0, []), Path(run["output"]).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_before_one_storage_operation_after_another_nothing_is_ever_lost(tmp_path: Path) -> None:
+    runs = campaign(tmp_path, "short", runs=0)
+    assert len(runs) > 20
     for run in runs:
         assert (run["code"], run["different"]) == (0, []), Path(run["output"]).read_text()

@@ -74,7 +74,7 @@ class EvaluationParameters(declare.Parameters):
     )
     valid_subset: str = param("dev", doc="the split to score on", group="trainer/evaluation")
     max_eval_steps: int | None = param(None, gt=0, doc="batches to score at most", group="trainer/evaluation")
-    major_metric: str = param(doc="the metric that decides what is best", group="trainer/evaluation")
+    major_metric: str = param(doc="the metric that decides what is best", metric_of="loss", group="trainer/evaluation")
     ascending_metric: bool = param(True, doc="whether higher is better", group="trainer/evaluation")
     tolerance: int | None = param(
         None, gt=0, doc="stop after so many updates without a better score", relative="inverse",
@@ -213,6 +213,8 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(
                 ("eval_interval", "is 0. Use the number of updates between evaluations, or -1 for the end only.")
             )
+        if self.major_metric == "loss" and self.ascending_metric:
+            found.append(("ascending_metric", "is true, but a lower loss is better. Set ascending_metric: false."))
         if self.eval_interval == -1 and self.eval_interval_warmup > 0:
             found.append(("eval_interval_warmup", "means nothing with eval_interval: -1. Remove one of them."))
         return found

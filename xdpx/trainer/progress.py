@@ -31,8 +31,6 @@ class Progress:
     group: int = 0
     group_size: int = 1  # samples per update, so that a place can be carried over when it changes
     total_steps: int = 0  # of the schedule; kept, because shards that arrive later must not bend it
-    stage_end: int = 0  # the last update that was asked for when this stage began
-    stage_length: float | None = None  # the `train_steps` of this stage
     samples: int = 0
     tokens: int = 0
     train_seconds: float = 0.0

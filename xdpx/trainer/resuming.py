@@ -13,7 +13,7 @@ from xdpx.logger import log
 from xdpx.trainer import run_folder
 from xdpx.trainer.parameters import TrainParameters
 from xdpx.trainer.progress import Progress
-from xdpx.trainer.status import read_status
+from xdpx.trainer.status import Status, read_status
 from xdpx.utils import io
 
 
@@ -77,25 +77,23 @@ def _lasting(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
 
 
-def stage_end(progress: Progress, *, total: int, train_steps: float | None) -> int:
-    """Give the last update of this stretch, and note it in `progress`.
+def stage_end(before: Status | None, *, now: int, total: int, train_steps: float | None) -> int:
+    """Give the last update of this stretch.
 
     An interrupted stretch keeps its end: the same command leads to the same step, however often it was killed.
 
     Args:
-        progress: where the run stands.
+        before: how the run stood; None when it is new.
+        now: updates taken so far.
         total: updates of the whole schedule.
-        train_steps: an int counts from now, a float is a share of `total`.
+        train_steps: an int counts from now, a float is a share of `total`; None is for all.
     """
-    same_stage = progress.stage_length == train_steps and progress.num_updates < progress.stage_end
     if train_steps is None:
-        progress.stage_end = total
-    elif not same_stage:
-        length = max(1, round(train_steps * total)) if isinstance(train_steps, float) else train_steps
-        progress.stage_end = progress.num_updates + length
-    progress.stage_length = train_steps
-    progress.stage_end = min(progress.stage_end, total)
-    return progress.stage_end
+        return total
+    if before is not None and before.status != "finished" and before.train_steps == train_steps:
+        return min(before.until, total)
+    length = max(1, round(train_steps * total)) if isinstance(train_steps, float) else train_steps
+    return min(now + length, total)
 
 
 def carry_over(progress: Progress, *, group_size: int) -> None:

@@ -20,7 +20,8 @@ class Status:
     Attributes:
         step, total_steps: updates taken, and updates of the whole schedule.
         fingerprint: hash of everything that decides what the run computes.
-        train_steps: of the stretch that was asked for; None when it goes to the end.
+        until: the last update of the stretch that was asked for.
+        train_steps: how it was asked for; None when it goes to the end.
         best_score: of the major metric, so far.
         reason: why it ended.
     """
@@ -29,6 +30,7 @@ class Status:
     step: int
     total_steps: int
     fingerprint: str
+    until: int = 0
     train_steps: float | None = None
     best_score: float | None = None
     reason: str = ""

@@ -30,7 +30,7 @@ from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.progress import Progress
 from xdpx.trainer.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
 from xdpx.trainer.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
-from xdpx.trainer.status import STATUS_FILE, RunState, Status
+from xdpx.trainer.status import STATUS_FILE, RunState, Status, read_status
 from xdpx.utils import commit, io
 
 
@@ -86,10 +86,17 @@ class _Training:
     parts: Parts
     checkpointer: Checkpointer
     preemption: Preemption
+    until: int = 0  # the last update of this stretch
 
     def go(self, saved: Mapping[str, Any]) -> Stop:
         """Begin, or continue from a full state. An overwritten run goes only when this one works."""
         engine, progress = self.parts.engine, self._progress(saved)
+        self.until = resuming.stage_end(
+            read_status(self.settings.save_dir) if saved else None,
+            now=progress.num_updates,
+            total=self.parts.total,
+            train_steps=self.settings.train_steps,
+        )
         with EarlyLines() as early:
             self._describe(progress, continued=bool(saved))
             state = engine.restore(saved["engine"]) if saved else engine.start(self.parts.seed)
@@ -100,7 +107,7 @@ class _Training:
             callbacks = self._callbacks()
             if saved:
                 restore(saved, callbacks)
-            session = Session(engine, state, progress, progress.stage_end, self.parts.total)
+            session = Session(engine, state, progress, self.until, self.parts.total)
             stop = fit(session, self.preemption.watched(self.parts.groups(progress)), callbacks)
             self._tell_end(progress, stop)
             return stop
@@ -112,7 +119,6 @@ class _Training:
             resuming.carry_over(progress, group_size=group_size)
         else:
             progress = Progress(group_size=group_size)
-        resuming.stage_end(progress, total=self.parts.total, train_steps=self.settings.train_steps)
         return progress
 
     def _claim_folder(self, progress: Progress, *, continued: bool) -> None:
@@ -129,7 +135,7 @@ class _Training:
     def _status(self, state: RunState, progress: Progress, reason: str = "") -> Status:
         return Status(
             state, progress.num_updates, self.parts.total, fingerprint(self.run),
-            train_steps=self.settings.train_steps, best_score=progress.best_score, reason=reason,
+            until=self.until, train_steps=self.settings.train_steps, best_score=progress.best_score, reason=reason,
         )  # fmt: skip
 
     @contextmanager
@@ -159,7 +165,7 @@ class _Training:
         if continued:
             place = f"step {progress.num_updates}, epoch {progress.epoch}, after {progress.group} updates of it"
             log.info(f"continuing at {place}")
-        log.info(f"training to step {progress.stage_end} of {self.parts.total}, {progress.group_size} samples each")
+        log.info(f"training to step {self.until} of {self.parts.total}, {progress.group_size} samples each")
 
     def _write_down(self, progress: Progress, *, continued: bool) -> None:
         """Leave what this run is: parameters, code, and what the trained model cannot do without."""
