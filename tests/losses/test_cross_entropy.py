@@ -113,3 +113,11 @@ def test_r_dropout_punishes_disagreement_in_proportion_to_alpha():
 )
 def test_settings_that_need_other_classes_are_refused(keys):
     assert losses["cross_entropy"].Parameters(**keys).conflicts()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_metrics_are_those_it_says_it_has(classes):
+    prob, target = np.eye(classes), np.arange(classes)
+    kind = losses["cross_entropy"]
+    said = {name for name, when in kind.metric_names.items() if when in (None, ("num_classes", "is", classes))}
+    assert loss(num_classes=classes).metrics(gathered(prob, target)).keys() == said

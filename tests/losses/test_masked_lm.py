@@ -28,6 +28,7 @@ def test_top5_counts_tokens_among_the_five_best():
     rows = {"net_input": {"logits": logits}, "target": torch.tensor([7, 3, 2])}
     sums = {name: float(value) for name, value in loss().predictions(Fixed(), rows).items()}
     found = loss().metrics(sums)
+    assert found.keys() == losses["masked_lm"].metric_names.keys()
     assert found["acc"] == pytest.approx(1 / 3)
     assert found["top5_acc"] == pytest.approx(2 / 3)
     assert found["loss"] == pytest.approx(sums["loss_sum"] / 3 / math.log(2))

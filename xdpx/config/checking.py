@@ -12,6 +12,7 @@ from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration
 from xdpx.config.faults import Fault, Origin
 from xdpx.config.hints import shown
+from xdpx.config.metrics import unknown_metrics
 from xdpx.config.relative import is_relative, resolve
 from xdpx.config.selection import Selected, Selection, condition_holds, select
 from xdpx.config.unknown_keys import OTHER_COMMAND, unknown_keys
@@ -94,6 +95,8 @@ def check(
         _settle(draft, key, declared)
     _resolve_relative(draft, table)
     _drop_switched_off(draft, table, strict=strict)
+    for key, problem, remedy in unknown_metrics(selection, draft.values):
+        draft.fault(key, problem, remedy)
     unwanted = unknown_keys(selection, _wanted(given, meta_keys, strict=strict), origins)
     if not any(fault.code == OTHER_COMMAND for fault in unwanted):
         _report_missing(draft, table, suggested=" ".join(fault.remedy for fault in unwanted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ class Declaration:
     le: float | None = None
     when: tuple[str, str, Any] | None = None
     registry: str | None = None
+    metric_of: str | None = None
     relative: str | None = None
     path: str | None = None
     unique: bool = False
@@ -99,9 +100,13 @@ def _numbers_in(value: Any) -> Iterator[float]:
         yield value
 
 
+Metric = tuple[str, tuple[str, str, Any] | None]
+"""A metric's name, or a pattern such as `recall@*`, and the (key, operator, value) under which there is one."""
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One registered class: its kind and name, its first line of doc, what it declares, where its conflicts stand."""
+    """One registered class: its kind, its name, the first line of its doc, and what it declares."""
 
     kind: str
     name: str
@@ -109,19 +114,24 @@ class Entry:
     conflicts: str = ""
     """`module:class` of the Parameters that define `conflicts`; '' when there are none."""
     parameters: tuple[Declaration, ...] = field(default=())
+    metrics: tuple[Metric, ...] | None = None
+    """The metrics it gives, each perhaps under a condition; None when it does not say."""
 
     def to_json(self) -> dict[str, Any]:
         """Give the entry ready for JSON, without its kind and name."""
         facts: dict[str, Any] = {"doc": self.doc}
         if self.conflicts:
             facts["conflicts"] = self.conflicts
+        if self.metrics is not None:
+            facts["metrics"] = dict(self.metrics)
         return {**facts, "parameters": {item.key: item.to_json() for item in self.parameters}}
 
     @classmethod
     def from_json(cls, kind: str, name: str, stored: Mapping[str, Any]) -> Entry:
         """Read back what `to_json` gave."""
         parameters = tuple(Declaration.from_json(key, item) for key, item in stored["parameters"].items())
-        return cls(kind, name, stored["doc"], stored.get("conflicts", ""), parameters)
+        metrics = _metrics(stored["metrics"]) if "metrics" in stored else None
+        return cls(kind, name, stored["doc"], stored.get("conflicts", ""), parameters, metrics)
 
     @classmethod
     def from_class(cls, kind: str, name: str, thing: Any) -> Entry:
@@ -134,13 +144,25 @@ class Entry:
 
         doc = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0]
         declared = getattr(thing, "Parameters", None)
+        metrics = _metrics_of(thing)
         if declared is None:
-            return cls(kind, name, doc)
+            return cls(kind, name, doc, metrics=metrics)
         if not (isinstance(declared, type) and issubclass(declared, Parameters)):
             raise TypeError(f"{kind} '{name}': its Parameters must inherit xdpx.config.parameters.Parameters.")
         owner = next(one for one in declared.__mro__ if "conflicts" in vars(one))
         place = "" if owner is Parameters else f"{owner.__module__}:{owner.__qualname__}"
-        return cls(kind, name, doc, place, declarations_of(declared))
+        return cls(kind, name, doc, place, declarations_of(declared), metrics)
+
+
+def _metrics_of(thing: Any) -> tuple[Metric, ...] | None:
+    """Give the metrics a class says it has. A class that computes others than its parent must say so anew."""
+    definers = [one for one in getattr(thing, "__mro__", ()) if {"metrics", "metric_names"} & vars(one).keys()]
+    said = vars(definers[0]).get("metric_names") if definers else None
+    return None if said is None else _metrics(said)
+
+
+def _metrics(names: Mapping[str, Sequence[Any] | None]) -> tuple[Metric, ...]:
+    return tuple((name, (str(when[0]), str(when[1]), when[2]) if when else None) for name, when in names.items())
 
 
 _DECLARED: dict[type, tuple[Declaration, ...]] = {}

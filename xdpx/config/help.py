@@ -10,6 +10,7 @@ from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.grouping import heading
 from xdpx.config.hints import shown
+from xdpx.config.metrics import metrics_of
 from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries, reachable_kinds
 
 WIDTH = 110
@@ -99,7 +100,8 @@ def _explain_class(entry: Entry) -> str:
     if entry.kind == "command":
         return command_help(entry.name)
     table = _table(entry.parameters) if entry.parameters else "  no keys of its own"
-    return f"{entry.name} ({entry.kind})   {entry.doc}\n{table}"
+    metrics = f"\n  metrics: {', '.join(name for name, _ in entry.metrics)}" if entry.metrics else ""
+    return f"{entry.name} ({entry.kind})   {entry.doc}\n{table}{metrics}"
 
 
 def _explain_key(key: str, declared: Sequence[tuple[Entry, Declaration]]) -> str:
@@ -109,5 +111,6 @@ def _explain_key(key: str, declared: Sequence[tuple[Entry, Declaration]]) -> str
         meaning = textwrap.indent(textwrap.fill(_meaning(item), WIDTH - 2), "  ")
         text = f"{item.type}{_default(item)}\n{meaning}"
         text += f"\n{_listed(item.registry)}" if item.registry else ""
+        text += "".join(f"\n  of {giver}: {', '.join(names)}" for giver, names in metrics_of(item).items())
         alike.setdefault(text, []).append(owner_of(entry))
     return "\n".join(f"{key}: {text}\n  used by {', '.join(owners)}" for text, owners in alike.items())

@@ -54,6 +54,7 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     le: float | None = None,
     when: tuple[str, Operator, Any] | None = None,
     registry: str | None = None,
+    metric_of: str | None = None,
     relative: Literal["inverse", "direct"] | None = None,
     path: PathCheck | None = None,
     unique: bool = False,
@@ -71,6 +72,8 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
         when: (key, operator, value): the parameter is allowed only while that condition holds.
         registry: the value names an entry of this registry, whose own `Parameters` then join the run. A key that ends
             with the registry's name gives the rest as prefix: `teacher_model` reads `teacher_hidden_size` and so on.
+        metric_of: the value names a metric of the class picked from this registry. It is checked where that class says
+            which it gives, in `metric_names`: {name or pattern: None, or the (key, operator, value) it depends on}.
         relative: accepts `@{batch_size:64}/50` as well; "inverse" shrinks as the reference grows, "direct" grows.
         path: what must be true of the path before the run starts.
         unique: must differ between the runs of one config.
@@ -83,6 +86,7 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
         "le": le,
         "when": list(when) if when else None,
         "registry": registry,
+        "metric_of": metric_of,
         "relative": relative,
         "path": path,
         "unique": unique or None,

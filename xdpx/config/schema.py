@@ -8,6 +8,7 @@ from typing import Any
 
 from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration, Entry
+from xdpx.config.metrics import metrics_of
 from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries
 
 REFERENCE = {"type": "string", "pattern": r"\$\{[^}]+\}"}
@@ -75,6 +76,9 @@ def _kinds(item: Declaration) -> list[dict[str, Any]]:
     if item.registry:
         names: list[dict[str, Any]] = [{"enum": catalogue.names(item.registry)}]
         return [*names, {"type": "null"}] if "None" in item.type else names
+    if item.metric_of:  # names to complete; a user's own class may give others
+        known = {name for names in metrics_of(item).values() for name in names}
+        return [{"enum": sorted(known)}, item.value_type.json_schema()]
     kind = item.value_type.json_schema()
     parts = kind.get("anyOf", [kind])
     return [{**part, **_bounds(item)} if part.get("type") in {"integer", "number"} else part for part in parts]

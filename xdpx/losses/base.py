@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,11 @@ class Loss:
     """
 
     Parameters = Parameters
+
+    metric_names: ClassVar[Mapping[str, tuple[str, str, object] | None] | None] = None
+    """What `metrics` gives: {name or pattern: None, or (key, operator, value) under which it is there}. A config that
+    names another metric is refused before training; with None nothing is checked. A class that overrides `metrics` and
+    says nothing here is not checked either."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters

@@ -29,6 +29,11 @@ class CrossEntropy(Loss):
 
     parameters: Parameters
 
+    metric_names = {
+        **dict.fromkeys(("loss", "acc", "precision", "recall", "f1")),
+        "auc": ("num_classes", "is", 2),
+    }
+
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum over the rows of the batch, its number of rows, and how many are predicted right."""
         logits = model(**batch["net_input"]).float()

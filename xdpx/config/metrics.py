@@ -1,0 +1,70 @@
+"""Names of metrics in a config: does the class that computes them give one of that name?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from xdpx.config import catalogue
+from xdpx.config.declarations import Declaration, Metric
+from xdpx.config.faults import nearest
+from xdpx.config.hints import shown
+from xdpx.config.selection import Selected, Selection, condition_holds
+
+
+def unknown_metrics(selection: Selection, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Give (key, what is wrong, what to do) for each `metric_of` parameter whose metric there will not be.
+
+    A class that does not say which metrics it gives is believed.
+    """
+    for key, one, item in selection.declared():
+        giver = _giver(selection, one.prefix, item.metric_of) if item.metric_of else None
+        name = values.get(key)
+        if giver is None or giver.entry.metrics is None or not isinstance(name, str):
+            continue
+        conditions = [when for known, when in giver.entry.metrics if fnmatchcase(name, known)]
+        if not conditions:
+            yield key, f"{giver} gives no '{name}'.", _instead(name, giver.entry.metrics)
+        elif not any(_holds(when, giver, values) for when in conditions):
+            yield key, *_without_ground(name, giver, conditions[0], values)
+
+
+def metrics_of(item: Declaration) -> dict[str, list[str]]:
+    """Give the metrics a parameter can name, by the class that gives them; nothing for other parameters."""
+    givers = catalogue.entries(item.metric_of) if item.metric_of else ()
+    return {giver.name: [name for name, _ in giver.metrics] for giver in givers if giver.metrics}
+
+
+def _giver(selection: Selection, prefix: str, kind: str) -> Selected | None:
+    """Find the class whose metrics are meant: that with the same prefix, else the plain one."""
+    found = {one.prefix: one for one in selection.classes if one.kind == kind}
+    return found.get(prefix, found.get(""))
+
+
+def _holds(when: tuple[str, str, Any] | None, giver: Selected, values: Mapping[str, Any]) -> bool:
+    """Evaluate a condition; what is not known yet (null) may hold."""
+    value = values.get(giver.prefix + when[0]) if when else None
+    return when is None or value is None or condition_holds(when, value)
+
+
+def _instead(name: str, metrics: tuple[Metric, ...]) -> str:
+    names = sorted(known for known, _ in metrics)
+    near = nearest(name, names) or next((known for known in names if _in_full(name, known)), None)
+    meant = f"Did you mean '{near}'? " if near else ""
+    return f"{meant}There are: {', '.join(names)}."
+
+
+def _in_full(name: str, known: str) -> bool:
+    """Tell whether a name is a metric's in full (`accuracy`), or as logs head their columns (`valid_acc`)."""
+    return name.lower().startswith(known) or name.endswith(f"_{known}")
+
+
+def _without_ground(
+    name: str, giver: Selected, when: tuple[str, str, Any] | None, values: Mapping[str, Any]
+) -> tuple[str, str]:
+    key, operator, wanted = when or ("", "is", None)
+    key = giver.prefix + key
+    problem = f"{giver} gives '{name}' only when {key} {operator} {shown(wanted)}; it is {shown(values[key])}."
+    metrics = tuple(one for one in giver.entry.metrics or () if _holds(one[1], giver, values))
+    return problem, f"There are: {', '.join(sorted(known for known, _ in metrics))}."
