@@ -14,8 +14,8 @@ class Adam(torch.optim.AdamW):
     """AdamW over parameter groups; the learning rate of each group stands in the group.
 
     Two tensors may be set on it before `step`: `grad_scale` (the gradients are divided by it within the fused kernel,
-    so that dividing by a count and clipping cost no pass of their own; they are left divided) and `found_inf` (1.0 makes
-    the step do nothing).
+    so that dividing by a count and clipping cost no pass of their own; they are left divided) and `found_inf` (1.0
+    makes the step do nothing).
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
     """
