@@ -1,7 +1,7 @@
 """Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
 
 Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints JSON lines.
-With 0 runs there is one for each writing storage operation (or every seventh) of a whole training, killed before it.
+With 0 runs there is one for each writing storage operation (or every 15th) of a whole training, killed before it.
 Everything heavy is imported once; each child starts within milliseconds.
 """
 
@@ -27,7 +27,7 @@ from xdpx.utils.local_files import LocalFiles
 
 TIMES = {"ups", "wps", "train_wall"}
 STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "create", "delete", "touch")
-STRIDE = int(os.environ.get("XDPX_KILL_STRIDE", "7"))
+STRIDE = int(os.environ.get("XDPX_KILL_STRIDE", "15"))
 """With 0 runs, a training is killed before every so many operations; 1 for each of them."""
 
 ABSENT = object()

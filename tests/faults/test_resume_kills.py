@@ -40,6 +40,6 @@ def test_killed_anywhere_and_started_again_everything_equals_the_undisturbed_run
 @pytest.mark.timeout(900)
 def test_killed_before_one_storage_operation_after_another_nothing_is_ever_lost(tmp_path: Path) -> None:
     runs = campaign(tmp_path, "short", runs=0)
-    assert len(runs) > 20
+    assert len(runs) > 10
     for run in runs:
         assert (run["code"], run["different"]) == (0, []), Path(run["output"]).read_text()
