@@ -21,6 +21,9 @@ ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
 MARK = "| "
 """Every line of a log begins with this, as users' scripts expect."""
 
+NO_LOGS = frozenset({"vocab.txt", "target_map.txt"})
+"""Names of other text files that lie beside logs."""
+
 
 class _Console(logging.Handler):
     """Writes to standard error, above a bar when there is one. Only the master process tells what goes well."""
@@ -88,6 +91,13 @@ class LogFile(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def wrong_name(name: str | None) -> str:
+    """Say what is wrong with the name of a log file, '' when nothing is. Lines are added to it: it must be no other."""
+    if name is None or ("/" not in name and name.endswith((".txt", ".log")) and name not in NO_LOGS):
+        return ""
+    return f"is '{name}'. Use a file name that ends in .txt or .log, e.g. log.txt; null for none."
 
 
 class EarlyLines(logging.Handler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from xdpx.checkpoints import layout
@@ -66,10 +66,22 @@ class Evaluate:
             problem = "is true, but valid.log.tsv has no row for this checkpoint."
             remedy = "Name a checkpoint that training evaluated."
             faults.append(Fault("compare_origin", problem, remedy, code="missing_path"))
+        if not self.parameters.valid_subset:
+            faults.append(Fault("valid_subset", "names nothing to score.", "Name splits or files."))
+        return [*faults, *self._about_target()]
+
+    def _about_target(self) -> Iterator[Fault]:
+        """Refuse to write over anything but scores."""
         target = self.parameters.save_to_file
-        if target and not io.is_writable(target):
-            faults.append(Fault("save_to_file", f"'{target}' cannot be written.", "Choose another place."))
-        return faults
+        if not target:
+            return
+        if io.isdir(target):
+            yield Fault("save_to_file", f"'{target}' is a directory.", "Name a file.")
+        elif not io.is_writable(target):
+            yield Fault("save_to_file", f"'{target}' cannot be written.", "Choose another place.")
+        elif io.isfile(target) and not _holds_scores(target):
+            problem = f"'{target}' holds something else than scores."
+            yield Fault("save_to_file", problem, "It is not written over: choose another file.")
 
     def run(self) -> None:
         """Score every input, print the table, keep it where asked for."""
@@ -125,6 +137,13 @@ class Evaluate:
         repeated = bool(headers) and headers[-1] == "\t".join(columns)
         write_text(path, before + as_tsv(rows, columns, header=not repeated))
         log.info(f"scores kept in {path}")
+
+
+def _holds_scores(path: str) -> bool:
+    """Tell whether a file is empty or begins as x-eval writes it."""
+    with io.open(path, "rb") as table:
+        first = table.readline(100_000).strip()
+    return not first or b"split" in first.split(b"\t")
 
 
 def _logged_scores(plan: Plan, save_dir: str) -> Mapping[str, float] | None:

@@ -9,6 +9,7 @@ from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
+from xdpx.logger import wrong_name
 from xdpx.utils import io
 
 EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow"}
@@ -27,7 +28,13 @@ class Prepro:
 
     def check(self) -> list[Fault]:
         """Give what is wrong between the keys and what is on disk. Reads no raw file and needs no torch."""
-        return [*self._about_raw_files(), *self._about_fields(), *self._about_packages(), *self._about_words()]
+        return [
+            *self._about_folders(),
+            *self._about_raw_files(),
+            *self._about_fields(),
+            *self._about_packages(),
+            *self._about_words(),
+        ]
 
     def run(self) -> int:
         """Build the data_dir."""
@@ -35,6 +42,14 @@ class Prepro:
 
         build(self._run)
         return 0
+
+    def _about_folders(self) -> Iterator[Fault]:
+        source, target = self._settings.data_source, self._settings.data_dir
+        if io.abspath(source) == io.abspath(target):
+            problem = f"'{target}' is data_source too, so that what is written would be read as raw text the next time."
+            yield Fault("data_dir", problem, f"Use another folder, e.g. {io.join(target, 'data')}.")
+        if wrong_name(self._settings.log_file):
+            yield Fault("log_file", wrong_name(self._settings.log_file))
 
     def _about_raw_files(self) -> Iterator[Fault]:
         try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from xdpx.config.faults import Fault, nearest
 from xdpx.config.loading import Run
+from xdpx.logger import wrong_name
+from xdpx.processors import processors
 from xdpx.trainer import run_folder
 from xdpx.trainer.parameters import TrainParameters
 from xdpx.trainer.preemption import EXIT_CODE
+from xdpx.utils import io
 
 
 class Train:
@@ -24,7 +28,7 @@ class Train:
 
     def check(self) -> list[Fault]:
         """Give what is wrong between the keys and what is on disk. Needs no torch."""
-        return [*self._about_data(), *self._about_folder(), *self._about_widths()]
+        return [*self._about_data(), *self._about_meta(), *self._about_folder(), *self._about_widths()]
 
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
@@ -45,6 +49,21 @@ class Train:
             remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(sorted(splits))}."
             yield Fault("valid_subset", f"there is no split '{settings.valid_subset}'.", remedy)
 
+    def _about_meta(self) -> Iterator[Fault]:
+        """Give what contradicts the data: a config with the meta of another data_dir, or with its own idea of it."""
+        from xdpx.datasets.meta import read_meta
+
+        values, meta = self._run.values, read_meta(self._settings.data_dir)
+        remedy = f"Inherit the meta of this data: __parent__: {io.join(self._settings.data_dir, 'meta')}."
+        too_small = [key for key in ("vocab_size", "num_classes") if (values.get(key) or math.inf) < meta.get(key, 0)]
+        other = [key for key in ("pad_index",) if meta.get(key, values.get(key)) != values.get(key)]
+        for key in (*too_small, *other):
+            yield Fault(key, f"is {values[key]}, but the data were made with {meta[key]}.", remedy)
+        made_with = processors[meta["processor"]] if meta.get("processor") in processors else None
+        if made_with is not None and not self._run.picked("processor").schema.keys() <= made_with.schema.keys():
+            problem = f"is '{values['processor']}', but the data were made with '{meta['processor']}'."
+            yield Fault("processor", problem, remedy)
+
     def _about_length(self, shards_of: Callable[[Any], list[str]]) -> Iterator[Fault]:
         from xdpx.datasets.shards import Meta
 
@@ -57,6 +76,8 @@ class Train:
 
     def _about_folder(self) -> Iterator[Fault]:
         settings = self._settings
+        if wrong_name(settings.log_file):
+            yield Fault("log_file", wrong_name(settings.log_file))
         if settings.auto_suffix:
             return
         found = run_folder.content(settings.save_dir)

@@ -38,10 +38,14 @@ class Processor(ABC):
         target_unk: str | None = param(None, doc="Label to use for labels that the target map lacks.")
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse a least width beyond the greatest."""
-            if self.min_len <= self.max_len:
-                return []
-            return [("min_len", f"is {self.min_len}, above max_len {self.max_len}. Use at most {self.max_len}.")]
+            """Refuse a least width beyond the greatest, and one word for two purposes."""
+            found = []
+            if self.min_len > self.max_len:
+                problem = f"is {self.min_len}, above max_len {self.max_len}. Use at most {self.max_len}."
+                found.append(("min_len", problem))
+            if self.pad_word == self.unk_word:
+                found.append(("unk_word", f"is '{self.unk_word}', as pad_word is. Use two different words."))
+            return found
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[Mapping[str, str]] = {}

@@ -1,0 +1,311 @@
+"""Whatever is asked for in the wrong way is refused in one clear message, and nothing that was there is touched."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.run import main
+from xdpx.utils.commit import Lease
+
+_spec = importlib.util.spec_from_file_location("refusal_table", Path(__file__).with_name("refusal_table.py"))
+assert _spec
+assert _spec.loader
+table: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(table)
+
+Capture = pytest.CaptureFixture[str]
+MOST_LINES = 12
+
+
+# ---- the desk: raw text, and what x-prepro and x-train made of it
+
+
+@pytest.fixture(scope="session")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A desk on which x-prepro and x-train have finished."""
+    desk = tmp_path_factory.mktemp("pattern")
+    put(desk, table.DESK)
+    before = Path.cwd()
+    os.chdir(desk)
+    try:
+        assert main(["x-prepro", "prepro"]) == 0
+        assert main(["x-train", "train"]) == 0
+    finally:
+        os.chdir(before)
+    shutil.rmtree(desk / "run/plots")
+    (desk / "run/snapshot.zip").unlink()
+    return desk
+
+
+@pytest.fixture
+def desk(pattern: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that desk, as working directory."""
+    copy = tmp_path / "desk"
+    shutil.copytree(pattern, copy)
+    monkeypatch.chdir(copy)
+    return copy
+
+
+def put(desk: Path, files: dict[str, Any]) -> None:
+    """Write, cut, flip or remove files of a desk."""
+    for name, content in files.items():
+        path = desk / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content == table.GONE:
+            path.unlink()
+        elif content in {table.CUT, table.FLIP}:
+            path.write_bytes(damaged(path.read_bytes(), content))
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def damaged(data: bytes, how: str) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] if how == table.CUT else data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Give {path: hash of its content} for everything below `root`; '' for a folder."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def check(text: str, says: list[str], *, faults: int = 1) -> None:
+    """Hold a message to what it must say, to its length, and to the number of faults."""
+    assert "Traceback" not in text
+    assert len(text.splitlines()) <= MOST_LINES, text
+    assert [wanted for wanted in says if not re.search(wanted, text)] == [], text
+    told = re.search(r": (\d+) faults?$", text, re.MULTILINE)
+    assert told is None or int(told[1]) == faults, text
+
+
+# ---- the table
+
+
+@pytest.mark.parametrize("row", table.TABLE, ids=[row.what for row in table.TABLE])
+def test_it_is_refused_in_one_message_and_nothing_is_touched(row: Any, desk: Path, capfd: Capture) -> None:
+    put(desk, row.files)
+    before = tree(desk)
+    capfd.readouterr()
+    code = main(shlex.split(row.command))
+    out, err = capfd.readouterr()
+    check(out + err, row.says, faults=row.faults)
+    assert code == row.code
+    assert out == "" or row.command.startswith("x-script")
+    assert tree(desk) == before
+
+
+def test_the_table_is_large_and_names_every_row_once() -> None:
+    assert len(table.TABLE) >= 60
+    assert len({row.what for row in table.TABLE}) == len(table.TABLE)
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_no_fault(desk: Path) -> None:
+    (desk / "c.hjson").write_bytes(b"\xef\xbb\xbf" + table.TRAIN.replace("\n", "\r\n").encode())
+    assert main(["x-train", "c", "save_dir=new", "--dry"]) == 0
+
+
+def test_many_faults_are_told_together_and_cut_at_a_screen(desk: Path, capfd: Capture) -> None:
+    put(desk, table.train(*[f"zork_{number}: 1" for number in range(40)]))
+    assert main(["x-train", "c"]) == table.USER
+    check(capfd.readouterr().err, ["zork_0 ", "zork_9 ", "and more: 30 further faults"], faults=11)
+
+
+# ---- exit codes as a shell sees them
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("x-train trian", table.USER), ("x-io size nowhere", table.WORLD), ("--help", 0)]
+)
+def test_the_shell_gets_the_code_and_an_empty_output(desk: Path, command: str, code: int) -> None:
+    done = run(desk, command)
+    assert done.returncode == code
+    assert (done.stdout == "") == (code != 0)
+
+
+def run(desk: Path, command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process of its own."""
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); from xdpx.run import main; "
+    return subprocess.run(
+        [sys.executable, "-c", program + f"sys.exit(main({shlex.split(command)!r}))"],
+        cwd=desk,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+# ---- another run is at work
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"), [("run", "x-train train resume=true max_update=6"), ("data", "x-prepro prepro")]
+)
+def test_a_folder_that_a_living_run_uses_is_left_to_it(desk: Path, capfd: Capture, folder: str, command: str) -> None:
+    with Lease(folder):
+        before = tree(desk)
+        assert main(shlex.split(command)) == table.WORLD
+        assert tree(desk) == before
+    check(capfd.readouterr().err, [f"{folder}: another run", f"process {os.getpid()} on", "Wait for it, stop it"])
+
+
+# ---- what may not be written or read
+
+
+def obey_modes() -> None:
+    """Give up root's privilege to read and write whatever the modes of files say; needs no other user."""
+    drop_capability, override_modes, override_reading = 24, 1, 2
+    for capability in (override_modes, override_reading):
+        if os.getuid() == 0 and ctypes.CDLL(None).prctl(drop_capability, capability, 0, 0, 0) != 0:
+            raise OSError("the privilege cannot be dropped")
+
+
+def run_obeying_modes(desk: Path, command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return run(desk, command, preexec_fn=obey_modes)
+    except subprocess.SubprocessError:
+        pytest.skip("modes do not hold this user back")
+
+
+@pytest.fixture
+def read_only(desk: Path) -> Iterator[Path]:
+    """The desk, on which nothing may be written except in `open/`."""
+    (desk / "open").mkdir()
+    folders = [desk, *(path for path in desk.rglob("*") if path.is_dir() and path.name != "open")]
+    for folder in folders:
+        folder.chmod(0o555)
+    yield desk
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("x-prepro prepro data_dir=new", "data_dir .*'new' cannot be written to. Choose a place"),
+        ("x-prepro prepro", "data_dir .*'data' cannot be written to. Choose a place"),
+        ("x-train train save_dir=new", "save_dir .*'new' cannot be written to. Choose a place"),
+        ("x-train train resume=true max_update=6", "save_dir .*'run' cannot be written to. Choose a place"),
+        ("x-eval eval save_to_file=new.tsv", "save_to_file.*'new.tsv' cannot be written. Choose another place"),
+        ("x-pred pred", "predict_file_map.*'out.tsv' cannot be written. Choose another file"),
+    ],
+)
+def test_a_read_only_folder_is_told_before_any_work(read_only: Path, command: str, says: str) -> None:
+    before = tree(read_only)
+    done = run_obeying_modes(read_only, command)
+    check(done.stdout + done.stderr, [says])
+    assert done.returncode == table.USER
+    assert tree(read_only) == before
+
+
+@pytest.mark.parametrize(
+    ("hidden", "command"),
+    [("raw/dev.txt", "x-prepro prepro data_dir=open/new"), ("train.hjson", "x-train train save_dir=open/new")],
+)
+def test_a_file_that_may_not_be_read_is_named(read_only: Path, hidden: str, command: str) -> None:
+    before = tree(read_only)
+    (read_only / hidden).chmod(0)
+    done = run_obeying_modes(read_only, command)
+    check(done.stdout + done.stderr, [hidden, "[Pp]ermission denied"])
+    assert done.returncode == table.WORLD
+    assert tree(read_only) == before
+
+
+# ---- a disk that is full
+
+
+@pytest.fixture
+def small_disk(desk: Path) -> Iterator[Path]:
+    """A disk of 2 MB, mounted below the desk."""
+    disk = desk / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path, *, leave: int) -> None:
+    """Leave so many bytes free."""
+    free = shutil.disk_usage(disk).free
+    (disk / "ballast").write_bytes(bytes(free - leave))
+
+
+def test_preprocessing_onto_a_full_disk_says_so_and_goes_on_when_there_is_room(
+    desk: Path, small_disk: Path, capfd: Capture
+) -> None:
+    (desk / "raw/train.txt").write_text(table.DESK["raw/train.txt"] * 100)
+    fill(small_disk, leave=40_000)
+    before = tree(desk)
+    assert main(["x-prepro", "prepro", "data_dir=disk/new"]) == table.WORLD
+    text = capfd.readouterr().err
+    check(text, ["[Nn]o space left", "disk/new"])
+    after = tree(desk)
+    assert {name: after.get(name) for name in before} == before
+    assert not [name for name in after if ".tmp-" in name or ".parts" in name or name == "disk/new/train.pt"]
+    (small_disk / "ballast").unlink()
+    assert main(["x-prepro", "prepro", "data_dir=disk/new"]) == 0
+
+
+def test_saving_onto_a_full_disk_says_so_and_keeps_what_was_saved(desk: Path, small_disk: Path, capfd: Capture) -> None:
+    shutil.copytree("run", "disk/run")
+    command = ["x-train", "train", "save_dir=disk/run", "resume=true", "max_update=8"]
+    fill(small_disk, leave=28_000)
+    saved = {name: content for name, content in tree(desk).items() if "disk/run/checkpoint" in name}
+    assert main(command) == table.WORLD
+    text = capfd.readouterr().err
+    check(text, ["[Nn]o space left", "disk/run"])
+    after = tree(desk)
+    assert {name: after.get(name) for name in saved} == saved
+    assert not [name for name in after if ".tmp-" in name]
+    (small_disk / "ballast").unlink()
+    assert main(command) == 0
+
+
+# ---- files that carry code
+
+
+class Evil:
+    """What runs a command when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch hacked",)
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("run/checkpoint-9.pt", "x-eval eval checkpoint=run/checkpoint-9.pt"),
+        ("foreign.pt", "x-train train save_dir=new pretrained_model=foreign.pt"),
+        ("data/more.pt", "x-eval eval valid_subset=data/more.pt"),
+        ("data/train.pt", "x-train train save_dir=new"),
+    ],
+)
+def test_code_in_a_file_of_tensors_is_not_run(desk: Path, capfd: Capture, file: str, command: str) -> None:
+    import torch
+
+    torch.save({"weight": torch.zeros(2), "more": Evil()}, desk / file)
+    before = tree(desk)
+    assert main(shlex.split(command)) == table.WORLD
+    text = capfd.readouterr().err
+    check(text, [re.escape(file)])
+    assert "weights_only" not in text  # torch advises to switch the safety off
+    assert tree(desk) == before
