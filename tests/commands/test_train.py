@@ -11,11 +11,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from xdpx import run as door
+from xdpx.datasets import register_sampler
+from xdpx.datasets.plan import Sampler
 from xdpx.trainer.status import read_status
 from xdpx.utils.commit import Lease
 
@@ -88,6 +92,30 @@ def test_the_starter_config_trains_the_very_same_model(start: Start) -> None:
     Path("again.hjson").write_text(starter)
     assert door.main(["x-train", "again.hjson"]) == 0
     assert Path("run/checkpoint-12.pt").read_bytes() == Path("again/checkpoint-12.pt").read_bytes()
+
+
+def test_rows_of_json_train_the_very_same_model(start: Start, data: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    assert door.main(["x-prepro", str(data.parent / "prepro.json"), f"data_dir={rows}", "save_format=jsonl"]) == 0
+    assert start() == 0
+    assert start(__parent__=str(rows / "meta"), data_dir=str(rows), save_dir="from_rows") == 0
+    assert Path("from_rows/checkpoint-12.pt").read_bytes() == Path("run/checkpoint-12.pt").read_bytes()
+
+
+def test_a_sampler_of_ones_own_decides_the_order(start: Start) -> None:
+    @register_sampler("in_file_order")
+    class InFileOrder(Sampler):
+        """Groups of consecutive samples."""
+
+        def plan(self, samples: Any, **options: int) -> Any:
+            """Give the rows of each group as they lie in the file."""
+            size = options["batch_size"]
+            groups = [[np.arange(start, start + size)] for start in range(0, samples - size + 1, size)]
+            return SimpleNamespace(num_groups=len(groups), group=groups.__getitem__)
+
+    assert start(sampler="in_file_order") == 0
+    assert start(save_dir="shuffled") == 0
+    assert Path("shuffled/checkpoint-12.pt").read_bytes() != Path("run/checkpoint-12.pt").read_bytes()
 
 
 def test_an_existing_run_is_refused_and_left_as_it_was(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,6 +208,11 @@ def test_rows_of_json_can_be_written_instead_of_a_store(source: Path, tmp_path: 
     assert not (tmp_path / "data" / "train.pt").exists()
 
 
+def test_training_inherits_the_format_of_the_last_build(source: Path, tmp_path: Path) -> None:
+    assert build(source, tmp_path / "data", save_format="jsonl")["dataset_format"] == "jsonl"
+    assert "dataset_format" not in build(source, tmp_path / "data")
+
+
 def test_labels_that_a_split_lacks_are_told(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "data")
     assert "warning: dev: no sample is labelled 'pos'" in (tmp_path / "data" / "log.txt").read_text()

@@ -33,6 +33,13 @@ def open_data(data_dir: Any, processor: Any) -> Any:
 BEGINNING = Position()
 
 
+def test_splits_in_another_format_are_named_with_it(open_data: Any) -> None:
+    parameters = open_data().parameters.model_copy(update={"dataset_format": "jsonl"})
+    with pytest.raises(ConfigError, match=r"'.*train0\.jsonl', only train0\.pt\. Set dataset_format: torch") as refused:
+        TrainingData(parameters, processor=open_data().processor, seed=3)
+    assert {fault.key for fault in refused.value.faults} == {"dataset_format"}
+
+
 def seen(data: TrainingData, count: int, start: Position = BEGINNING) -> list[Any]:
     """What training would see: position, and ids, corrupted text and targets of each batch."""
     groups = data.groups(start)

@@ -37,11 +37,9 @@ class Train:
         return 0 if train(self._run).finished else EXIT_CODE
 
     def _about_data(self) -> Iterator[Fault]:
-        from xdpx.datasets.training_data import TrainingData  # brings numpy, which most faults need not wait for
-
         settings = self._settings
-        parameters = TrainingData.Parameters.of(self._run.values)
-        faults = TrainingData.check(parameters)
+        parameters = self._run.parameters("dataset")
+        faults: list[Fault] = self._run.picked("dataset").check(parameters)
         yield from faults or self._about_length(parameters.choice.shards)
         splits = settings.data_size
         if splits and settings.valid_subset not in splits:

@@ -22,6 +22,7 @@ from xdpx.datasets.meta import read_meta, write_meta
 from xdpx.datasets.raw_data import Joiner, RawFile, made_of
 from xdpx.datasets.resources import Resources, Words
 from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe
+from xdpx.datasets.store import SUFFIXES
 from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.logger import EarlyLines, Progress, log
@@ -80,7 +81,7 @@ class Builder:
         self._loader = run.build("loader")
         self._parser = run.build("parser")
         self._tokenizer = run.build("tokenizer")
-        self._suffix = ".jsonl" if parameters.save_format == "jsonl" else ".pt"
+        self._suffix = SUFFIXES[parameters.save_format]
         self._meta: dict[str, Any] = {}
         self._last = ""
         self.files: dict[str, RawFile] = {}
@@ -99,7 +100,8 @@ class Builder:
         )
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
-        self._meta = resources.make_meta(self._run.values["processor"], self._processor.meta(), found)
+        name, told = self._run.values["processor"], self._processor.meta()
+        self._meta = resources.make_meta(name, told, found, suffix=self._suffix)
         resources.refuse_changes(self._data_dir, old, self._meta, found)
         self._start_from(old)
         self._recipe = self._make_recipe(found)
@@ -218,9 +220,9 @@ class Builder:
         return True
 
     def _drop_other_format(self, split: str) -> None:
-        other = io.join(self._data_dir, split + (".pt" if self._suffix == ".jsonl" else ".jsonl"))
-        if io.isfile(other):
-            io.remove(other)
+        for other in (io.join(self._data_dir, split + suffix) for suffix in SUFFIXES.values()):
+            if not other.endswith(self._suffix) and io.isfile(other):
+                io.remove(other)
 
     # ---- the end
 

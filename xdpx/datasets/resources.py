@@ -14,6 +14,7 @@ from xdpx.datasets import embeddings
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.counting import Seen, count
 from xdpx.datasets.raw_data import RawFile
+from xdpx.datasets.store import SUFFIXES
 from xdpx.loaders.base import Loader
 from xdpx.logger import log
 from xdpx.tokenizers.base import Tokenizer
@@ -23,6 +24,9 @@ from xdpx.utils import commit, io
 
 NAME = "resources"
 """Name of their commit: they change together or not at all."""
+
+MAY_CHANGE = frozenset({"data_size", "arriving", "max_len", "dataset_format", "__version__"})
+"""Keys of the meta data in which splits made at different times may differ."""
 
 
 @dataclass(frozen=True)
@@ -171,12 +175,16 @@ def _vectors(parameters: BuildParameters, vocabulary: Vocabulary, words: Words) 
     return vectors
 
 
-def make_meta(processor_name: str, processor_meta: Mapping[str, Any], resources: Resources) -> dict[str, Any]:
+def make_meta(
+    processor_name: str, processor_meta: Mapping[str, Any], resources: Resources, *, suffix: str
+) -> dict[str, Any]:
     """Put together what training inherits; `data_size` is filled in as splits are done."""
     meta: dict[str, Any] = {"__version__": xdpx.__version__, "processor": processor_name, **processor_meta}
     meta["vocab_size"] = len(resources.vocabulary)
     if resources.target_map is not None:
         meta["num_classes"] = len(resources.target_map)
+    if suffix == SUFFIXES["jsonl"]:
+        meta["dataset_format"] = "jsonl"
     if resources.vectors is not None:
         meta["embedding_dim"] = int(resources.vectors.matrix.shape[1])
     return meta
@@ -199,7 +207,7 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
     if not old.get("data_size"):
         return
     faults = []
-    for key in sorted({*old, *new} - {"data_size", "max_len", "__version__"}):
+    for key in sorted({*old, *new} - MAY_CHANGE):
         if old.get(key) != new.get(key):
             faults.append(Fault(key, f"was {_shown(old, key)}, is now {_shown(new, key)}.", ""))
     faults += _changed_lists(data_dir, resources)

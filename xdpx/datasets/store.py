@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,7 +12,12 @@ from xdpx.datasets.archive import FORMAT, StoreError, map_archive
 from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_of
 from xdpx.utils import commit, io
 
-__all__ = ["FORMAT", "Store", "StoreError", "split_name"]
+__all__ = ["FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", "split_name"]
+
+SplitFormat = Literal["torch", "jsonl"]
+
+SUFFIXES: dict[SplitFormat, str] = {"torch": ".pt", "jsonl": ".jsonl"}
+"""How the file of a split ends, by its format."""
 
 
 class Store(Samples):

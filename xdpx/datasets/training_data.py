@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
@@ -14,7 +14,7 @@ from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.plan import EpochPlan, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Choice, Meta, shard_of, wait_for
-from xdpx.datasets.store import Store, StoreError
+from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.samples import Integers, Samples
 from xdpx.utils import io
@@ -75,12 +75,7 @@ class TrainingData:
         lazy_load: bool = param(False, doc="Train on one shard at a time; max_epoch counts shards.", group="trainer")
         batch_size: int = param(doc="Samples per batch, over all devices.", ge=1, group="trainer")
         update_freq: int = param(1, doc="Batches per update.", ge=1, group="trainer")
-        dataset_format: Literal["torch", "jsonl"] = param("torch", doc="Format of the splits.", group="task")
-
-        @classmethod
-        def of(cls, values: Mapping[str, Any]) -> TrainingData.Parameters:
-            """Pick these parameters out of all the values of a run."""
-            return cls(**{name: values[name] for name in cls.model_fields if name in values})
+        dataset_format: SplitFormat = param("torch", doc="Format of the splits.", group="task")
 
         @property
         def choice(self) -> Choice:
@@ -89,7 +84,7 @@ class TrainingData:
 
         def path_of(self, split: str) -> str:
             """Give the file of a split."""
-            return io.join(self.data_dir, split + (".pt" if self.dataset_format == "torch" else ".jsonl"))
+            return io.join(self.data_dir, split + SUFFIXES[self.dataset_format])
 
     def __init__(
         self,
@@ -226,7 +221,7 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
     ready = {shard: meta.sizes[shard] for shard in choice.shards(meta) if shard in meta.sizes}
     for path in map(parameters.path_of, ready):
         if not io.isfile(path):
-            faults.append(Fault("train_subset", f"'{path}' does not exist.", "Run x-prepro to make it."))
+            faults.append(_no_file(parameters, path))
     if not ready:
         return [
             *faults,
@@ -237,6 +232,15 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
     if size <= parameters.batch_size * parameters.update_freq:
         faults.append(_too_few(parameters, size, f"the smallest shard, '{smallest}'," if lazy else "train_subset"))
     return faults
+
+
+def _no_file(parameters: TrainingData.Parameters, path: str) -> Fault:
+    stem = path.removesuffix(SUFFIXES[parameters.dataset_format])
+    other = next((name for name, suffix in SUFFIXES.items() if io.isfile(stem + suffix)), None)
+    if other is None:
+        return Fault("train_subset", f"'{path}' does not exist.", "Run x-prepro to make it.")
+    problem = f"is {parameters.dataset_format}, but there is no '{path}', only {io.name(stem)}{SUFFIXES[other]}."
+    return Fault("dataset_format", problem, f"Set dataset_format: {other}.")
 
 
 def _too_few(parameters: TrainingData.Parameters, size: int, what: str) -> Fault:

@@ -25,9 +25,13 @@ class Task:
 
         model: str = declare.param(doc="the network", registry="model", group=GROUP)
         loss: str = declare.param(doc="what training minimises", registry="loss", group=GROUP)
-        dataset: Literal["default"] = declare.param("default", doc="how samples are reached", group=GROUP)
-        dataset_format: Literal["torch"] = declare.param("torch", doc="format of the preprocessed files", group=GROUP)
-        sampler: Literal["default"] = declare.param("default", doc="order of the samples", group=GROUP)
+        dataset: str = declare.param("default", doc="how samples are reached", registry="dataset", group=GROUP)
+        dataset_format: Literal["torch", "jsonl"] = declare.param(
+            "torch", doc="format of the preprocessed splits: torch: <split>.pt; jsonl: <split>.jsonl", group=GROUP
+        )
+        sampler: str = declare.param(
+            "default", doc="which samples make a batch, and in which order", registry="sampler", group=GROUP
+        )
         batch_by_len: bool = declare.param(
             False, doc="fill batches with texts of similar length: less padding, faster training", group=GROUP
         )

@@ -12,7 +12,6 @@ from xdpx.checkpoints import aliases
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets.evaluation_data import EvaluationData
-from xdpx.datasets.plan import Sampler
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Position, TrainingData
 from xdpx.engines.base import Batch, Engine
@@ -111,13 +110,14 @@ def _build_processor(run: Run, settings: TrainParameters) -> Any:
 
 
 def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: int) -> TrainingData:
-    return TrainingData(
-        TrainingData.Parameters.of(run.values),
+    data: TrainingData = run.build(
+        "dataset",
         processor=processor,
         seed=seed,
-        sampler=Sampler(Sampler.Parameters(batch_by_len=run.values.get("batch_by_len", False))),
+        sampler=run.build("sampler"),
         pad_multiple=_pad_multiple(settings),
     )
+    return data
 
 
 def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int) -> HeldOut:
