@@ -12,6 +12,7 @@ from xdpx.commands.prepro import Prepro
 from xdpx.config.args_file import read_args
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, resolve
+from xdpx.datasets.meta import write_meta
 from xdpx.datasets.store import Store
 from xdpx.utils import commit
 
@@ -206,6 +207,24 @@ def test_rows_of_json_can_be_written_instead_of_a_store(source: Path, tmp_path: 
     lines = (tmp_path / "data" / "train.jsonl").read_text().splitlines()
     assert json.loads(lines[0]) == {"tokens": [2, 3, 2], "length": 3, "target": 1}
     assert not (tmp_path / "data" / "train.pt").exists()
+
+
+def test_splits_are_announced_until_they_are_there(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[list[str], list[str]]] = []
+
+    def note(data_dir: str, meta: dict[str, Any]) -> None:
+        told.append((sorted(meta["data_size"]), meta.get("arriving", [])))
+        write_meta(data_dir, meta)
+
+    monkeypatch.setattr("xdpx.datasets.building.write_meta", note)
+    assert "arriving" not in build(source, tmp_path / "data")
+    all_of_them = ["dev", "test", "train"]
+    assert told == [(all_of_them[:count], all_of_them[count:]) for count in range(4)]
+    told.clear()
+    build(source, tmp_path / "data")  # all over again: what is there needs no announcement
+    assert {tuple(arriving) for _, arriving in told} == {()}
 
 
 def test_training_inherits_the_format_of_the_last_build(source: Path, tmp_path: Path) -> None:

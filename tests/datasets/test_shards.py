@@ -71,6 +71,14 @@ def test_waiting_ends_with_the_name_of_the_shard_when_time_is_up(data_dir: Any) 
         wait_for("train1", data_dir({"train0": 5}), stop=Event(), seconds=0.2)
 
 
+def test_what_was_announced_by_a_build_that_died_is_told_with_what_to_do(data_dir: Any) -> None:
+    place = data_dir({"train0": 5}, arriving=["train1"])
+    with pytest.raises(TimeoutError, match=r"If none is at work in .* run the same x-prepro command again"):
+        wait_for("train1", place, stop=Event(), seconds=0.2)
+    with pytest.raises(TimeoutError, match=r"Nor has an x-prepro announced it"):
+        wait_for("train2", place, stop=Event(), seconds=0.2)
+
+
 def test_waiting_ends_when_nobody_wants_it_any_more(data_dir: Any) -> None:
     stop = Event()
     stop.set()

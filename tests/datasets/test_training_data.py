@@ -40,6 +40,13 @@ def test_splits_in_another_format_are_named_with_it(open_data: Any) -> None:
     assert {fault.key for fault in refused.value.faults} == {"dataset_format"}
 
 
+def test_without_lazy_load_splits_that_are_still_arriving_are_a_fault(data_dir: Any, processor: Any) -> None:
+    place = data_dir({"train0": 40}, arriving=["train1"])
+    parameters = TrainingData.Parameters(data_dir=place, train_subset="train*", batch_size=5)
+    with pytest.raises(ConfigError, match=r"train1: still to be made by x-prepro\. .* lazy_load: true"):
+        TrainingData(parameters, processor=processor, seed=3)
+
+
 def seen(data: TrainingData, count: int, start: Position = BEGINNING) -> list[Any]:
     """What training would see: position, and ids, corrupted text and targets of each batch."""
     groups = data.groups(start)

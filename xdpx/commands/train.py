@@ -8,6 +8,7 @@ from typing import Any
 
 from xdpx.config.faults import Fault, nearest
 from xdpx.config.loading import Run
+from xdpx.datasets.meta import read_meta
 from xdpx.logger import wrong_name
 from xdpx.processors import processors
 from xdpx.trainer import run_folder
@@ -45,12 +46,12 @@ class Train:
         if splits and settings.valid_subset not in splits:
             near = nearest(settings.valid_subset, splits)
             remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(sorted(splits))}."
+            if settings.valid_subset in read_meta(settings.data_dir).get("arriving", ()):
+                remedy = "x-prepro has yet to make it: wait, or list it before the splits of training in data_files."
             yield Fault("valid_subset", f"there is no split '{settings.valid_subset}'.", remedy)
 
     def _about_meta(self) -> Iterator[Fault]:
         """Give what contradicts the data: a config with the meta of another data_dir, or with its own idea of it."""
-        from xdpx.datasets.meta import read_meta
-
         values, meta = self._run.values, read_meta(self._settings.data_dir)
         remedy = f"Inherit the meta of this data: __parent__: {io.join(self._settings.data_dir, 'meta')}."
         too_small = [key for key in ("vocab_size", "num_classes") if (values.get(key) or math.inf) < meta.get(key, 0)]

@@ -117,7 +117,8 @@ class Builder:
         """Take over what is told about the splits that are there."""
         status, fingerprint = _read_status(self._data_dir)
         self._interrupted = status in {"running", "failed"} and fingerprint == self._fingerprint
-        self._meta["data_size"] = _sizes(self._data_dir, old.get("data_size", {}))
+        self._meta["data_size"] = sizes = _sizes(self._data_dir, old.get("data_size", {}))
+        self._announce([split for split in self.files if split not in sizes])
         if old.get("data_size"):
             self._meta["max_len"] = max(self._meta["max_len"], old.get("max_len", 0))
         elif self._parameters.check_max_len:
@@ -163,8 +164,7 @@ class Builder:
             self._begin()
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
-        self._meta["data_size"][split] = size
-        write_meta(self._data_dir, self._meta)
+        self._tell_ready(split, size)
         build_report.report_counts(split, counts, max_len=self._processor.parameters.max_len, unit=self._parser.unit)
         build_report.report_speed(split, counts, time.monotonic() - start)
 
@@ -215,9 +215,18 @@ class Builder:
             return False
         if commit.problems(self._data_dir, split, hashes=False) or split + self._suffix not in manifest.files:
             return False
-        self._meta["data_size"][split] = manifest.facts["num_samples"]
-        write_meta(self._data_dir, self._meta)
+        self._tell_ready(split, manifest.facts["num_samples"])
         return True
+
+    def _tell_ready(self, split: str, size: int) -> None:
+        """Tell training that a split is there, and which are still to be made: it may be waiting for them."""
+        self._meta["data_size"][split] = size
+        self._announce([other for other in self._meta.pop("arriving", ()) if other != split])
+        write_meta(self._data_dir, self._meta)
+
+    def _announce(self, splits: list[str]) -> None:
+        """Note in the meta data which splits are still to be made, in order; nothing when none is."""
+        self._meta |= {"arriving": splits} if splits else {}
 
     def _drop_other_format(self, split: str) -> None:
         for other in (io.join(self._data_dir, split + suffix) for suffix in SUFFIXES.values()):

@@ -98,14 +98,23 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
     if shard not in meta.sizes:
         ready = ", ".join(meta.sizes)
         log.info(f"waiting for shard '{shard}': {io.join(data_dir, META)} lists {ready}. At most {seconds:g} seconds.")
+        if shard not in meta.arriving:
+            log.warning(f"shard '{shard}' is not announced there either: does an x-prepro make it?")
     while shard not in meta.sizes:
         if time.monotonic() > end:
             what = f"Shard '{shard}' did not come into {io.join(data_dir, META)} within {seconds:g} seconds."
-            raise TimeoutError(f"{what} Look whether x-prepro still runs; then resume.")
+            raise TimeoutError(f"{what} {_what_to_do(shard, meta, data_dir)}")
         if stop.wait(min(SECONDS_BETWEEN_LOOKS, seconds / 10)):
             return False
         meta = Meta.read(data_dir)
     return True
+
+
+def _what_to_do(shard: str, meta: Meta, data_dir: str) -> str:
+    if shard not in meta.arriving:
+        return "Nor has an x-prepro announced it. Correct train_subset, or start that x-prepro; then resume."
+    again = "run the same x-prepro command again, which keeps what is done"
+    return f"An x-prepro announced it. If none is at work in {data_dir} any more, {again}; then resume."
 
 
 def _listed(names: str | Sequence[str] | None) -> list[str]:

@@ -218,6 +218,10 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
     faults = choice.faults(meta, may_arrive=lazy)
     if faults:
         return faults
+    coming = [shard for shard in choice.shards(meta) if shard in meta.arriving]
+    if coming and not lazy:
+        problem = f"{', '.join(coming)}: still to be made by x-prepro."
+        return [Fault("train_subset", problem, "Wait for it, or set lazy_load: true. If it died, start it again.")]
     ready = {shard: meta.sizes[shard] for shard in choice.shards(meta) if shard in meta.sizes}
     for path in map(parameters.path_of, ready):
         if not io.isfile(path):
