@@ -155,3 +155,12 @@ def test_early_lines_come_into_the_file_once_it_may_be_opened(tmp_path: Path) ->
         log.info("after")
     log.info("outside")
     assert [line.split()[-1] for line in path.read_text().splitlines()] == ["before", "after"]
+
+
+def test_early_lines_are_forgotten_where_no_log_file_is_wanted(tmp_path: Path) -> None:
+    with log.early() as early:
+        log.info("before")
+        early.open_file(None)
+        log.info("after")
+        assert early._records == []
+    assert list(tmp_path.iterdir()) == []

@@ -115,11 +115,13 @@ class EarlyLines(logging.Handler):
         """Remember one record."""
         self._records.append(record)
 
-    def open_file(self, path: StrPath) -> None:
-        """Write what was remembered to a log file, with its own times, and all that follows."""
-        self._file = LogFile(path)
+    def open_file(self, path: StrPath | None) -> None:
+        """Write what was remembered to a log file, with its own times, and all that follows; None for no file."""
         logging.getLogger("xdpx").removeHandler(self)
         records, self._records = self._records, []
+        if path is None:
+            return
+        self._file = LogFile(path)
         for record in records:
             self._file.handle(record)
 

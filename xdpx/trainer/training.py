@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
 from xdpx.trainer import environment, resuming, run_folder
-from xdpx.trainer.assembly import Parts, build_parts, plan_of, refuse_misfit
+from xdpx.trainer.assembly import Parts, build_parts, plan_of
 from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, score_of
 from xdpx.trainer.callbacks.inspecting import Inspecting
 from xdpx.trainer.callbacks.logging import LOG, Logging
@@ -21,7 +21,6 @@ from xdpx.trainer.callbacks.plotting import Plotting
 from xdpx.trainer.callbacks.saving import Saving, restore
 from xdpx.trainer.callbacks.stopping import Stopping, StopWhenAsked
 from xdpx.trainer.callbacks.tables import GrowingTable
-from xdpx.trainer.early_lines import EarlyLines
 from xdpx.trainer.evaluation import evaluate
 from xdpx.trainer.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Stop, fit
@@ -97,20 +96,24 @@ class _Training:
             total=self.parts.total,
             train_steps=self.settings.train_steps,
         )
-        with EarlyLines() as early:
+        with log.early() as early:
             self._describe(progress, continued=bool(saved))
             state = engine.restore(saved["engine"]) if saved else engine.start(self.parts.seed)
             try_out(self.run, self.parts, state)
             self._claim_folder(progress, continued=bool(saved))
-        with self._log_file(early), self._status_told(progress):
-            self._write_down(progress, continued=bool(saved))
-            callbacks = self._callbacks()
-            if saved:
-                restore(saved, callbacks)
-            session = Session(engine, state, progress, self.until, self.parts.total)
-            stop = fit(session, self.preemption.watched(self.parts.groups(progress)), callbacks)
-            self._tell_end(progress, stop)
-            return stop
+            early.open_file(io.join(self.settings.save_dir, self.settings.log_file) if self.settings.log_file else None)
+            with self._status_told(progress):
+                self._write_down(progress, continued=bool(saved))
+                return self._fit(state, progress, saved)
+
+    def _fit(self, state: object, progress: Progress, saved: Mapping[str, Any]) -> Stop:
+        callbacks = self._callbacks()
+        if saved:
+            restore(saved, callbacks)
+        session = Session(self.parts.engine, state, progress, self.until, self.parts.total)
+        stop = fit(session, self.preemption.watched(self.parts.groups(progress)), callbacks)
+        self._tell_end(progress, stop)
+        return stop
 
     def _progress(self, saved: Mapping[str, Any]) -> Progress:
         group_size = self.settings.batch_size * self.settings.update_freq
@@ -148,14 +151,6 @@ class _Training:
                 reason = f"{type(error).__name__}: {error}"
                 self._status("failed", progress, reason).write(self.settings.save_dir)
             raise
-
-    def _log_file(self, early: EarlyLines) -> AbstractContextManager[object]:
-        name = self.settings.log_file
-        if not name:
-            return nullcontext()
-        log_file = log.to_file(io.join(self.settings.save_dir, name))
-        early.repeat_to(log_file)
-        return log_file
 
     def _describe(self, progress: Progress, *, continued: bool) -> None:
         for line in environment.commit_lines():
@@ -233,7 +228,6 @@ def try_out(run: Run, parts: Parts, state: object) -> None:
     """
     with closing(parts.held_out()) as batches:
         batch = next(batches)
-    refuse_misfit(run, batch)
     score_of(evaluate(parts.engine, state, [batch], parts.loss), run.values["major_metric"])
     log.take_accumulated()  # of this trial, which is no evaluation
     log.take_summaries()
