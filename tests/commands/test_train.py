@@ -339,5 +339,5 @@ def test_a_model_that_does_not_take_what_the_processor_gives_is_refused(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert start(model="re2", blocks=1, encoder_layers=1) == 2
-    assert "'re2' takes mask1, mask2, tokens1, tokens2, but processor 'single' gives" in capsys.readouterr().err
+    assert "'re2' takes tokens1, mask1, tokens2, mask2, but the processor gives tokens" in capsys.readouterr().err
     assert not Path("run").exists()

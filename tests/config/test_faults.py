@@ -6,7 +6,16 @@ import random
 import pytest
 
 from xdpx.config import catalogue
-from xdpx.config.faults import ConfigError, Fault, Origin, edit_distance, merge_faults, nearest, unknown_name
+from xdpx.config.faults import (
+    THIS_RUN,
+    ConfigError,
+    Fault,
+    Origin,
+    edit_distance,
+    merge_faults,
+    nearest,
+    unknown_name,
+)
 
 
 def test_an_error_lists_every_fault_with_its_place() -> None:
@@ -17,6 +26,13 @@ def test_an_error_lists_every_fault_with_its_place() -> None:
 def test_an_error_travels_between_processes() -> None:
     error = ConfigError("c", [Fault("a", "is 1.", origin=Origin("c", 1, 2))])
     assert pickle.loads(pickle.dumps(error)).faults == error.faults  # noqa: S301
+
+
+def test_a_fault_found_by_a_part_is_placed_in_the_config_that_was_at_work() -> None:
+    found = ConfigError(THIS_RUN, [Fault("a", "is 1.")])
+    assert str(found.placed("c.hjson", {"a": Origin("c.hjson", 3)})) == "c.hjson: 1 fault\n  a (c.hjson:3): is 1."
+    named = ConfigError("raw/train.txt", [Fault("a", "is 1.")])
+    assert named.placed("c.hjson", {"a": Origin("c.hjson", 3)}) is named
 
 
 def test_the_same_fault_of_several_runs_is_told_once() -> None:

@@ -7,7 +7,7 @@ from torch import nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.engines.pytorch.engine import PyTorchEngine
-from xdpx.engines.pytorch.options import EngineOptions
+from xdpx.engines.pytorch.options import EngineOptions, pick_device
 from xdpx.losses import losses
 from xdpx.optimizers import optimizers
 from xdpx.optimizers.lr_schedulers import lr_schedulers
@@ -276,3 +276,9 @@ def test_sizes_of_gradients_are_those_that_the_update_took(optimizer):
     )
     assert norm == pytest.approx(1e-3, rel=1e-3)
     assert 0 < mean <= largest <= norm
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_told_by_the_key_that_asked_for_it():
+    with pytest.raises(ConfigError, match="cuda: is true, but this machine has no device 'cuda'"):
+        pick_device("cuda")

@@ -40,7 +40,7 @@ def test_a_processor_that_the_model_cannot_read_is_named():
     cross_entropy = losses["cross_entropy"]
     scored = task(Sum(), cross_entropy(cross_entropy.Parameters()))
     assert "prob" in scored.valid_step({"net_input": {"tokens": torch.ones(1, 2)}})
-    with pytest.raises(ConfigError, match="'mine' reads tokens, mask; the processor makes tokens1, tokens2"):
+    with pytest.raises(ConfigError, match="'mine' takes tokens, mask, but the processor gives tokens1, tokens2"):
         scored.valid_step({"net_input": {"tokens1": torch.ones(1, 2), "tokens2": torch.ones(1, 2)}})
     with pytest.raises(TypeError):  # a fault of the model stays one
         scored.valid_step({"net_input": {"tokens": torch.ones(1, 2), "mask": torch.ones(1, 2)}})

@@ -12,6 +12,7 @@ from multiprocessing import parent_process
 from typing import BinaryIO, TextIO
 
 from xdpx.commands.outcomes import exit_code
+from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run
 from xdpx.config.user_modules import load_user_modules
 
@@ -25,6 +26,8 @@ def perform(run: Run) -> int:
     """Build the command of a run and do it. Gives its exit code; most commands give none, which is 0."""
     try:
         return run.picked("command")(run).run() or 0
+    except ConfigError as error:
+        raise error.placed(run.source, run.origins) from error.__cause__
     except OSError as error:
         if error.errno in NAMELESS and error.filename is None:
             error.filename = run.values.get(OUTPUTS.get(run.command, ""))

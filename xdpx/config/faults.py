@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Literal
 
 FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict", "other_command"]
 """What kind of fault it is, where somebody must know: whether an earlier command of the same line could cure it."""
+
+
+THIS_RUN = "the config"
+"""The source of a fault that a part finds while a run is at work: `ConfigError.placed` says which config that is."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,13 @@ class ConfigError(ValueError):
         plural = "" if len(self.faults) == 1 else "s"
         lines = "\n".join(f"  {fault}" for fault in self.faults)
         super().__init__(f"{source}: {len(self.faults)} fault{plural}\n{lines}")
+
+    def placed(self, source: str, origins: Mapping[str, Origin]) -> ConfigError:
+        """Give the same error with the config that was at work as its source, and where each key stands in it."""
+        if self.source != THIS_RUN:
+            return self
+        found = [fault if fault.origin else replace(fault, origin=origins.get(fault.key)) for fault in self.faults]
+        return ConfigError(source, found)
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, tuple[Fault, ...]]]:
         return type(self), (self.source, self.faults)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
@@ -107,4 +107,4 @@ def _floats(path: str, line: int, numbers: list[bytes]) -> NDArray[np.float32]:
 
 def _refuse(path: str, line: int, problem: str) -> ConfigError:
     fault = Fault(f"{path}:{line}", f"{problem}.", "Use text vectors: a word and its numbers on each line.")
-    return ConfigError("pretrained_embeddings", [fault])
+    return ConfigError(THIS_RUN, [fault])

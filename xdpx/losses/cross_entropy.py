@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses import metrics
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.parameters import CrossEntropyParameters
@@ -110,7 +110,7 @@ class CrossEntropy(Loss):
             return None
         if "query_id" not in gathered:
             problem = "is true, but the data holds no query ids."
-            raise ConfigError("evaluation", [Fault("query_level_f1", problem, "Set it to false.")])
+            raise ConfigError(THIS_RUN, [Fault("query_level_f1", problem, "Set it to false.")])
         return metrics.best_row_per_query(np.asarray(gathered["query_id"]), prob[:, -1])
 
 

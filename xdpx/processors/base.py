@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
@@ -59,7 +59,7 @@ class Processor(ABC):
         self.vocabulary = vocabulary
         if parameters.max_len <= self.num_special:
             problem = f"is {parameters.max_len}, but {self.num_special} of these tokens are special ones."
-            raise ConfigError("processor", [Fault("max_len", problem, f"Use at least {self.num_special + 1}.")])
+            raise ConfigError(THIS_RUN, [Fault("max_len", problem, f"Use at least {self.num_special + 1}.")])
         self.pad_index = self._token_index("pad_index", parameters.pad_index, parameters.pad_word)
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
@@ -140,7 +140,7 @@ class Processor(ABC):
             return found
         where = "the vocabulary lacks it" if self.vocabulary is not None else "there is no vocabulary"
         remedy = "Add it to vocab.txt, or inherit the data's meta: `__parent__: ${data_dir}/meta`."
-        raise ConfigError("processor", [Fault(parameter, f"the id of '{token}' is not known: {where}.", remedy)])
+        raise ConfigError(THIS_RUN, [Fault(parameter, f"the id of '{token}' is not known: {where}.", remedy)])
 
     def _width(self, *lengths: NDArray[np.integer[Any]], pad_multiple: int) -> int:
         longest = max([int(each.max(initial=1)) for each in lengths])

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch, Loss
 
 GROUP = "task"
@@ -59,13 +59,14 @@ class Task:
 
     def _refuse_misfit(self, given: Mapping[str, Any], error: TypeError) -> None:
         taken = inspect.signature(self.model.forward).parameters
-        required = {name for name, one in taken.items() if one.default is one.empty}
-        if required <= given.keys() <= taken.keys():
+        named = {name: one for name, one in taken.items() if one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}}
+        required = {name for name, one in named.items() if one.default is one.empty}
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+        if required <= given.keys() and (takes_any or given.keys() <= named.keys()):
             return
-        name = self.parameters.model
-        problem = f"'{name}' reads {', '.join(taken)}; the processor makes {', '.join(given)}."
-        fault = Fault("model", problem, "Choose a model and a processor that agree.")
-        raise ConfigError("task", [fault]) from error
+        problem = f"'{self.parameters.model}' takes {', '.join(named)}, but the processor gives {', '.join(given)}."
+        remedy = "Choose a model for this kind of text (single or pair), or preprocess with another processor."
+        raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)]) from error
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""

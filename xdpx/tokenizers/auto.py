@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.boundaries import Boundaries
@@ -58,7 +58,7 @@ class AutoTokenizer(Tokenizer):
         source = self.parameters.vocab_file
         if source is None:
             fault = Fault("vocab_file", "is missing.", "Name a Hugging Face tokenizer: a folder, a file or a hub name.")
-            raise ConfigError("tokenizer: auto", [fault])
+            raise ConfigError(THIS_RUN, [fault])
         if io.isfile(source):
             return _read(source)
         if io.isfile(io.join(source, FILE)):
@@ -121,9 +121,9 @@ def _ask_transformers(source: str) -> str:
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         fault = Fault("vocab_file", f"no tokenizer is found at '{source}': {reason}", "Name a folder or a hub name.")
-        raise ConfigError("tokenizer: auto", [fault]) from error
+        raise ConfigError(THIS_RUN, [fault]) from error
     backend = getattr(found, "backend_tokenizer", None)
     if backend is None:
         fault = Fault("vocab_file", f"'{source}' has no fast tokenizer.", "Convert it to a tokenizer.json first.")
-        raise ConfigError("tokenizer: auto", [fault])
+        raise ConfigError(THIS_RUN, [fault])
     return str(backend.to_str())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.boundaries import Boundaries
@@ -51,7 +51,7 @@ class BertTokenizer(Tokenizer):
         for key, word in (("unk_word", unk_word), ("pad_word", pad_word)):
             if word not in vocabulary:
                 fault = Fault(key, f"'{word}' is not in {self._vocabulary_path}.", "Name the one that is.")
-                raise ConfigError("vocabulary", [fault])
+                raise ConfigError(THIS_RUN, [fault])
         return vocabulary
 
     @property
@@ -60,7 +60,7 @@ class BertTokenizer(Tokenizer):
             return io.join(self.resources, "vocab.txt")
         if self.parameters.vocab_file is None:
             fault = Fault("vocab_file", "is missing: word pieces cannot be counted.", "Name the model's vocab.txt.")
-            raise ConfigError("tokenizer: bert", [fault])
+            raise ConfigError(THIS_RUN, [fault])
         return str(self.parameters.vocab_file)
 
     @cached_property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.tokenizers.vocabulary import lines_of
 from xdpx.utils import commit, io
 
@@ -48,7 +48,7 @@ class TargetMap:
 
     @classmethod
     def by_frequency(
-        cls, counts: Mapping[str, int], special: Sequence[str] = (), *, source: str = "labels"
+        cls, counts: Mapping[str, int], special: Sequence[str] = (), *, source: str = THIS_RUN
     ) -> TargetMap:
         """Order labels by how often they were seen, ties by alphabet, `special` ones first as given.
 
@@ -69,7 +69,7 @@ class TargetMap:
         return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], label))])
 
     @classmethod
-    def by_number(cls, labels: Iterable[str], *, source: str = "labels") -> TargetMap:
+    def by_number(cls, labels: Iterable[str], *, source: str = THIS_RUN) -> TargetMap:
         """Order labels that are numbers as numbers: label `10` is class 10.
 
         Args:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, Protocol
 
 from xdpx.checkpoints import aliases
-from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.datasets.store import Store
@@ -159,21 +157,6 @@ def _build_engine(
         options=_engine_options(settings, seed),
         read_weights=load_weights,
     )
-
-
-def refuse_misfit(run: Run, batch: Batch) -> None:
-    """Raise ConfigError when the model does not take the inputs that the processor gives."""
-    _, *wanted = signature(run.picked("model").forward).parameters.values()
-    given = set(batch["net_input"])
-    needed = {each.name for each in wanted if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD}
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in wanted)
-    if needed <= given and (takes_any or given <= {each.name for each in wanted}):
-        return
-    model, processor = run.values["model"], run.values["processor"]
-    listed = [", ".join(sorted(names)) for names in (needed, given)]
-    problem = f"'{model}' takes {listed[0]}, but processor '{processor}' gives {listed[1]}."
-    remedy = "Choose a model for this kind of text (single or pair), or preprocess with another processor."
-    raise ConfigError(run.source, [Fault("model", problem, remedy)])
 
 
 def _with_files_for_aliases(run: Run) -> Run:

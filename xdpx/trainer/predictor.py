@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
 from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
@@ -158,7 +158,7 @@ class Predictor:
         }
         if "prob" not in predictions:
             loss = self.plan.train.values.get("loss")
-            raise ConfigError("x-pred", [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
+            raise ConfigError(THIS_RUN, [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
         if chunk.targets is not None:
             predictions["target"] = chunk.targets
         return predictions
@@ -194,14 +194,14 @@ class Predictor:
     def _prepro(self) -> Any:
         if self.plan.prepro is None:
             problem = f"of {self.plan.data_dir} is gone, so nobody knows how to read raw text."
-            raise ConfigError("x-pred", [Fault("args.py", problem, "Give data_dir in extra_config.")])
+            raise ConfigError(THIS_RUN, [Fault("args.py", problem, "Give data_dir in extra_config.")])
         return self.plan.prepro
 
     def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
         prepro = self._prepro
         if self.vocabulary is None:
             problem = f"is neither in {' nor in '.join(self.plan.folders)}."
-            raise ConfigError("vocabulary", [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
+            raise ConfigError(THIS_RUN, [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
         tokenizer = prepro.build("tokenizer", resources=self.plan.resource_folder)
         return stream(
             source.path,

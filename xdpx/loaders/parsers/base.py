@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 
 Row = list[str]
@@ -151,6 +151,6 @@ def _not_text(text: str) -> str:
 def missing_extra(parser: str, package: str, error: ImportError) -> ConfigError:
     """Say in one sentence which extra reads this format."""
     fault = Fault("parser", f"'{parser}' needs the package {package}.", "Install it: pip install 'xdpx[data]'.")
-    refusal = ConfigError("parser", [fault])
+    refusal = ConfigError(THIS_RUN, [fault])
     refusal.__cause__ = error
     return refusal

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch import pruning
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention
@@ -174,7 +174,7 @@ def _named_config(name: str) -> PretrainedConfig:
         config: PretrainedConfig = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         problem = f"is '{name}', which cannot be read: {error}"
-        raise ConfigError("model", [Fault("auto_model", problem, "Name a folder or a known model.")]) from error
+        raise ConfigError(THIS_RUN, [Fault("auto_model", problem, "Name a folder or a known model.")]) from error
     return config
 
 
@@ -186,7 +186,7 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
     if known.pretrained_model and known.strict_size:
         problem = f"is {known.vocab_size} in the data, but the pretrained model knows {config.vocab_size} tokens."
         remedy = "Preprocess with the vocab.txt of that model, or set strict_size: false for new embeddings."
-        raise ConfigError("model", [Fault("vocab_size", problem, remedy)])
+        raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, remedy)])
     config.vocab_size = known.vocab_size
 
 
@@ -198,7 +198,7 @@ def _encoder(config: PretrainedConfig, *, pooler: bool) -> Any:
         encoder = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     if pooler and getattr(encoder, "pooler", None) is None:
         problem = f"is a {config.model_type}, which gives no pooled vector of the first token."
-        raise ConfigError("model", [Fault("auto_model", problem, "Use an encoder like BERT or RoBERTa.")])
+        raise ConfigError(THIS_RUN, [Fault("auto_model", problem, "Use an encoder like BERT or RoBERTa.")])
     use_fast_dropout(encoder)
     return encoder
 
@@ -214,7 +214,7 @@ def positions_of(config: PretrainedConfig) -> int:
 def _too_long(length: int, most: int) -> ConfigError:
     problem = f"is {length}, but the model has positions for {most} tokens."
     remedy = f"Preprocess with max_len: {most} or less, or use a model with a larger max_position_embeddings."
-    return ConfigError("model", [Fault("max_len", problem, remedy)])
+    return ConfigError(THIS_RUN, [Fault("max_len", problem, remedy)])
 
 
 def new_linear(size_in: int, size_out: int, config: PretrainedConfig) -> nn.Linear:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 
 Plan = dict[int, frozenset[int]]
 WEIGHT = re.compile(r"bert\.encoder\.layer\.\d+\.attention\.(self\.(?:query|key|value)|output\.dense)\.(weight|bias)")
@@ -106,4 +106,4 @@ def _columns(layer: nn.Linear, kept: Tensor) -> nn.Linear:
 
 
 def _fault(problem: str) -> ConfigError:
-    return ConfigError("model", [Fault("pruned_heads", problem, "Correct it, or leave it out.")])
+    return ConfigError(THIS_RUN, [Fault("pruned_heads", problem, "Correct it, or leave it out.")])

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -108,4 +108,4 @@ def _size(value: Tensor) -> str:
 
 
 def _fault(problem: str, remedy: str) -> ConfigError:
-    return ConfigError("model", [Fault("pretrained_model", problem, remedy)])
+    return ConfigError(THIS_RUN, [Fault("pretrained_model", problem, remedy)])

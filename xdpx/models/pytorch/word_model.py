@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from xdpx.config import parameters as declare
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
 from xdpx.models.pytorch.base import Model, ReadWeights
 from xdpx.models.pytorch.modules.embedding import Embedding
@@ -76,12 +76,12 @@ def given(value: int | None, key: str) -> int:
     """Give a number that the data must have decided. Raises ConfigError when it did not."""
     if value is None:
         problem = "is not known: the preprocessed data does not say it."
-        raise ConfigError("model", [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
+        raise ConfigError(THIS_RUN, [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
     return value
 
 
 def _vectors(content: object, path: str) -> Tensor:
     if not isinstance(content, Tensor):
         problem = f"finds {path}, which holds no single tensor of word vectors."
-        raise ConfigError("model", [Fault("data_dir", problem, "Run x-prepro again with `embeddings`.")])
+        raise ConfigError(THIS_RUN, [Fault("data_dir", problem, "Run x-prepro again with `embeddings`.")])
     return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.trainer.callbacks.logging import TrainMetrics, train_metrics
@@ -122,7 +122,7 @@ def score_of(metrics: Mapping[str, float], name: str) -> float:
     near = nearest(name, metrics)
     hint = f"Did you mean '{near}'? " if near else ""
     fault = Fault("major_metric", f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(metrics))}.")
-    raise ConfigError("x-train", [fault])
+    raise ConfigError(THIS_RUN, [fault])
 
 
 def _sentence(row: Mapping[str, Cell], metric: str, *, is_best: bool) -> str:
