@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
+from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Task
 from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, scale_of
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
-from xdpx.engines.pytorch.shortage import InParts, advised, free_cache, joined
 from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
 
@@ -34,8 +33,6 @@ class PyTorchEngine:
         schedule: learning rate factors by update number; None keeps the groups' own rates.
         options: device, precision, clipping, averaging, seed.
         read_weights: how a model reads pretrained weights; None leaves them unread.
-        split: cuts a batch when memory runs out, so that the same update is taken from smaller micro-batches; None
-            never cuts. Nothing but dropout, whose masks are others then, depends on the cut.
     """
 
     def __init__(
@@ -46,7 +43,6 @@ class PyTorchEngine:
         schedule: Schedule | None = None,
         options: EngineOptions | None = None,
         read_weights: ReadWeights | None = None,
-        split: Split | None = None,
     ) -> None:
         self.options = options or EngineOptions()
         self.device = pick_device(self.options.device)
@@ -54,7 +50,6 @@ class PyTorchEngine:
         self._make_optimizer = make_optimizer
         self._schedule = schedule
         self._read_weights = read_weights
-        self._in_parts = InParts(split, lambda: free_cache(self.device))
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -72,16 +67,13 @@ class PyTorchEngine:
     def update(self, state: PyTorchState, group: Sequence[Batch]) -> tuple[PyTorchState, Facts]:
         """Take one update. See `engines.base.Engine.update`."""
         state.num_updates += 1
+        self._seed_update(state.num_updates)
         _set_mode(state.task.model, training=True)
-        facts, state.update_parts = self._in_parts.do(
-            lambda batches: self._gradients(state, batches),
-            group, state.update_parts, what=f"update {state.num_updates}",
-        )  # fmt: skip
-        with advised("the optimizer"):
-            norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
-            scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
-            facts["learning_rate"] = self._set_rates(state)
-            self._step(state, scaling)
+        facts = self._gradients(state, group)
+        norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
+        scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
+        facts["learning_rate"] = self._set_rates(state)
+        self._step(state, scaling)
         facts |= {"grad_norm": scaling.norm, "clipped": scaling.clipped}
         if self.options.precision == "fp16":
             facts["skipped"] = scaling.broken
@@ -89,12 +81,10 @@ class PyTorchEngine:
 
     def score(self, state: PyTorchState, batch: Batch) -> Predictions:
         """Give predictions with the averaged weights when kept."""
-        _set_mode(state.scored.model, training=False)
-        parts, state.score_parts = self._in_parts.do(
-            lambda batches: [self._predict(state.scored, each) for each in batches],
-            [batch], state.score_parts, what="scoring",
-        )  # fmt: skip
-        return joined(parts)
+        task = state.scored
+        _set_mode(task.model, training=False)
+        with torch.inference_mode(), self._autocast():
+            return task.valid_step(to_device(batch, self.device))
 
     def snapshot(self, state: PyTorchState) -> dict[str, Any]:
         """Copy everything to the host."""
@@ -192,13 +182,8 @@ class PyTorchEngine:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(mixed)
 
-    def _predict(self, task: Task, batch: Batch) -> Predictions:
-        with torch.inference_mode(), self._autocast():
-            return task.valid_step(to_device(batch, self.device))
-
     def _gradients(self, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
-        """Sum the gradients of all loss sums of a group; give the sums of its facts. Leaves no gradient when it fails."""
-        self._seed_update(state.num_updates)
+        """Sum the gradients of all loss sums of a group; give the sums of its facts."""
         state.optimizer.zero_grad(set_to_none=True)
         facts: dict[str, Any] = {"loss_sum": 0.0, "count": 0, "num_tokens": 0}
         scale = state.loss_scale.scale
