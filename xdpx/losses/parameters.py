@@ -13,18 +13,18 @@ class CrossEntropyParameters(declare.Parameters):
     """Keys of `cross_entropy`: what is trained and how the scores count."""
 
     negative_classes_in_f1: list[int] = declare.param(
-        [], doc="class numbers left out of precision, recall and F1 ('nothing of interest')"
+        [], doc="Class numbers left out of precision, recall and F1 ('nothing of interest')."
     )
     predict_threshold: float | None = declare.param(
-        None, ge=0, le=1, doc="probability a class must reach, else the negative class is predicted; null = argmax"
+        None, ge=0, le=1, doc="Probability a class must reach, else the negative class is predicted; null: argmax."
     )
-    query_level_f1: bool = declare.param(False, doc="score only the best row of each query (needs data with query ids)")
-    f1_average: Average = declare.param("micro", doc="how classes are averaged in precision, recall, F1")
-    use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree")
+    query_level_f1: bool = declare.param(False, doc="Score only the best row of each query; needs data with query ids.")
+    f1_average: Average = declare.param("micro", doc="How classes are averaged in precision, recall, F1.")
+    use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
     kl_alpha: float = declare.param(
-        0.5, ge=0, doc="weight of the disagreement of the two passes", when=("use_r_dropout", "is", True)
+        0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
     )
-    num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
+    num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse class numbers out of range, and settings that need another number of classes."""

@@ -23,17 +23,17 @@ class Task:
     class Parameters(declare.Parameters):
         """What meets what."""
 
-        model: str = declare.param(doc="the network", registry="model", group=GROUP)
-        loss: str = declare.param(doc="what training minimises", registry="loss", group=GROUP)
-        dataset: str = declare.param("default", doc="how samples are reached", registry="dataset", group=GROUP)
+        model: str = declare.param(doc="The network.", registry="model", group=GROUP)
+        loss: str = declare.param(doc="What training minimises.", registry="loss", group=GROUP)
+        dataset: str = declare.param("default", doc="How samples are reached.", registry="dataset", group=GROUP)
         dataset_format: Literal["torch", "jsonl"] = declare.param(
-            "torch", doc="format of the preprocessed splits: torch: <split>.pt; jsonl: <split>.jsonl", group=GROUP
+            "torch", doc="Format of the preprocessed splits: torch: <split>.pt; jsonl: <split>.jsonl.", group=GROUP
         )
         sampler: str = declare.param(
-            "default", doc="which samples make a batch, and in which order", registry="sampler", group=GROUP
+            "default", doc="Which samples make a batch, and in which order.", registry="sampler", group=GROUP
         )
         batch_by_len: bool = declare.param(
-            False, doc="fill batches with texts of similar length: less padding, faster training", group=GROUP
+            False, doc="Fill batches with texts of similar length: less padding, faster training.", group=GROUP
         )
 
     def __init__(self, parameters: Parameters, model: nn.Module, loss: Loss) -> None:

@@ -12,105 +12,147 @@ from xdpx.reports.references import format_conflicts, reference_conflicts
 class TrainerParameters(declare.Parameters):
     """What is trained on, for how long, and where the results go."""
 
-    data_dir: str = param(doc="what x-prepro made", path="directory", group="trainer")
-    save_dir: str = param(doc="where the results go", path="new_directory", unique=True, group="trainer")
-    overwrite: bool = param(False, doc="replace the run that is in save_dir", group="trainer")
+    data_dir: str = param(doc="Folder that x-prepro made.", path="directory", group="trainer")
+    save_dir: str = param(
+        doc="Folder for the results; made when it is not there.", path="new_directory", unique=True, group="trainer"
+    )
+    overwrite: bool = param(False, doc="Replace the run that is in save_dir.", group="trainer")
     auto_suffix: bool = param(
         False,
-        doc="if save_dir exists, use save_dir-1, -2, ... instead",
+        doc="If save_dir is not empty, use save_dir-1, -2, ... instead.",
         when=("overwrite", "is", False),
         group="trainer",
     )
     resume: bool | Literal["auto"] = param(
-        False, doc="continue the run in save_dir; auto: begin, or continue if it was begun before", group="trainer"
+        False, doc="Continue the run in save_dir; auto: begin, or continue if it was begun before.", group="trainer"
     )
-    max_epoch: int | None = param(None, gt=0, doc="passes over the data (lazy_load: shards)", group="trainer")
-    max_update: int | None = param(None, gt=0, doc="optimizer updates", relative="inverse", group="trainer")
-    batch_size: int = param(gt=0, doc="samples per forward pass, over all devices", group="trainer")
-    update_freq: int = param(1, gt=0, doc="batches per optimizer update", group="trainer")
+    max_epoch: int | None = param(
+        None,
+        gt=0,
+        doc="Most passes over the data (lazy_load: shards); the smaller of max_epoch and max_update counts.",
+        group="trainer",
+    )
+    max_update: int | None = param(None, gt=0, doc="Most updates of the weights.", relative="inverse", group="trainer")
+    batch_size: int = param(gt=0, doc="Samples per batch, over all devices.", group="trainer")
+    update_freq: int = param(1, gt=0, doc="Batches per update of the weights.", group="trainer")
     force_sync: bool = param(
-        False, doc="synchronise devices at every batch; one process has nothing to synchronise",
+        False, doc="Accepted without effect: one process has nothing to synchronise.",
         when=("update_freq", ">", 1), group="trainer",
     )  # fmt: skip
-    auto_ga: bool = param(False, doc="accumulate gradients when memory runs out; not available yet", group="trainer")
-    max_loss: float = param(200.0, doc="stop when the logged loss is above this three times in a row", group="trainer")
-    min_lr: float = param(0.0, ge=0, doc="stop when the learning rate falls to this", group="trainer")
-    seed: int | None = param(1, ge=0, doc="decides all randomness; null draws a new one", group="trainer")
-    cache_train_file: bool = param(True, doc="keep a local copy of remote training data", group="trainer")
-    lazy_load: bool = param(
-        False, doc="use one shard at a time, in order; shards may still be arriving", group="trainer"
+    auto_ga: bool = param(False, doc="Accumulate gradients when memory runs out; not available yet.", group="trainer")
+    max_loss: float = param(
+        200.0, doc="Stop when the logged loss (bits) is above this three times in a row.", group="trainer"
     )
-    data_size: dict[str, int] = param({}, doc="samples of each split, from meta.hjson", group="trainer")
-    ema_decay: float = param(1.0, gt=0, le=1, doc="decay of the averaged weights; 1 keeps none", group="trainer")
-    train_subset: str | list[str] = param("train", doc="split names or patterns to train on", group="trainer")
+    min_lr: float = param(0.0, ge=0, doc="Stop when the learning rate has come down to this.", group="trainer")
+    seed: int | None = param(1, ge=0, doc="Decides all randomness; null draws a seed and logs it.", group="trainer")
+    cache_train_file: bool = param(
+        True,
+        doc="Accepted without effect: remote data always go through the read cache, whose size is limited.",
+        group="trainer",
+    )
+    lazy_load: bool = param(
+        False, doc="Train on one shard at a time, in order; later ones may still be in the making.", group="trainer"
+    )
+    data_size: dict[str, int] = param({}, doc="Samples in each split, from meta.hjson.", group="trainer")
+    ema_decay: float = param(
+        1.0,
+        gt=0,
+        le=1,
+        doc="Decay per update of the averaged weights, which are scored and saved; 1 keeps no average.",
+        group="trainer",
+    )
+    train_subset: str | list[str] = param("train", doc="Splits to train on: names or patterns.", group="trainer")
     exclude_valid_from_train: bool = param(
-        False, doc="leave valid_subset out of train_subset (cross-validation)", group="trainer"
+        False, doc="Leave valid_subset out of train_subset, for cross-validation.", group="trainer"
     )
     train_steps: int | float | None = param(
-        None, gt=0, doc="stop after so many updates from now, or this share of all; the schedule stays", group="trainer"
+        None,
+        gt=0,
+        doc="Stop after so many updates from now, or this share of all (float); the schedule does not notice.",
+        group="trainer",
     )
-    task: str = param("default", doc="how model and loss are trained", registry="task", group="trainer")
-    processor: str = param(doc="how samples become batches, from meta.hjson", registry="processor", group="trainer")
+    task: str = param("default", doc="How model and loss are trained.", registry="task", group="trainer")
+    processor: str = param(doc="How samples become batches, from meta.hjson.", registry="processor", group="trainer")
 
 
 class LogParameters(declare.Parameters):
     """What is written down on the way."""
 
     log_interval: int = param(
-        10, gt=0, doc="updates between rows of train.log.tsv", relative="inverse", group="trainer/log"
+        10, gt=0, doc="Updates between rows of train.log.tsv.", relative="inverse", group="trainer/log"
     )
-    log_file: str | None = param("log.txt", doc="log file under save_dir; null for none", group="trainer/log")
+    log_file: str | None = param("log.txt", doc="Name of the log file in save_dir; null for none.", group="trainer/log")
     viz_ref_dir: str | list[str] | dict[str, str] | None = param(
-        None, doc="up to four runs to draw beside this one", group="trainer/log"
+        None, doc="Runs to draw beside this one: a folder, a list, or label: folder; at most 4.", group="trainer/log"
     )
-    figext: str = param("png", doc="format of the figures", group="trainer/log")
+    figext: str = param(
+        "png", doc="Format of the figures: png, svg, pdf or another that matplotlib writes.", group="trainer/log"
+    )
 
 
 class EvaluationParameters(declare.Parameters):
     """When to score and to save, and when to stop for want of a better score."""
 
     eval_interval: int = param(
-        ge=-1, doc="updates between evaluations; -1: at the end only", relative="inverse", group="trainer/evaluation"
+        ge=-1, doc="Updates between evaluations; -1: at the end only.", relative="inverse", group="trainer/evaluation"
     )
-    valid_subset: str = param("dev", doc="the split to score on", group="trainer/evaluation")
-    max_eval_steps: int | None = param(None, gt=0, doc="batches to score at most", group="trainer/evaluation")
-    major_metric: str = param(doc="the metric that decides what is best", metric_of="loss", group="trainer/evaluation")
-    ascending_metric: bool = param(True, doc="whether higher is better", group="trainer/evaluation")
+    valid_subset: str = param("dev", doc="Split to score on.", group="trainer/evaluation")
+    max_eval_steps: int | None = param(
+        None, gt=0, doc="Score only so many batches; null scores all.", group="trainer/evaluation"
+    )
+    major_metric: str = param(doc="Metric that decides what is best.", metric_of="loss", group="trainer/evaluation")
+    ascending_metric: bool = param(True, doc="Whether higher is better.", group="trainer/evaluation")
     tolerance: int | None = param(
-        None, gt=0, doc="stop after so many updates without a better score", relative="inverse",
+        None, gt=0, doc="Stop after so many updates without a better score; null never does.", relative="inverse",
         group="trainer/evaluation",
     )  # fmt: skip
     min_steps: int = param(
-        1, ge=0, doc="tolerance does not stop before this update", relative="inverse", group="trainer/evaluation"
+        1, ge=0, doc="Updates before which tolerance does not stop.", relative="inverse", group="trainer/evaluation"
     )
     eval_interval_warmup: int = param(
-        0, ge=0, doc="evaluate less often before this update", relative="inverse", group="trainer/evaluation"
+        0,
+        ge=0,
+        doc="Updates before which evaluations are rarer, and tolerance does not stop.",
+        relative="inverse",
+        group="trainer/evaluation",
     )
     eval_interval_warmup_mutiplier: int = param(
-        6, gt=0, doc="how many times less often", when=("eval_interval_warmup", ">", 0), group="trainer/evaluation"
+        6,
+        gt=0,
+        doc="How many times rarer they are then.",
+        when=("eval_interval_warmup", ">", 0),
+        group="trainer/evaluation",
     )
     inspect_gradient: bool = param(
-        False, doc="draw the size of every parameter's gradient into plots/gradients", group="trainer/evaluation"
+        False,
+        doc="Draw the size of every weight's gradient into plots/gradients at each evaluation.",
+        group="trainer/evaluation",
     )
-    save: bool = param(True, doc="save checkpoints", group="trainer/evaluation")
+    save: bool = param(True, doc="Save checkpoints.", group="trainer/evaluation")
     save_best_only: bool = param(
-        False, doc="keep the best checkpoint only", when=("save", "is", True), group="trainer/evaluation"
+        False,
+        doc="Keep the weights of the best evaluation only.",
+        when=("save", "is", True),
+        group="trainer/evaluation",
     )
     save_last_only: bool = param(
-        False, doc="keep the newest checkpoint only; with save_best_only: best and newest",
+        False, doc="Keep the weights of the newest evaluation only; with save_best_only: of the best and the newest.",
         when=("save", "is", True), group="trainer/evaluation",
     )  # fmt: skip
     save_above_score: float | None = param(
         None,
-        doc="save only when major_metric is better than this",
+        doc="Keep weights only when major_metric is better than this.",
         when=("save", "is", True),
         group="trainer/evaluation",
     )
     save_full_checkpoint: bool = param(
-        False, doc="save all that is needed to resume", when=("save", "is", True), group="trainer/evaluation"
+        False,
+        doc="Keep all that is needed to resume, at each evaluation.",
+        when=("save", "is", True),
+        group="trainer/evaluation",
     )
     save_interval: int | None = param(
-        None, gt=0, doc="updates between the states to resume from; null: at evaluations",
+        None, gt=0, doc="Also keep a state to resume from after every so many updates.",
         when=("save", "is", True), group="trainer/evaluation",
     )  # fmt: skip
 
@@ -118,60 +160,86 @@ class EvaluationParameters(declare.Parameters):
 class OptimizationParameters(declare.Parameters):
     """How weights move."""
 
-    learning_rate: float = param(gt=0, doc="peak learning rate", group="optimization")
+    learning_rate: float = param(gt=0, doc="Highest learning rate.", group="optimization")
     clip_norm: float = param(
-        5.0, ge=0, doc="gradients longer than this are shortened to it; 0: never", group="optimization"
+        5.0,
+        ge=0,
+        doc="Longest gradient (norm over all weights); longer ones are shortened to it; 0 never does.",
+        group="optimization",
     )
-    optimizer: str = param("adam", doc="update rule", registry="optimizer", group="optimization")
+    optimizer: str = param("adam", doc="How weights follow their gradient.", registry="optimizer", group="optimization")
     lr_scheduler: str = param(
-        "constant", doc="course of the learning rate", registry="lr_scheduler", group="optimization"
+        "constant", doc="Course of the learning rate.", registry="lr_scheduler", group="optimization"
     )
 
 
 class DeviceParameters(declare.Parameters):
     """Where and how precisely to compute. What needs several processes is accepted at its default only."""
 
-    cuda: bool | None = param(None, doc="compute on a GPU; null: when there is one", group="trainer/distributed")
-    device_id: int | Literal["auto"] = param("auto", doc="number of the GPU", group="trainer/distributed")
-    distributed_world_size: int | Literal["auto"] = param("auto", doc="number of devices", group="trainer/distributed")
-    distributed_rank: int = param(0, ge=0, doc="number of this process", group="trainer/distributed")
-    distributed_init_method: str = param("auto", doc="how processes find each other", group="trainer/distributed")
-    distributed_backend: str = param("nccl", doc="how processes talk", group="trainer/distributed")
-    ddp_backend: Literal["no_c10d", "c10d"] = param(
-        "no_c10d", doc="how gradients are summed", group="trainer/distributed"
+    cuda: bool | None = param(None, doc="Compute on a GPU; null: when there is one.", group="trainer/distributed")
+    device_id: int | Literal["auto"] = param("auto", doc="Number of the GPU.", group="trainer/distributed")
+    distributed_world_size: int | Literal["auto"] = param(
+        "auto", doc="Number of devices; more than one is not supported yet.", group="trainer/distributed"
     )
-    bucket_cap_mb: int = param(25, gt=0, doc="MB of gradients summed at once", group="trainer/distributed")
-    use_bmuf: bool = param(False, doc="block-wise model update filtering", group="trainer/distributed")
-    empty_cache_freq: int = param(0, ge=0, doc="updates between emptying the GPU's cache", group="trainer/distributed")
-    bf16: bool = param(False, doc="compute in bfloat16, weights stay float32", group="trainer/bf16")
-    fp16: bool = param(False, doc="compute in float16, weights stay float32", group="trainer/fp16")
+    distributed_rank: int = param(
+        0, ge=0, doc="Number of this process; several are not supported yet.", group="trainer/distributed"
+    )
+    distributed_init_method: str = param(
+        "auto", doc="How processes find each other; several are not supported yet.", group="trainer/distributed"
+    )
+    distributed_backend: str = param(
+        "nccl", doc="Accepted without effect in one process: how processes talk.", group="trainer/distributed"
+    )
+    ddp_backend: Literal["no_c10d", "c10d"] = param(
+        "no_c10d", doc="Accepted without effect in one process: how gradients are summed.", group="trainer/distributed"
+    )
+    bucket_cap_mb: int = param(
+        25,
+        gt=0,
+        doc="Accepted without effect in one process: MB of gradients summed at once.",
+        group="trainer/distributed",
+    )
+    use_bmuf: bool = param(
+        False, doc="Block-wise model update filtering over processes; not supported yet.", group="trainer/distributed"
+    )
+    empty_cache_freq: int = param(
+        0,
+        ge=0,
+        doc="Accepted without effect: memory of the GPU is kept for the next update.",
+        group="trainer/distributed",
+    )
+    bf16: bool = param(False, doc="Compute in bfloat16; weights stay float32.", group="trainer/bf16")
+    fp16: bool = param(False, doc="Compute in float16, on a GPU; weights stay float32.", group="trainer/fp16")
     fp16_backend: Literal["fairseq", "apex"] = param(
         "fairseq",
-        doc="accepted; both mean autocast with a scaled loss",
+        doc="Accepted; both mean autocast with a scaled loss.",
         when=("fp16", "is", True),
         group="trainer/fp16",
     )
     opt_level: str = param(
-        "O1", doc="accepted; autocast chooses by operation", when=("fp16_backend", "is", "apex"), group="trainer/fp16"
+        "O1",
+        doc="Accepted without effect: autocast chooses the precision of each operation.",
+        when=("fp16_backend", "is", "apex"),
+        group="trainer/fp16",
     )
     min_loss_scale: float = param(
-        0.1, gt=0, doc="stop when the loss scale falls below", when=("fp16", "is", True), group="trainer/fp16"
+        0.1, gt=0, doc="Stop when the loss scale falls below this.", when=("fp16", "is", True), group="trainer/fp16"
     )
     memory_efficient_fp16: bool = param(
-        False, doc="accepted; weights stay float32", when=("fp16", "is", True), group="trainer/fp16"
+        False, doc="Accepted without effect: weights stay float32.", when=("fp16", "is", True), group="trainer/fp16"
     )
-    fp16_init_scale: int = param(128, gt=0, doc="first loss scale", when=("fp16", "is", True), group="trainer/fp16")
+    fp16_init_scale: int = param(128, gt=0, doc="First loss scale.", when=("fp16", "is", True), group="trainer/fp16")
     fp16_scale_tolerance: float = param(
-        0.0, ge=0, doc="share of updates that may overflow before the scale falls", when=("fp16", "is", True),
+        0.0, ge=0, doc="Accepted without effect: each overflow lowers the scale.", when=("fp16", "is", True),
         group="trainer/fp16",
     )  # fmt: skip
     threshold_loss_scale: int | None = param(
-        None, gt=0, doc="the loss scale never falls below", when=("fp16", "is", True), group="trainer/fp16"
+        None, gt=0, doc="Accepted without effect: see min_loss_scale.", when=("fp16", "is", True), group="trainer/fp16"
     )
-    deepspeed_save_dir: str | None = param(None, doc="needs DeepSpeed", group="deepspeed")
-    deepspeed_zero_stage: int = param(0, ge=0, doc="needs DeepSpeed", group="deepspeed")
-    deepspeed_bf16: bool = param(False, doc="needs DeepSpeed", group="deepspeed")
-    deepspeed_fp16: bool = param(False, doc="needs DeepSpeed", group="deepspeed")
+    deepspeed_save_dir: str | None = param(None, doc="DeepSpeed is not supported yet.", group="deepspeed")
+    deepspeed_zero_stage: int = param(0, ge=0, doc="DeepSpeed is not supported yet.", group="deepspeed")
+    deepspeed_bf16: bool = param(False, doc="DeepSpeed is not supported yet.", group="deepspeed")
+    deepspeed_fp16: bool = param(False, doc="DeepSpeed is not supported yet.", group="deepspeed")
 
 
 class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParameters, LogParameters, TrainerParameters):

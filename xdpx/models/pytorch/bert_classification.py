@@ -22,10 +22,10 @@ class BertClassification(Bert):
         """Keys of `bert_classification`."""
 
         output_dropout_prob: float = declare.param(
-            0.0, ge=0, lt=1, doc="share of the pooled features set to 0 in training"
+            0.0, ge=0, lt=1, doc="Share of the pooled features set to 0 in training."
         )
-        load_cls_weights: bool = declare.param(False, doc="take over the classifier as well, not only what is below it")
-        num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
+        load_cls_weights: bool = declare.param(False, doc="Take over the classifier too, not only what is below it.")
+        num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
     parameters_used: Parameters
 

@@ -19,7 +19,7 @@ class ClsCnn(WordModel):
     class Parameters(PooledParameters):
         """Keys of `cls_cnn`."""
 
-        residual: bool = declare.param(False, doc="add the input of each layer but the first to its output")
+        residual: bool = declare.param(False, doc="Add the input of each layer but the first to its output.")
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)

@@ -16,7 +16,7 @@ class MatchCnn(WordModel):
     class Parameters(PooledParameters):
         """Keys of `match_cnn`."""
 
-        prediction: Matching = declare.param("full", doc="which features of the two vectors the classifier sees")
+        prediction: Matching = declare.param("full", doc="Which features of the two vectors the classifier sees.")
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)

@@ -13,24 +13,24 @@ class ModelParameters(declare.Parameters):
     """Keys that every model understands."""
 
     pretrained_model: str | None = declare.param(
-        None, doc="where to take over weights from: a folder or file, <best> and <last> allowed; null = random"
+        None, doc="Where to take over weights from: a folder or file, <best> and <last> allowed; null: random."
     )
     strict_size: bool = declare.param(
-        True, doc="stop when a weight has another size in the file", when=("pretrained_model", "is not", None)
+        True, doc="Stop when a weight has another size in the file.", when=("pretrained_model", "is not", None)
     )
 
 
 class WordParameters(ModelParameters):
     """Keys of the networks over word vectors, and what the data decides about them."""
 
-    embedding_dim: int = declare.param(gt=0, doc="length of a word vector")
-    dropout: float = declare.param(0.2, ge=0, lt=1, doc="share of the features set to 0 in training")
-    kernel_sizes: list[int] = declare.param([3], doc="widths of the convolution windows, in tokens")
-    hidden_size: int = declare.param(gt=0, doc="width of the layers")
-    vocab_size: int | None = declare.param(None, gt=0, doc="number of tokens, from meta.hjson")
-    pad_index: int | None = declare.param(None, ge=0, doc="token id of the padding, from meta.hjson")
-    num_classes: int | None = declare.param(None, gt=0, doc="number of classes, from meta.hjson")
-    data_dir: str | None = declare.param(None, doc="the folder that x-prepro wrote; its embeddings.pt is used")
+    embedding_dim: int = declare.param(gt=0, doc="Length of a word vector.")
+    dropout: float = declare.param(0.2, ge=0, lt=1, doc="Share of the features set to 0 in training.")
+    kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows, in tokens.")
+    hidden_size: int = declare.param(gt=0, doc="Width of the layers.")
+    vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
+    pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
+    num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
+    data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its embeddings.pt is used.")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse windows that cannot share the width evenly."""
@@ -47,45 +47,45 @@ class BertParameters(ModelParameters):
     """Keys of all BERT models; the group bert_config has the sizes of BERT base."""
 
     pretrained_model: str | None = declare.param(
-        doc="folder or file to take over weights from, <best> and <last> allowed; null = random weights"
+        doc="Folder or file to take over weights from, <best> and <last> allowed; null: random weights."
     )
-    auto_model: str | None = declare.param(None, doc="Hugging Face name or folder that gives the architecture")
+    auto_model: str | None = declare.param(None, doc="Hugging Face name or folder that gives the architecture.")
     layer_lr_decay: float = declare.param(
-        1.0, gt=0, le=1, doc="factor on the learning rate from each layer to the one below"
+        1.0, gt=0, le=1, doc="Factor on the learning rate from each layer to the one below."
     )
     keep_emb_lr: bool = declare.param(
-        True, doc="train the embeddings at the full learning rate", when=("layer_lr_decay", "<", 1.0)
+        True, doc="Train the embeddings at the full learning rate.", when=("layer_lr_decay", "<", 1.0)
     )
     top_lr_ratio: float = declare.param(
-        1.0, gt=0, doc="factor on the learning rate of what stands above the encoder's layers"
+        1.0, gt=0, doc="Factor on the learning rate of what stands above the encoder's layers."
     )
-    fix_lm: bool = declare.param(False, doc="train only what stands above the encoder")
+    fix_lm: bool = declare.param(False, doc="Train only what stands above the encoder.")
     gradient_checkpointing: bool = declare.param(
-        False, doc="compute activations twice instead of keeping them: less memory, about a third more time"
+        False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
     )
-    bert_wd: float | None = declare.param(None, ge=0, doc="weight decay of embeddings and layers; null = weight_decay")
+    bert_wd: float | None = declare.param(None, ge=0, doc="Weight decay of embeddings and layers; null: weight_decay.")
     pruned_heads: dict[str, list[int]] | None = declare.param(
-        None, doc="attention heads to take out, by layer; a negative layer counts from the last"
+        None, doc="Attention heads to take out, by layer; a negative layer counts from the last."
     )
-    extra_config: dict[str, Any] = declare.param({}, doc="anything else for the Hugging Face config")
-    vocab_size: int | None = declare.param(None, gt=0, doc="number of tokens, from meta.hjson")
-    pad_index: int | None = declare.param(None, ge=0, doc="token id of the padding, from meta.hjson")
-    max_len: int | None = declare.param(None, gt=0, doc="longest text in tokens, from meta.hjson")
+    extra_config: dict[str, Any] = declare.param({}, doc="Anything else for the Hugging Face config.")
+    vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
+    pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
+    max_len: int | None = declare.param(None, gt=0, doc="Longest text in tokens, from meta.hjson.")
     attention_probs_dropout_prob: float = declare.param(
-        0.1, ge=0, lt=1, doc="share of the attention weights set to 0 in training", group=GROUP
+        0.1, ge=0, lt=1, doc="Share of the attention weights set to 0 in training.", group=GROUP
     )
-    directionality: str = declare.param("bidi", doc="kept for old configs; has no effect", group=GROUP)
-    hidden_act: str = declare.param("gelu", doc="activation of the feed-forward layers", group=GROUP)
+    directionality: str = declare.param("bidi", doc="Accepted without effect, for old configs.", group=GROUP)
+    hidden_act: str = declare.param("gelu", doc="Activation of the feed-forward layers.", group=GROUP)
     hidden_dropout_prob: float = declare.param(
-        0.1, ge=0, lt=1, doc="share of the features set to 0 in training", group=GROUP
+        0.1, ge=0, lt=1, doc="Share of the features set to 0 in training.", group=GROUP
     )
-    hidden_size: int = declare.param(768, gt=0, doc="width of the layers", group=GROUP)
-    initializer_range: float = declare.param(0.02, gt=0, doc="spread of random weights", group=GROUP)
-    intermediate_size: int = declare.param(3072, gt=0, doc="width inside the feed-forward layers", group=GROUP)
-    max_position_embeddings: int = declare.param(512, gt=0, doc="longest text in tokens", group=GROUP)
-    num_attention_heads: int = declare.param(12, gt=0, doc="attention heads of each layer", group=GROUP)
-    num_hidden_layers: int = declare.param(12, gt=0, doc="number of layers", group=GROUP)
-    type_vocab_size: int = declare.param(2, gt=0, doc="number of segments (1 or 2 texts)", group=GROUP)
+    hidden_size: int = declare.param(768, gt=0, doc="Width of the layers.", group=GROUP)
+    initializer_range: float = declare.param(0.02, gt=0, doc="Spread of random weights.", group=GROUP)
+    intermediate_size: int = declare.param(3072, gt=0, doc="Width inside the feed-forward layers.", group=GROUP)
+    max_position_embeddings: int = declare.param(512, gt=0, doc="Longest text in tokens.", group=GROUP)
+    num_attention_heads: int = declare.param(12, gt=0, doc="Attention heads of each layer.", group=GROUP)
+    num_hidden_layers: int = declare.param(12, gt=0, doc="Number of layers.", group=GROUP)
+    type_vocab_size: int = declare.param(2, gt=0, doc="Number of segments (1 or 2 texts).", group=GROUP)
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse widths that the heads cannot share, and layers to prune that are no numbers."""

@@ -24,11 +24,11 @@ class RE2(WordModel):
     class Parameters(WordModel.Parameters):
         """Keys of `re2`."""
 
-        blocks: int = declare.param(gt=0, doc="number of blocks of encoding, alignment and fusion")
-        encoder_layers: int = declare.param(gt=0, doc="layers of convolutions in each block")
-        fix_embeddings: bool = declare.param(True, doc="leave the word vectors as they are")
-        alignment: Projection = declare.param("linear", doc="whether texts are projected before they are compared")
-        prediction: Matching = declare.param("full", doc="which features of the two vectors the classifier sees")
+        blocks: int = declare.param(gt=0, doc="Number of blocks of encoding, alignment and fusion.")
+        encoder_layers: int = declare.param(gt=0, doc="Layers of convolutions in each block.")
+        fix_embeddings: bool = declare.param(True, doc="Leave the word vectors as they are.")
+        alignment: Projection = declare.param("linear", doc="Whether texts are projected before they are compared.")
+        prediction: Matching = declare.param("full", doc="Which features of the two vectors the classifier sees.")
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)

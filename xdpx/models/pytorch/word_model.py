@@ -52,14 +52,14 @@ class WordModel(Model):
 class PooledParameters(WordModel.Parameters):
     """Keys of the networks that end in one pooled vector per text."""
 
-    fix_embeddings: bool = declare.param(False, doc="leave the word vectors as they are")
-    encoder_layers: int | None = declare.param(None, gt=0, doc="layers of convolutions; null = 1")
-    pooling: Literal["max", "attn"] = declare.param("max", doc="how one vector is made of all positions")
+    fix_embeddings: bool = declare.param(False, doc="Leave the word vectors as they are.")
+    encoder_layers: int | None = declare.param(None, gt=0, doc="Layers of convolutions; null: 1.")
+    pooling: Literal["max", "attn"] = declare.param("max", doc="How one vector is made of all positions.")
     pool_hidden_size: int | None = declare.param(
-        None, gt=0, doc="width of the attention's own layer; null = hidden_size", when=("pooling", "is", "attn")
+        None, gt=0, doc="Width of the attention's own layer; null: hidden_size.", when=("pooling", "is", "attn")
     )
     pool_output_size: int | None = declare.param(
-        None, gt=0, doc="width of the pooled vector; null = hidden_size", when=("pooling", "is", "attn")
+        None, gt=0, doc="Width of the pooled vector; null: hidden_size.", when=("pooling", "is", "attn")
     )
 
 

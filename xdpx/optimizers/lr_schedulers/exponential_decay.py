@@ -13,20 +13,20 @@ class ExponentialDecay(LRScheduler):
         """How the warm-up and the decay go."""
 
         warmup_steps: int = declare.param(
-            0, ge=0, relative="inverse", doc="updates until the full learning rate is reached", group="optimization"
+            0, ge=0, relative="inverse", doc="Updates until the full learning rate is reached.", group="optimization"
         )
         decay_rate: float = declare.param(
-            0.95, gt=0, le=1, doc="factor on the learning rate at each stair", group="optimization"
+            0.95, gt=0, le=1, doc="Factor on the learning rate at each stair.", group="optimization"
         )
         decay_steps: int = declare.param(
             1000,
             gt=0,
             relative="inverse",
-            doc="updates on each stair, counted from the end of the warm-up",
+            doc="Updates on each stair, counted from the end of the warm-up.",
             group="optimization",
         )
         div_factor: float = declare.param(
-            25.0, ge=1, doc="the warm-up starts from learning_rate divided by this", group="optimization"
+            25.0, ge=1, doc="The warm-up starts from learning_rate divided by this.", group="optimization"
         )
 
     parameters: Parameters

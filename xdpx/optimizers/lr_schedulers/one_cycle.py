@@ -26,34 +26,34 @@ class OneCycle(LRScheduler):
             ge=0,
             relative="inverse",
             group="optimization",
-            doc="updates on the way up; a float below 1 is a share of all updates",
+            doc="Updates on the way up; a float below 1 is a share of all updates.",
         )
         anneal_strategy: Literal["linear", "cosine", "polynomial"] = declare.param(
-            "linear", doc="curve of the way up and of the way down", group="optimization"
+            "linear", doc="Curve of the way up and of the way down.", group="optimization"
         )
         anneal_p: float = declare.param(
             1.0,
             gt=0,
-            doc="power of the polynomial curve",
+            doc="Power of the polynomial curve.",
             when=("anneal_strategy", "is", "polynomial"),
             group="optimization",
         )
         div_factor: float = declare.param(
-            600.0, ge=1, doc="the cycle starts and ends at learning_rate divided by this", group="optimization"
+            600.0, ge=1, doc="The cycle starts and ends at learning_rate divided by this.", group="optimization"
         )
         cycle_momentum: bool = declare.param(
-            False, doc="let the first Adam beta go down and up against the learning rate", group="optimization"
+            False, doc="Let the first Adam beta go down and up against the learning rate.", group="optimization"
         )
         base_momentum: float = declare.param(
             0.85,
             ge=0,
             lt=1,
-            doc="lowest first beta, at the highest learning rate",
+            doc="Lowest first beta, at the highest learning rate.",
             when=("cycle_momentum", "is", True),
             group="optimization",
         )
         adam_betas: list[float] = declare.param(
-            [0.9, 0.999], doc="decay of the running means of the gradient and of its square", group="optimization"
+            [0.9, 0.999], doc="Decay of the running means of the gradient and of its square.", group="optimization"
         )
 
         def conflicts(self) -> list[tuple[str, str]]:

@@ -13,10 +13,10 @@ class WarmupConstant(LRScheduler):
         """How the warm-up goes."""
 
         warmup_steps: int = declare.param(
-            0, ge=0, relative="inverse", doc="updates until the full learning rate is reached", group="optimization"
+            0, ge=0, relative="inverse", doc="Updates until the full learning rate is reached.", group="optimization"
         )
         div_factor: float = declare.param(
-            25.0, ge=1, doc="the warm-up starts from learning_rate divided by this", group="optimization"
+            25.0, ge=1, doc="The warm-up starts from learning_rate divided by this.", group="optimization"
         )
 
     parameters: Parameters

@@ -11,14 +11,14 @@ class AdamParameters(declare.Parameters):
     """Keys shared by `adam` and `lamb`."""
 
     learning_rate: float = declare.param(
-        1e-3, gt=0, doc="highest learning rate; the schedule multiplies it by at most 1", group=GROUP
+        1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
     )
     adam_betas: list[float] = declare.param(
-        [0.9, 0.999], doc="decay of the running means of the gradient and of its square", group=GROUP
+        [0.9, 0.999], doc="Decay of the running means of the gradient and of its square.", group=GROUP
     )
-    adam_eps: float = declare.param(1e-6, gt=0, doc="added to the root of the mean square", group=GROUP)
+    adam_eps: float = declare.param(1e-6, gt=0, doc="Added to the root of the mean square.", group=GROUP)
     weight_decay: float = declare.param(
-        0.0, ge=0, doc="share of each weight taken off per update, times the learning rate (decoupled)", group=GROUP
+        0.0, ge=0, doc="Share of each weight taken off per update, times the learning rate (decoupled).", group=GROUP
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
