@@ -70,3 +70,25 @@ def test_every_processor_names_the_special_words_it_needs() -> None:
         "single": (), "pair": (), "bert_single": ("[CLS]", "[SEP]"), "bert_pair": ("[CLS]", "[SEP]"),
         "bert_lm": ("[CLS]", "[SEP]", "[MASK]"),
     }  # fmt: skip
+
+
+RECORDS = [[[5, 6]], [[7, 8, 9, 10]], [[11]], [[12, 13, 14]], [[15, 16, 17, 18, 19]]]
+
+
+@pytest.mark.parametrize("name", ["single", "pair", "bert_single", "bert_pair", "bert_lm"])
+@pytest.mark.parametrize("parts", [1, 2, 3, 5, 64])
+def test_the_parts_of_a_batch_are_together_the_batch(make: Any, sampled: Any, name: str, parts: int) -> None:
+    processor = make(name)
+    records = [fields * len(processor.text_fields) for fields in RECORDS]
+    whole = processor.collate(sampled(processor, records, targets=range(5)), epoch=1, training=True)
+    cut = processor.split(whole, parts)
+    assert len(cut) == min(parts, 5)
+    assert sum(part["ntokens"] for part in cut) == whole["ntokens"]
+    assert np.concatenate([part["id"] for part in cut]).tolist() == whole["id"].tolist()
+    assert np.concatenate([part["target"] for part in cut]).tolist() == whole["target"].tolist()
+    for key, value in whole["net_input"].items():
+        found = [part["net_input"][key] for part in cut]
+        if key == "masked_positions":
+            width = whole["net_input"]["input_ids"].shape[1]
+            found = [places + int(part["id"][0]) * width for places, part in zip(found, cut, strict=True)]
+        assert np.array_equal(np.concatenate(found), value)

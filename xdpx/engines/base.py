@@ -18,6 +18,14 @@ Predictions = Mapping[str, Any]
 """Per batch: tensors with one row per sample, which are joined, and single numbers, which are summed."""
 
 
+Split = Callable[[Batch, int], Sequence[Batch]]
+"""Cuts a batch into at most so many smaller ones, in order, which together are the batch: `Processor.split`."""
+
+
+class OutOfMemory(OSError):
+    """The memory of the device does not suffice; the message says for what, and what can be done."""
+
+
 class Task(Protocol):
     """What an engine needs of a task."""
 
@@ -63,6 +71,9 @@ class Engine(Protocol):
         Facts: loss_sum, count, num_tokens, grad_norm (before clipping), clipped (0 or 1), learning_rate, and the sums
         of the loss. A gradient that is not finite leaves the weights as they were: grad_norm shows it, and under fp16,
         where it is part of the search for a loss scale, skipped is 1.
+
+        Raises:
+            OutOfMemory: also in parts, where the engine may cut micro-batches; the weights are as they were.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,6 +99,25 @@ class Processor(ABC):
             training: whether the batch is trained on.
             pad_multiple: widths become a multiple of this; 8 makes mixed precision fast.
         """
+
+    def split(self, batch: Mapping[str, Any], parts: int) -> list[Batch]:
+        """Cut a batch into at most `parts` smaller ones, in order, of whole samples: together they are the batch.
+
+        Widths stay, so every sample is what it was. There are fewer parts when there are fewer samples.
+        """
+        rows = len(batch["id"])
+        edges = [rows * part // parts for part in range(parts + 1)]
+        return [self._rows(batch, start, stop) for start, stop in pairwise(edges) if start < stop]
+
+    def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
+        """Give the samples from `start` to before `stop`. Override it where an array has no row for each sample."""
+        cut = {name: value[start:stop] for name, value in batch.items() if isinstance(value, np.ndarray)}
+        net_input = {name: value[start:stop] for name, value in batch["net_input"].items()}
+        return {**batch, **cut, "net_input": net_input, "ntokens": self._num_tokens(net_input)}
+
+    def _num_tokens(self, net_input: Mapping[str, Any]) -> int:
+        """Count tokens without padding: where the masks, which are the truth values of the input, are true."""
+        return sum(int(value.sum()) for value in net_input.values() if value.dtype == np.bool_)
 
     def full_length(self, fields: Fields) -> int:
         """Length in tokens that a record would have if nothing were cut; too long when above `max_len`."""

@@ -123,6 +123,15 @@ class BertLMProcessor(BertProcessor):
             "ntokens": int(mask.sum()),
         }
 
+    def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
+        """Give some samples; masked positions are counted from the first of them."""
+        places, width = batch["net_input"]["masked_positions"], batch["net_input"]["input_ids"].shape[1]
+        first, last = np.searchsorted(places, [start * width, stop * width])
+        found = super()._rows(batch, start, stop)
+        found["net_input"]["masked_positions"] = places[first:last] - start * width
+        found["target"] = batch["target"][first:last]
+        return found
+
     @property
     def masking(self) -> Masking:
         """The rules of corruption, made at first use: preprocessing never needs them."""

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Task
+from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
 from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, scale_of
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
+from xdpx.engines.pytorch.shortage import InParts, advised, free_cache, joined
 from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
 
@@ -33,6 +34,8 @@ class PyTorchEngine:
         schedule: learning rate factors by update number; None keeps the groups' own rates.
         options: device, precision, clipping, averaging, seed.
         read_weights: how a model reads pretrained weights; None leaves them unread.
+        split: cuts a batch when memory runs out, so that the same update is taken from smaller micro-batches; None
+            never cuts. Nothing but dropout, whose masks are others then, depends on the cut.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class PyTorchEngine:
         schedule: Schedule | None = None,
         options: EngineOptions | None = None,
         read_weights: ReadWeights | None = None,
+        split: Split | None = None,
     ) -> None:
         self.options = options or EngineOptions()
         self.device = pick_device(self.options.device)
@@ -50,6 +54,7 @@ class PyTorchEngine:
         self._make_optimizer = make_optimizer
         self._schedule = schedule
         self._read_weights = read_weights
+        self._in_parts = InParts(split)
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -66,14 +71,18 @@ class PyTorchEngine:
 
     def update(self, state: PyTorchState, group: Sequence[Batch]) -> tuple[PyTorchState, Facts]:
         """Take one update. See `engines.base.Engine.update`."""
-        state.num_updates += 1
-        self._seed_update(state.num_updates)
+        number = state.num_updates + 1
         _set_mode(state.task.model, training=True)
-        facts = self._gradients(state, group)
-        norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
-        scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
-        facts["learning_rate"] = self._set_rates(state)
-        self._step(state, scaling)
+        facts, state.update_parts = self._in_parts.do(
+            lambda batches: self._gradients(state, batches, number),
+            group, state.update_parts, what=f"update {number}", release=lambda: self._drop_gradients(state),
+        )  # fmt: skip
+        state.num_updates = number
+        with advised("the optimizer"):
+            norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
+            scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
+            facts["learning_rate"] = self._set_rates(state)
+            self._step(state, scaling)
         facts |= {"grad_norm": scaling.norm, "clipped": scaling.clipped}
         if self.options.precision == "fp16":
             facts["skipped"] = scaling.broken
@@ -81,10 +90,12 @@ class PyTorchEngine:
 
     def score(self, state: PyTorchState, batch: Batch) -> Predictions:
         """Give predictions with the averaged weights when kept."""
-        task = state.scored
-        _set_mode(task.model, training=False)
-        with torch.inference_mode(), self._autocast():
-            return task.valid_step(to_device(batch, self.device))
+        _set_mode(state.scored.model, training=False)
+        parts, state.score_parts = self._in_parts.do(
+            lambda batches: [self._predict(state.scored, each) for each in batches],
+            [batch], state.score_parts, what="scoring", release=lambda: free_cache(self.device),
+        )  # fmt: skip
+        return joined(parts)
 
     def snapshot(self, state: PyTorchState) -> dict[str, Any]:
         """Copy everything to the host."""
@@ -95,6 +106,7 @@ class PyTorchEngine:
             "precision": self.options.precision,
             "rule": type(state.optimizer).__name__,
             "loss_scale": asdict(state.loss_scale),
+            "parts": {"update": state.update_parts, "score": state.score_parts},
             "ema_decay": self.options.ema_decay,
             **copied(
                 {
@@ -125,6 +137,8 @@ class PyTorchEngine:
         if self.options.precision == "fp16" and saved["precision"] == "fp16":
             state.loss_scale = LossScale(**saved["loss_scale"])
         state.num_updates = saved["num_updates"]
+        if self._in_parts.split is not None:
+            state.update_parts, state.score_parts = saved["parts"]["update"], saved["parts"]["score"]
         return state
 
     def weights(self, state: PyTorchState) -> dict[str, Any]:
@@ -161,7 +175,8 @@ class PyTorchEngine:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             task = self._make_task()
-        task.model.to(self.device)
+        with advised("the model"):
+            task.model.to(self.device)
         return PyTorchState(task)
 
     def _add_training_parts(self, state: PyTorchState) -> None:
@@ -182,8 +197,13 @@ class PyTorchEngine:
         if self.device.type == "cuda":
             torch.cuda.manual_seed(mixed)
 
-    def _gradients(self, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
-        """Sum the gradients of all loss sums of a group; give the sums of its facts."""
+    def _predict(self, task: Task, batch: Batch) -> Predictions:
+        with torch.inference_mode(), self._autocast():
+            return task.valid_step(to_device(batch, self.device))
+
+    def _gradients(self, state: PyTorchState, group: Sequence[Batch], number: int) -> dict[str, Any]:
+        """Sum the gradients of all loss sums of update `number`; give the sums of its facts."""
+        self._seed_update(number)
         state.optimizer.zero_grad(set_to_none=True)
         facts: dict[str, Any] = {"loss_sum": 0.0, "count": 0, "num_tokens": 0}
         scale = state.loss_scale.scale
@@ -194,6 +214,10 @@ class PyTorchEngine:
             sums = {"loss_sum": loss_sum.detach(), "count": count, "num_tokens": batch.get("ntokens", 0), **found}
             facts |= {name: facts.get(name, 0) + value for name, value in sums.items()}
         return facts
+
+    def _drop_gradients(self, state: PyTorchState) -> None:
+        state.optimizer.zero_grad(set_to_none=True)
+        free_cache(self.device)
 
     def _set_rates(self, state: PyTorchState) -> float:
         """Set this update's learning rates; give the one of the group that learns fastest."""

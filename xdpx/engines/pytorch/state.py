@@ -25,6 +25,7 @@ class PyTorchState:
         averaged: a second task whose model holds the averaged (EMA) weights; None when no average is kept.
         loss_scale: of fp16; its factor is 1 otherwise.
         num_updates: updates taken, skipped ones included.
+        update_parts, score_parts: into how many parts a batch is cut since memory ran out; 1 leaves it whole.
     """
 
     task: Task
@@ -32,6 +33,8 @@ class PyTorchState:
     averaged: Task | None = None
     loss_scale: LossScale = field(default_factory=LossScale)
     num_updates: int = 0
+    update_parts: int = 1
+    score_parts: int = 1
 
     @property
     def scored(self) -> Task:

@@ -1,0 +1,129 @@
+"""Memory runs out: tell it from other errors, do the same work in smaller pieces, or say what can be done."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from xdpx.engines.base import Batch, OutOfMemory, Predictions, Split
+from xdpx.logger import log
+
+T = TypeVar("T")
+
+MOST_PARTS = 2**6
+"""A batch is halved six times at most."""
+
+_TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Tell whether an error says that memory ran out; on a CPU, and from libraries, it is a plain RuntimeError."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _TEXTS)
+
+
+class InParts:
+    """Does work on batches, and does it anew with each batch cut into twice as many parts when memory runs out.
+
+    Args:
+        split: cuts a batch; None never cuts, and memory running out is an error that says what to do.
+    """
+
+    def __init__(self, split: Split | None) -> None:
+        self.split = split
+
+    def do(
+        self,
+        work: Callable[[list[Batch]], T],
+        batches: Sequence[Batch],
+        parts: int,
+        *,
+        what: str,
+        release: Callable[[], None],
+    ) -> tuple[T, int]:
+        """Give what `work` gives for the cut batches, and the number of parts that each was cut into.
+
+        Args:
+            work: is called with the pieces, and again with smaller ones.
+            batches: to be cut.
+            parts: to begin with; 1 leaves the batches whole.
+            what: `work` in words.
+            release: lets go of what work that failed has left.
+
+        Raises:
+            OutOfMemory: even the smallest parts are too large, or nothing may be cut.
+        """
+        while True:
+            pieces = self._cut(batches, parts)
+            try:
+                return work(pieces), parts
+            except (RuntimeError, MemoryError) as error:
+                if not is_shortage(error):
+                    raise
+                if parts >= MOST_PARTS or len(self._cut(batches, parts * 2)) == len(pieces):
+                    raise OutOfMemory(self._advice(what, parts)) from error
+            # Only now: the error, while it lived, held on to every tensor of the work.
+            release()
+            parts *= 2
+            same = "the result is the same up to rounding, but for the masks of dropout"
+            log.warning(f"memory ran out in {what}: from now on each batch is cut into {parts} parts; {same}")
+
+    def _cut(self, batches: Sequence[Batch], parts: int) -> list[Batch]:
+        if self.split is None or parts == 1:
+            return list(batches)
+        return [part for batch in batches for part in self.split(batch, parts)]
+
+    def _advice(self, what: str, parts: int) -> str:
+        if self.split is None:
+            return (
+                f"memory ran out in {what}: set auto_ga: true, or lower batch_size and raise update_freq by the same "
+                "factor (the result stays the same), or preprocess with a lower max_len."
+            )
+        return (
+            f"memory ran out in {what}, although each batch was cut into {parts} parts. Lower batch_size, preprocess "
+            "with a lower max_len, set gradient_checkpointing: true (BERT), or use a smaller model or more memory."
+        )
+
+
+def free_cache(device: torch.device) -> None:
+    """Give memory that nothing uses back to the device."""
+    gc.collect()  # a graph that failed half way may hold itself
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def advised(what: str) -> Generator[None]:
+    """Where memory runs out for `what`, say that smaller batches are no help, and what is.
+
+    Raises:
+        OutOfMemory: in place of the error of torch.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_shortage(error):
+            raise
+        raise OutOfMemory(
+            f"memory ran out for {what}, which no smaller batch_size would change. Use a smaller model, train fewer of "
+            "its weights (fix_lm: true for BERT), set ema_decay: 1.0 to keep no average, or use more memory."
+        ) from error
+
+
+def joined(parts: Sequence[Predictions]) -> Predictions:
+    """Put the predictions of the parts of a batch together: rows one after another, single numbers added."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: _join([part[name] for part in parts]) for name in parts[0]}
+
+
+def _join(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], Tensor) and values[0].dim() > 0:
+        return torch.cat(list(values))
+    return sum(values[1:], start=values[0])
