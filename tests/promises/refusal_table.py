@@ -291,6 +291,10 @@ CONFLICTS = [
     Row("nothing to score", "x-eval c", ["valid_subset", "names nothing"], evaluate("valid_subset: []")),
     Row("predictions over their input", "x-pred c", ["predict_file_map", "replace its input 'raw/dev.txt'"], {"c.hjson": PREDICT.replace("out.tsv", "raw/dev.txt")}),
     Row("predictions of two files in one", "x-pred c", ["predict_file_map", "'out.tsv' twice"], {"c.hjson": PREDICT.replace("out.tsv", "out.tsv\n    raw/train.txt: out.tsv")}),
+    Row("a tokenizer in a folder that is not there", "x-prepro c", ["c.hjson:5", "vocab_file", "is './no/where', where no tokenizer is found", "no such folder"], prepro("tokenizer: auto", "vocab_file: ./no/where")),
+    Row("a tokenizer that nobody has", "x-prepro c", ["c.hjson:5", "vocab_file", "no such folder", "hub cannot be reached"], prepro("tokenizer: auto", "vocab_file: zork")),
+    Row("the best of a run that is none", "x-train c", ["c.hjson:4", "pretrained_model", "'raw/<best>'", "holds no checkpoint"], train("pretrained_model: raw/<best>")),
+    Row("the best of no run", "x-train c", ["pretrained_model", "'<best>'", "which run"], train("pretrained_model: <best>")),
     Row("a vocabulary without counts of its own", "x-prepro c", ["vocab_file", "bert"], prepro("tokenizer: bert")),
 ]  # fmt: skip
 

@@ -86,8 +86,6 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
         load(tmp_path).tokenize("a")
 
 
-def test_a_name_that_leads_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("transformers")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ConfigError, match="no tokenizer is found at"):
+def test_a_name_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^the config: 1 fault\n  vocab_file: is '.*', where no tokenizer is found"):
         load(tmp_path / "nowhere").tokenize("a")

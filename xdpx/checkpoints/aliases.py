@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from xdpx.checkpoints import layout
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.utils import io
 
 BEST = "<best>"
@@ -29,6 +31,28 @@ def resolve(path: str, folder: str | None = None) -> str:
     if not where:
         raise FileNotFoundError(f"{path}: which run? Write the folder in front of it, like out/my_run/{path}.")
     return io.join(where, layout.weights_file(best_step(where) if alias == BEST else last_step(where)))
+
+
+def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the values of a run with files for aliases, wherever weights are to be taken over from.
+
+    Raises:
+        ConfigError: there is no such checkpoint; with a fault for each key.
+    """
+    found, faults = dict(values), []
+    for key, value in values.items():
+        if key.endswith("pretrained_model") and isinstance(value, str):
+            try:
+                found[key] = resolve(value)
+            except FileNotFoundError as error:
+                faults.append(_no_such_weights(key, value, str(error)))
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
+    return found
+
+
+def _no_such_weights(key: str, path: str, reason: str) -> Fault:
+    return Fault(key, f"is '{path}', which is nothing yet. {reason}", "Train that run first.", code="missing_path")
 
 
 def last_step(folder: str) -> int:

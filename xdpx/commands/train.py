@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from xdpx.config.faults import Fault, nearest
+from xdpx.checkpoints import aliases
+from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
 from xdpx.datasets.meta import read_meta
 from xdpx.logger import wrong_name
@@ -29,7 +30,8 @@ class Train:
 
     def check(self) -> list[Fault]:
         """Give what is wrong between the keys and what is on disk. Needs no torch."""
-        return [*self._about_data(), *self._about_meta(), *self._about_folder(), *self._about_widths()]
+        about_paths = [*self._about_weights(), *self._about_folder()]
+        return [*self._about_data(), *self._about_meta(), *about_paths, *self._about_widths()]
 
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
@@ -72,6 +74,18 @@ class Train:
         if settings.min_steps > total:
             problem = f"is {settings.min_steps}, but training has {total} updates."
             yield Fault("min_steps", problem, f"Use at most {total}.")
+
+    def _about_weights(self) -> Iterator[Fault]:
+        """Look for the weights to begin with, which an earlier command on the same line may yet make."""
+        try:
+            values = aliases.with_files(self._run.values)
+        except ConfigError as error:
+            yield from error.faults
+            return
+        for key, path in values.items():
+            if key.endswith("pretrained_model") and path and not io.exists(path):
+                remedy = "Check the path; null starts from random weights."
+                yield Fault(key, f"is '{path}', which does not exist.", remedy, code="missing_path")
 
     def _about_folder(self) -> Iterator[Fault]:
         settings = self._settings

@@ -13,7 +13,7 @@ from xdpx.config.parameters import param
 from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.boundaries import Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.utils import io
+from xdpx.utils import hub, io
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in bert.py
 
@@ -69,8 +69,9 @@ class AutoTokenizer(Tokenizer):
     def _library(self) -> Any:
         from tokenizers import Tokenizer as Library
 
+        definition = self._definition
         try:
-            library = Library.from_str(self._definition)
+            library = Library.from_str(definition)
         except Exception as error:
             fault = Fault("vocab_file", f"is no tokenizer.json: {error}.", "Name a Hugging Face tokenizer.")
             raise ConfigError(str(self.resources or self.parameters.vocab_file), [fault]) from error
@@ -114,16 +115,20 @@ def _read(path: str) -> str:
 
 def _ask_transformers(source: str) -> str:
     """Let `transformers` find the tokenizer, also one without a `tokenizer.json`; never code that comes with it."""
-    import transformers
-
     try:
-        found = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        found = hub.load(source, _load)
     except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        fault = Fault("vocab_file", f"no tokenizer is found at '{source}': {reason}", "Name a folder or a hub name.")
+        problem = f"is '{source}', where no tokenizer is found: {str(error).partition(chr(10))[0].rstrip('.')}."
+        fault = Fault("vocab_file", problem, "Name a folder, a tokenizer.json or a name on the hub.")
         raise ConfigError(THIS_RUN, [fault]) from error
     backend = getattr(found, "backend_tokenizer", None)
     if backend is None:
         fault = Fault("vocab_file", f"'{source}' has no fast tokenizer.", "Convert it to a tokenizer.json first.")
         raise ConfigError(THIS_RUN, [fault])
     return str(backend.to_str())
+
+
+def _load(source: str, here: bool) -> Any:
+    import transformers
+
+    return transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=here)

@@ -140,7 +140,7 @@ def _build_engine(
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.engines.pytorch.engine import PyTorchEngine
 
-    run = _with_files_for_aliases(run)
+    run = replace(run, values=aliases.with_files(run.values))
 
     def make_task() -> Any:
         model = run.build("model")
@@ -157,15 +157,6 @@ def _build_engine(
         options=_engine_options(settings, seed),
         read_weights=load_weights,
     )
-
-
-def _with_files_for_aliases(run: Run) -> Run:
-    """Put files in the place of `<best>` and `<last>` wherever weights are to be taken over from."""
-    values = dict(run.values)
-    for key, value in values.items():
-        if key.endswith("pretrained_model") and isinstance(value, str):
-            values[key] = aliases.resolve(value)
-    return replace(run, values=values)
 
 
 def _engine_options(settings: TrainParameters, seed: int) -> Any:

@@ -184,12 +184,12 @@ def _pretrained(path: Any, checkpoint: str | None, save_dir: str | None) -> dict
 
     What the run was once started from may be gone by now; its own folder holds the same architecture.
     """
-    from xdpx.checkpoints.aliases import resolve as resolve_alias
+    from xdpx.checkpoints.aliases import with_files
 
     if not isinstance(path, str):
         return {}
     if checkpoint is None:
-        return {"pretrained_model": resolve_alias(path)}
+        return with_files({"pretrained_model": path})
     folders = [folder for folder in (io.parent(checkpoint), save_dir) if folder]
     kept = next((folder for folder in folders if io.isfile(io.join(folder, "config.json"))), path)
     return {"pretrained_model": kept}

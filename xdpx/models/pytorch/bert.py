@@ -16,7 +16,7 @@ from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention
 from xdpx.models.pytorch.modules.dropout import use_fast_dropout
 from xdpx.models.pytorch.parameters import BertParameters
-from xdpx.utils import io
+from xdpx.utils import hub, io
 
 CONFIG_FILE = "config.json"
 ARCHITECTURE_KEYS = (
@@ -171,9 +171,11 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
 
 def _named_config(name: str) -> PretrainedConfig:
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(name)
+        config: PretrainedConfig = hub.load(
+            name, lambda source, here: AutoConfig.from_pretrained(source, local_files_only=here)
+        )
     except (OSError, ValueError) as error:
-        problem = f"is '{name}', which cannot be read: {error}"
+        problem = f"is '{name}', which cannot be read: {str(error).partition(chr(10))[0].rstrip('.')}."
         raise ConfigError(THIS_RUN, [Fault("auto_model", problem, "Name a folder or a known model.")]) from error
     return config
 
