@@ -10,8 +10,10 @@ from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.metrics import metrics_of
 from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries
+from xdpx.config.reading import PLATFORM_KEYS
 
 REFERENCE = {"type": "string", "pattern": r"\$\{[^}]+\}"}
+_NUMBERS = frozenset({"integer", "number"})
 RELATIVE = {"type": "string", "pattern": r"^@\{[^:{}]+:[^{}]+\}\s*/"}
 
 SPECIAL: dict[str, Any] = {
@@ -25,6 +27,7 @@ SPECIAL: dict[str, Any] = {
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     },
     "$schema": {"type": "string"},
+    **{key: {"description": "What the run asks of the machine it is submitted to."} for key in PLATFORM_KEYS},
 }
 
 
@@ -81,7 +84,12 @@ def _kinds(item: Declaration) -> list[dict[str, Any]]:
         return [{"enum": sorted(known)}, item.value_type.json_schema()]
     kind = item.value_type.json_schema()
     parts = kind.get("anyOf", [kind])
-    return [{**part, **_bounds(item)} if part.get("type") in {"integer", "number"} else part for part in parts]
+    return [_with_references({**part, **_bounds(item)} if part.get("type") in _NUMBERS else part) for part in parts]
+
+
+def _with_references(part: dict[str, Any]) -> dict[str, Any]:
+    """Let each item of a list be a reference too."""
+    return {**part, "items": {"anyOf": [part["items"], REFERENCE]}} if "items" in part else part
 
 
 def _bounds(item: Declaration) -> dict[str, Any]:
