@@ -176,6 +176,16 @@ def test_a_web_address_is_a_path_to_read(web: tuple[str, Path]) -> None:
         io.open(f"{address}/new", "w")
 
 
+def test_a_page_that_lists_a_folder_is_that_folder(web: tuple[str, Path]) -> None:
+    address, folder = web
+    (folder / "raw").mkdir()
+    (folder / "raw" / "train.tsv").write_text("a\t0\n")
+    assert io.isdir(f"{address}/raw")
+    assert not io.isfile(f"{address}/raw")
+    assert io.listdir(f"{address}/raw") == ["train.tsv"]
+    assert io.isfile(f"{address}/raw/train.tsv")
+
+
 def test_a_range_from_a_server_without_ranges_is_never_the_wrong_one(web: tuple[str, Path]) -> None:
     address, folder = web
     (folder / "a").write_bytes(bytes(range(256)) * 4096)

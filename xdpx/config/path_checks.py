@@ -73,7 +73,8 @@ def _look(check: str, path: str) -> tuple[str, str]:
     if check == "new_directory":
         return _look_at_new(path)
     if check == "directory":
-        if io.isdir(path):
+        # Many web servers show no folders, only the files in them; data_files says which, and those are looked for.
+        if io.isdir(path) or path.lower().startswith(("http://", "https://")):
             return "", ""
         return (f"'{path}' is a file.", "Name a directory.") if io.isfile(path) else _absent(path, "directory")
     if io.isfile(path):

@@ -177,7 +177,8 @@ class RemoteFiles:
         except ImportError as error:
             raise _missing_extra(self.scheme, error) from error
         except ValueError as error:
-            raise OSError(f"{redact(path)}: '{self.scheme}://' is no known kind of path. {error}") from error
+            known = "Use s3://, oss://, gs://, http(s)://, memory:// or a local path."
+            raise OSError(f"{redact(path)}: '{self.scheme}://' is no known kind of path. {known}") from error
 
     def _options(self, path: str) -> dict[str, Any]:
         options: dict[str, Any] = {"use_listings_cache": False}
@@ -248,7 +249,9 @@ class RemoteFiles:
         name = path if self.scheme in _WEB else f"{self.scheme}://{str(info['name']).strip('/')}"
         if self.scheme in _WEB and str(info["name"]) != path:
             name = str(info["name"])
-        folder = info.get("type") == "directory"
+        # A web server knows no folders; most lead a folder's name to the same with a slash.
+        page = str(info.get("url", "")).partition("?")[0] if self.scheme in _WEB else ""
+        folder = info.get("type") == "directory" or page.endswith("/")
         modified = _modified(info)
         marks = (info.get(key) for key in ("ETag", "etag", "Content-MD5", "generation"))
         tag = next((str(mark) for mark in marks if mark), str(modified or ""))
