@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,14 @@ def test_an_entry_read_back_equals_the_class(kind: str, name: str) -> None:
 def test_every_name_is_described_and_every_parameter_has_a_meaning() -> None:
     assert not [f"{kind} {name}" for kind, name in ENTRIES if not catalogue.entry(kind, name).doc]
     assert not [f"{entry.kind} {entry.name}.{item.key}" for entry, item in declarations() if not item.doc.strip()]
+
+
+def test_every_meaning_is_written_in_one_style() -> None:
+    """A capital letter, or the choices one by one (`a: add; w: replace`); a full stop."""
+    style = re.compile(r"([A-Z[]|\w+: ).*\.", re.DOTALL)
+    docs = {f"{entry.kind} {entry.name}.{item.key}": item.doc for entry, item in declarations()}
+    docs |= {f"{kind} {name}": catalogue.entry(kind, name).doc for kind, name in ENTRIES}
+    assert not {what: doc for what, doc in docs.items() if not style.fullmatch(doc)}
 
 
 def test_every_default_is_a_value_its_own_declaration_accepts() -> None:

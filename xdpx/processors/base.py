@@ -29,7 +29,7 @@ class Processor(ABC):
     class Parameters(BaseParameters):
         """What all processors share. What is None comes from the vocabulary or from `meta.hjson`."""
 
-        max_len: int = param(doc="Longest sample kept, in tokens with special ones; what is longer is cut.", ge=1)
+        max_len: int = param(doc="Longest sample, in tokens with special ones; what is longer is cut.", ge=1)
         min_len: int = param(1, doc="Shortest width that a batch is padded to, in tokens.", ge=1)
         pad_word: str = param("[PAD]", doc="Token that fills short samples; models never attend to it.")
         unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
