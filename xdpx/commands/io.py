@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from xdpx.utils import io
+from xdpx.utils.retries import causes
 from xdpx.utils.storage import scheme_of
 
 VERBS: dict[str, tuple[str, ...]] = {
@@ -96,6 +97,8 @@ def _run(verb: str, arguments: dict[str, Any]) -> int:
             _load_credentials()
         import xdpx.logger  # noqa: F401 - from here on what takes long is told
 
+        if verb == "remove" and _holds_something(arguments["path"]):
+            raise ValueError(f"{arguments['path']}: is a folder that is not empty; `x-io rmtree` removes those.")
         _show(getattr(io, verb)(**arguments))
     except BrokenPipeError:  # the reader of our output, e.g. `head`, has seen enough
         with io.open(os.devnull, "wb") as sink:
@@ -103,10 +106,16 @@ def _run(verb: str, arguments: dict[str, Any]) -> int:
     except KeyboardInterrupt:
         return _complain(f"x-io {verb}: stopped.", 130)
     except OSError as error:
-        return _complain(f"x-io {verb}: {_reason(error)}", 1)
+        wrong_path = any(isinstance(cause, ValueError) for cause in causes(error))  # e.g. an unknown scheme
+        return _complain(f"x-io {verb}: {_reason(error)}", 2 if wrong_path else 1)
     except ValueError as error:  # also ConfigError: a user's module that fails
         return _complain(f"x-io {verb}: {error}", 2)
     return 0
+
+
+def _holds_something(path: str) -> bool:
+    """Tell whether a path is a folder, and no link to one, with anything in it."""
+    return io.isdir(path) and not os.path.islink(io.plain(path)) and bool(io.listdir(path))
 
 
 def _load_credentials() -> None:

@@ -68,6 +68,8 @@ class Choice:
     def faults(self, meta: Meta, *, may_arrive: bool) -> list[Fault]:
         """Give what is wrong with the choice. With `may_arrive`, splits that are not ready yet are no fault."""
         known = [*meta.sizes, *(meta.arriving if may_arrive else ())]
+        if not _listed(self.train_subset):
+            return [Fault("train_subset", "is an empty list.", f"Choose from: {', '.join(known) or 'none'}.")]
         faults = []
         for pattern in _listed(self.train_subset):
             expected = may_arrive and not _is_pattern(pattern)

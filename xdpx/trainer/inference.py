@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from xdpx.config import parameters as declare
@@ -138,7 +139,8 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
 
 def _values_of_config(options: InferenceParameters, source: str) -> dict[str, Any]:
     path = _beside(str(options.config), source)
-    runs = load(path, "x-train", paths=False)
+    with _faults_of("config", source):
+        runs = load(path, "x-train", paths=False)
     if len(runs) > 1:
         raise _refuse(source, "config", f"'{path}' stands for {len(runs)} runs.", "Give a config of one run.")
     return dict(runs[0].values)
@@ -149,12 +151,27 @@ def _extra_values(extra: Mapping[str, Any] | str, source: str) -> dict[str, Any]
         return dict(extra)
     from xdpx.config.reading import read_runs
 
-    raw = read_runs(_beside(extra, source))
+    with _faults_of("extra_config", source):
+        raw = read_runs(_beside(extra, source))
     if raw[0].faults:
         raise ConfigError(raw[0].source, raw[0].faults)
     if len(raw) > 1:
         raise _refuse(source, "extra_config", f"'{extra}' stands for {len(raw)} runs.", "Give one set of values.")
     return dict(raw[0].values)
+
+
+@contextmanager
+def _faults_of(key: str, source: str) -> Generator[None]:
+    """Name the key whose config could not be read. Its faults keep their places in it."""
+    try:
+        yield
+    except ConfigError as error:
+        absent = [fault for fault in error.faults if fault.key == "config"]
+        if not absent:
+            faults = [replace(fault, key=f"{key}.{fault.key}") for fault in error.faults]
+        else:
+            faults = [replace(fault, key=key, origin=None, code="missing_path") for fault in absent]
+        raise ConfigError(source, faults) from error
 
 
 def _beside(path: str, source: str) -> str:
