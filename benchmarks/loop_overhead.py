@@ -14,8 +14,8 @@ from benchmarks.report import Row, spread
 from benchmarks.training import prepare, train_values
 from benchmarks.work import write_config
 
-STEPS = 20
-ROUNDS = 9
+STEPS = 16
+ROUNDS = 7
 CLIP_NORM = 1.0
 BATCH_SIZES = (8, 32)
 
