@@ -58,7 +58,7 @@ def repeated(source: Path, rows: int) -> Path:
     target = WORK / f"{source.parent.name}_{rows}.tsv"
     if not target.exists():
         WORK.mkdir(exist_ok=True)
-        lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = [line + "\n" for line in source.read_text(encoding="utf-8").splitlines()]
         with target.open("w", encoding="utf-8") as file:
             for start in range(0, rows, len(lines)):
                 file.writelines(lines[: rows - start])
