@@ -177,6 +177,16 @@ def test_duplicates_are_dropped_by_text_and_label(tmp_path: Path) -> None:
     assert "2 duplicates were removed" in (tmp_path / "data" / "log.txt").read_text()
 
 
+def test_limits_that_leave_most_words_unknown_are_told(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build(source, tmp_path / "data", threshold=9)
+    told = "100.0% of 9 running words are not in the vocabulary and become '[UNK]'. Lower threshold (now 9)"
+    assert f"warning: {told}" in capsys.readouterr().err
+    build(source, tmp_path / "other")
+    assert "running words are not" not in capsys.readouterr().err
+
+
 def test_a_label_that_the_map_lacks_is_refused_with_the_nearest(source: Path, tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("pos\nnegg\n")
     with pytest.raises(ConfigError, match=r"dev\.txt:1: is labelled 'neg'.*did you mean 'negg'"):

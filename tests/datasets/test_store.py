@@ -43,10 +43,13 @@ def test_a_store_that_disagrees_with_its_manifest_is_refused(tmp_path: Path, wri
         Store.open(str(tmp_path / "train.pt"))
 
 
-def test_a_store_without_manifest_is_read_all_the_same(tmp_path: Path, write_store: Any) -> None:
+def test_a_store_without_manifest_is_read_but_told_of_once(
+    tmp_path: Path, write_store: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_store(tmp_path / "train.pt", 5)
     (tmp_path / "train.manifest.json").unlink()
-    assert len(Store.open(str(tmp_path / "train.pt"))) == 5
+    assert [len(Store.open(str(tmp_path / "train.pt"))) for _ in range(2)] == [5, 5]
+    assert capsys.readouterr().err.count("train.pt: there is no train.manifest.json beside it") == 1
 
 
 def test_a_foreign_file_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from xdpx.checkpoints import aliases
+from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
 from xdpx.datasets.meta import read_meta
@@ -71,13 +72,16 @@ class Train:
         settings = self._settings
         meta = Meta.read(settings.data_dir)
         total = total_updates(settings, [meta.sizes[shard] for shard in shards_of(meta) if shard in meta.sizes])
-        if settings.min_steps > total:
-            problem = f"is {settings.min_steps}, but training has {total} updates."
-            yield Fault("min_steps", problem, f"Use at most {total}.")
+        for key in ("min_steps", "warmup_steps"):
+            count = self._run.values.get(key) or 0
+            if count > total:
+                yield Fault(key, f"is {count}, but training has {total} updates.", f"Use at most {total}.")
 
     def _about_weights(self) -> Iterator[Fault]:
         """Look for the weights to begin with, which an earlier command on the same line may yet make."""
         try:
+        if self._settings.resume and Checkpointer(self._settings.save_dir).state_steps():
+            return  # all weights are in the state to continue from
             values = aliases.with_files(self._run.values)
         except ConfigError as error:
             yield from error.faults

@@ -8,7 +8,7 @@ from typing import Any
 
 import xdpx
 from xdpx.config.args_file import args_text
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets import embeddings
 from xdpx.datasets.build_parameters import BuildParameters
@@ -23,6 +23,9 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import commit, io
 
 NAME = "resources"
+
+LITTLE_KNOWN = 0.5
+"""Where fewer of the running words than this share are in the vocabulary, something is wrong with its limits."""
 """Name of their commit: they change together or not at all."""
 
 MAY_CHANGE = frozenset({"data_size", "arriving", "max_len", "dataset_format", "__version__"})
@@ -114,10 +117,14 @@ class Words:
 
 def _given_vocabulary(parameters: BuildParameters, tokenizer: Tokenizer, words: Words) -> Vocabulary | None:
     if tokenizer.needs_vocabulary:
-        return tokenizer.vocabulary(pad_word=words.pad, unk_word=words.unk)
+        own = tokenizer.vocabulary(pad_word=words.pad, unk_word=words.unk)
+        if own is not None:
+            _refuse_doubles(own)
+        return own
     if parameters.vocab_file is None:
         return None
     vocabulary = Vocabulary.read(parameters.vocab_file, pad_word=words.pad, unk_word=words.unk)
+    _refuse_doubles(vocabulary)
     missing = [
         (key, word) for key, word in (("pad_word", words.pad), ("unk_word", words.unk)) if word not in vocabulary
     ]
@@ -125,6 +132,16 @@ def _given_vocabulary(parameters: BuildParameters, tokenizer: Tokenizer, words: 
         faults = [Fault(key, f"'{word}' is not in the vocabulary.", "Name the word that is.") for key, word in missing]
         raise ConfigError(parameters.vocab_file, faults)
     return vocabulary
+
+
+def _refuse_doubles(vocabulary: Vocabulary) -> None:
+    """Refuse a vocabulary in which a token has two numbers: nobody knows which one weights were trained with."""
+    doubles = vocabulary.doubles()
+    if doubles:
+        lines = [index for index, token in enumerate(vocabulary.tokens, 1) if token == doubles[0]]
+        others = f", and {len(set(doubles)) - 1} more" if len(set(doubles)) > 1 else ""
+        problem = f"holds '{doubles[0]}' in lines {' and '.join(map(str, lines[:2]))}{others}."
+        raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, "Keep every token once.")])
 
 
 def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words) -> Vocabulary:
@@ -141,6 +158,11 @@ def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words) -
     total = sum(seen.tokens.values())
     covered = sum(count for word, count in seen.tokens.items() if word in vocabulary)
     share = covered / total if total else 1.0
+    if share < LITTLE_KNOWN and total:
+        log.warning(
+            f"{1 - share:.1%} of {total:,} running words are not in the vocabulary and become '{words.unk}'. "
+            f"Lower threshold (now {parameters.threshold}), or raise nwords (now {parameters.nwords}; -1: no limit)."
+        )
     log.info(
         f"Vocabulary: {len(vocabulary):,} tokens, made of {len(seen.tokens):,} different words; "
         f"they cover {share:.2%} of {total:,} running words"

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from xdpx.datasets.archive import FORMAT, StoreError, map_archive
+from xdpx.logger import log
 from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_of
 from xdpx.utils import commit, io
 
-__all__ = ["FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", "split_name"]
+__all__ = ["FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", "digest", "split_name"]
 
 SplitFormat = Literal["torch", "jsonl"]
 
@@ -50,6 +51,8 @@ class Store(Samples):
         manifest = commit.read_manifest(io.parent(path), split_name(path))
         if manifest is not None:
             _check_size(path, manifest)
+        elif path.endswith(".pt"):  # lines of JSON may come from elsewhere
+            _warn_unverified(path)
         columns = _read_jsonl(path) if path.endswith(".jsonl") else _map(path)
         store = cls(path, columns, first_id=first_id)
         promised = manifest.facts.get("num_samples") if manifest is not None else None
@@ -75,6 +78,13 @@ _AGAIN = "Run x-prepro again."
 def split_name(path: str) -> str:
     """Give the name of the split that a file holds: `data/train.pt` -> `train`."""
     return io.name(path).removesuffix(".pt").removesuffix(".jsonl")
+def digest(path: str) -> str | None:
+    """Give the SHA-256 of a split's file, as the manifest beside it says; None where there is none."""
+    manifest = commit.read_manifest(io.parent(path), split_name(path))
+    facts = manifest.files.get(io.name(path)) if manifest is not None else None
+    return facts.sha256 if facts is not None else None
+
+
 
 
 def _reopen(path: str, first_id: int) -> Store:

@@ -14,7 +14,7 @@ from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.plan import EpochPlan, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Choice, Meta, shard_of, wait_for
-from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError
+from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError, digest
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.samples import Integers, Samples
 from xdpx.utils import io
@@ -61,6 +61,10 @@ class TrainingData:
 
     Without `lazy_load` all shards are one, and an epoch is a pass over all of them. With it, an epoch is one shard:
     in the order of the meta first, then shuffled anew in each pass; shards may still be arriving.
+
+    Attributes:
+        shards: splits that are trained on, in order.
+        digests: SHA-256 of each file that was opened so far, by its name, where a manifest says it.
     """
 
     class Parameters(BaseParameters):
@@ -103,6 +107,7 @@ class TrainingData:
         self.sampler = sampler or Sampler(Sampler.Parameters())
         self.pad_multiple = pad_multiple
         self.ranks = ranks
+        self.digests: dict[str, str] = {}
         self._seconds_to_wait = seconds_to_wait
         self._meta = Meta.read(parameters.data_dir)
         self.shards = parameters.choice.shards(self._meta)
@@ -204,7 +209,11 @@ class TrainingData:
         return stores[0] if len(stores) == 1 else JoinedStores(stores)
 
     def _open(self, shard: str) -> Store:
-        store = Store.open(self.parameters.path_of(shard), first_id=self.shards.index(shard) << SHARD_BITS)
+        path = self.parameters.path_of(shard)
+        store = Store.open(path, first_id=self.shards.index(shard) << SHARD_BITS)
+        found = digest(path)
+        if found is not None:
+            self.digests[io.name(path)] = found
         promised = self._meta.sizes.get(shard, len(store))
         if len(store) != promised:
             what = f"{store.path} holds {len(store)} samples, but meta.hjson says {promised}"

@@ -73,6 +73,10 @@ class Vocabulary:
         room = max(max_size - len(special), 0) if max_size > 0 else len(chosen)
         return cls([*special, *chosen[:room]], pad_word=special[0], unk_word=special[1])
 
+    def doubles(self) -> list[str]:
+        """Give the tokens that stand in it more than once, in order."""
+        return [token for index, token in enumerate(self.tokens) if self._ids[token] != index]
+
     def __len__(self) -> int:
         return len(self.tokens)
 

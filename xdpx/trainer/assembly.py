@@ -5,19 +5,23 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from xdpx.checkpoints import aliases
 from xdpx.config.loading import Run
 from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Position, TrainingData
-from xdpx.engines.base import Batch, Engine
+from xdpx.engines.base import Batch, Engine, Split
 from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.trainer import resuming
 from xdpx.trainer.evaluation import Metrics
 from xdpx.trainer.parameters import TrainParameters
 from xdpx.trainer.progress import Place, Progress
 from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.engines.pytorch.options import EngineOptions
 
 PLAN_KEYS = (
     "data_dir", "train_subset", "exclude_valid_from_train", "lazy_load", "batch_by_len",
@@ -27,6 +31,9 @@ PLAN_KEYS = (
 
 WIDTH_OF_MIXED_PRECISION = 8
 """Tensor cores want widths that are multiples of this."""
+
+CLEAN_BATCHES = 2**14
+"""After so many batches without an overflow of fp16 the loss scale is doubled."""
 
 HeldOut = Callable[[], Generator[Batch]]
 
@@ -74,10 +81,14 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
     seed = _seed(settings, saved)
     processor = _build_processor(run, settings)
     data = _build_data(run, settings, processor, seed=seed)
+    if saved:
+        data.digests |= resuming.same_data(settings.data_dir, saved)
+        run = resuming.with_own_architecture(run, settings.save_dir)
     total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data)
     loss = run.build("loss")
     texts: dict[str, str] = {}
-    engine = _build_engine(run, settings, loss=loss, total=total, seed=seed, texts=texts)
+    split = processor.split if settings.auto_ga else None
+    engine = _build_engine(run, engine_options(settings, seed), loss=loss, total=total, split=split, texts=texts)
     return Parts(engine, loss, data, _held_out(settings, data, processor, seed=seed), total, seed, texts)
 
 
@@ -135,7 +146,7 @@ def _pad_multiple(settings: TrainParameters) -> int:
 
 
 def _build_engine(
-    run: Run, settings: TrainParameters, *, loss: Any, total: int, seed: int, texts: dict[str, str]
+    run: Run, options: EngineOptions, *, loss: Any, total: int, split: Split | None, texts: dict[str, str]
 ) -> Engine:
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.engines.pytorch.engine import PyTorchEngine
@@ -148,18 +159,20 @@ def _build_engine(
         return run.build("task", model=model, loss=loss)
 
     def make_optimizer(model: Any) -> Any:
-        return run.build("optimizer", groups=model.parameter_groups(settings.learning_rate))
+        return run.build("optimizer", groups=model.parameter_groups(run.values["learning_rate"]))
 
     return PyTorchEngine(
         make_task,
         make_optimizer=make_optimizer,
         schedule=run.build("lr_scheduler", total_steps=total),
-        options=_engine_options(settings, seed),
+        options=options,
         read_weights=load_weights,
+        split=split,
     )
 
 
-def _engine_options(settings: TrainParameters, seed: int) -> Any:
+def engine_options(settings: TrainParameters, seed: int) -> EngineOptions:
+    """Give how the engine is to compute."""
     from xdpx.engines.pytorch.options import EngineOptions
 
     number = "" if settings.device_id == "auto" else f":{settings.device_id}"
@@ -170,5 +183,8 @@ def _engine_options(settings: TrainParameters, seed: int) -> Any:
         ema_decay=settings.ema_decay,
         seed=seed,
         init_scale=float(settings.fp16_init_scale),
+        scale_window=max(1, CLEAN_BATCHES // settings.update_freq),
+        scale_tolerance=settings.fp16_scale_tolerance,
+        lowest_scale=float(settings.threshold_loss_scale or 0),
         min_loss_scale=settings.min_loss_scale,
     )

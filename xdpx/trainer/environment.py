@@ -24,12 +24,14 @@ def versions() -> dict[str, str]:
 
 
 def device_name(engine: Any) -> str:
-    """Name the device of an engine, as its maker calls it."""
+    """Name the device of an engine, as its maker calls it; of a CPU also the threads, which decide the last bits."""
     device = getattr(engine, "device", None)
-    if getattr(device, "type", None) != "cuda":
-        return f"{device or 'unknown device'} ({platform.processor() or platform.machine()})"
+    if device is None:
+        return f"unknown device ({platform.processor() or platform.machine()})"
     import torch
 
+    if getattr(device, "type", None) != "cuda":
+        return f"{device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
     return f"{device} ({torch.cuda.get_device_name(device)})"
 
 

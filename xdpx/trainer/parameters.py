@@ -39,7 +39,12 @@ class TrainerParameters(declare.Parameters):
         False, doc="Accepted without effect: one process has nothing to synchronise.",
         when=("update_freq", ">", 1), group="trainer",
     )  # fmt: skip
-    auto_ga: bool = param(False, doc="Accumulate gradients when memory runs out; not available yet.", group="trainer")
+    auto_ga: bool = param(
+        False,
+        doc="When memory runs out, cut each batch into 2, 4, ... 64 parts and accumulate their gradients: the same "
+        "update, but for the masks of dropout.",
+        group="trainer",
+    )
     max_loss: float = param(
         200.0, doc="Stop when the logged loss (bits) is above this three times in a row.", group="trainer"
     )
@@ -212,11 +217,11 @@ class DeviceParameters(declare.Parameters):
     fp16: bool = param(False, doc="Compute in float16, on a GPU; weights stay float32.", group="trainer/fp16")
     fp16_backend: Literal["fairseq", "apex"] = param(
         "fairseq",
-        doc="Accepted; both mean autocast with a scaled loss.",
+        doc="Accepted; both mean torch's own mixed precision with a scaled loss.",
         when=("fp16", "is", True),
         group="trainer/fp16",
     )
-    opt_level: str = param(
+    opt_level: Literal["O0", "O1", "O2", "O3"] = param(
         "O1",
         doc="Accepted without effect: autocast chooses the precision of each operation.",
         when=("fp16_backend", "is", "apex"),
@@ -226,16 +231,20 @@ class DeviceParameters(declare.Parameters):
         0.1, gt=0, doc="Stop when the loss scale falls below this.", when=("fp16", "is", True), group="trainer/fp16"
     )
     memory_efficient_fp16: bool = param(
-        False, doc="Accepted without effect: weights stay float32.", when=("fp16", "is", True), group="trainer/fp16"
-    )
-    fp16_init_scale: int = param(128, gt=0, doc="First loss scale.", when=("fp16", "is", True), group="trainer/fp16")
-    fp16_scale_tolerance: float = param(
-        0.0, ge=0, doc="Accepted without effect: each overflow lowers the scale.", when=("fp16", "is", True),
+        False, doc="Accepted without effect: weights stay float32.", when=("fp16_backend", "is", "fairseq"),
         group="trainer/fp16",
     )  # fmt: skip
-    threshold_loss_scale: int | None = param(
-        None, gt=0, doc="Accepted without effect: see min_loss_scale.", when=("fp16", "is", True), group="trainer/fp16"
+    fp16_init_scale: int = param(
+        128, gt=0, doc="First loss scale.", when=("fp16_backend", "is", "fairseq"), group="trainer/fp16"
     )
+    fp16_scale_tolerance: float = param(
+        0.0, ge=0, le=1, doc="Share of the updates that may overflow before the loss scale is halved.",
+        when=("fp16_backend", "is", "fairseq"), group="trainer/fp16",
+    )  # fmt: skip
+    threshold_loss_scale: int | None = param(
+        None, gt=0, doc="The loss scale is never halved to less than this.",
+        when=("fp16_backend", "is", "fairseq"), group="trainer/fp16",
+    )  # fmt: skip
     deepspeed_save_dir: str | None = param(None, doc="DeepSpeed is not supported yet.", group="deepspeed")
     deepspeed_zero_stage: int = param(0, ge=0, doc="DeepSpeed is not supported yet.", group="deepspeed")
     deepspeed_bf16: bool = param(False, doc="DeepSpeed is not supported yet.", group="deepspeed")
@@ -255,10 +264,6 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(("max_epoch", "nothing says when to stop. Set max_epoch or max_update."))
         if isinstance(self.train_steps, float) and self.train_steps > 1:
             found.append(("train_steps", f"is {self.train_steps}. Use an integer, or a share of all steps up to 1.0."))
-        if self.auto_ga:
-            found.append(
-                ("auto_ga", "is not available yet. Raise update_freq and lower batch_size by the same factor.")
-            )
         return found
 
     def _about_saving(self) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from xdpx.trainer.inference import Input, Plan
 from xdpx.utils import io
 
 if TYPE_CHECKING:
-    from xdpx.engines.base import Batch
+    from xdpx.engines.base import Batch, Split
     from xdpx.logger import Progress
     from xdpx.processors.samples import Samples
 
@@ -78,7 +78,7 @@ class Predictor:
         )
         self.targets = TargetMap.read(labels) if labels else None
         self.processor = plan.train.build("processor", vocabulary=self.vocabulary)
-        self.engine = _engine(plan, cuda=cuda, seed=seed)
+        self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
         self.state = _state(self.engine, plan, seed=seed)
         self._batches = 0
         self._seconds = 0.0
@@ -245,7 +245,7 @@ class Predictor:
             self._batches += 1
 
 
-def _engine(plan: Plan, *, cuda: bool | None, seed: int) -> Any:
+def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.engines.pytorch.engine import PyTorchEngine
     from xdpx.engines.pytorch.options import EngineOptions
@@ -256,6 +256,7 @@ def _engine(plan: Plan, *, cuda: bool | None, seed: int) -> Any:
         lambda: run.build("task", model=run.build("model"), loss=run.build("loss")),
         options=EngineOptions(device=device, seed=seed),
         read_weights=load_weights,
+        split=split,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.config.args_file import differences, newest_args, read_args, write_args, write_starter_config
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
+from xdpx.datasets.store import digest
 from xdpx.logger import log
 from xdpx.trainer import run_folder
 from xdpx.trainer.parameters import TrainParameters
@@ -75,6 +77,43 @@ def record_parameters(run: Run, folder: str, step: int | None) -> None:
 def _lasting(values: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what changes nothing of the result."""
     return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
+
+
+def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
+    """Give the digests of the files that were trained on, once it is sure that they are still the same.
+
+    Shards that are new, or gone, are no matter; nor is data of another data_dir, which somebody has asked for.
+
+    Args:
+        data_dir: what is to be trained on now.
+        saved: metadata of the state to continue from.
+
+    Raises:
+        ConfigError: a file of the same name has another content.
+    """
+    if saved["plan"]["data_dir"] != data_dir:
+        return {}
+    trained_on: dict[str, str] = saved["data"]
+    changed = [name for name, before in trained_on.items() if digest(io.join(data_dir, name)) not in {before, None}]
+    if changed:
+        names = ", ".join(changed[:4]) + (f" and {len(changed) - 4} more" if len(changed) > 4 else "")
+        problem = f"is '{data_dir}', where {names} was made anew since this run was trained on it."
+        remedy = "Bring the old data back, or begin a new run. To train on with other data, give it its own folder."
+        raise ConfigError(THIS_RUN, [Fault("data_dir", problem, remedy)])
+    return trained_on
+
+
+def with_own_architecture(run: Run, folder: str) -> Run:
+    """Let config.json in a run's own folder, where there is one, decide the architecture.
+
+    All weights come from the state. What they were once taken over from may be gone by now, or be another model.
+    """
+    start = run.values.get("pretrained_model")
+    if not start and not run.values.get("auto_model"):
+        return run
+    if io.isfile(io.join(folder, "config.json")):
+        return replace(run, values={**run.values, "pretrained_model": folder, "auto_model": None})
+    return replace(run, values={**run.values, "pretrained_model": start if start and io.exists(start) else None})
 
 
 def stage_end(before: Status | None, *, now: int, total: int, train_steps: float | None) -> int:

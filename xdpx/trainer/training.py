@@ -157,6 +157,8 @@ class _Training:
             log.info(line)
         log.info(", ".join(f"{name} {number}" for name, number in environment.versions().items()))
         log.info(f"device {environment.device_name(self.parts.engine)}, seed {self.parts.seed}")
+        if self.settings.fp16_backend == "apex":
+            log.info("fp16_backend apex: torch's own mixed precision is used, and opt_level has no effect")
         if continued:
             place = f"step {progress.num_updates}, epoch {progress.epoch}, after {progress.group} updates of it"
             log.info(f"continuing at {place}")
@@ -193,8 +195,8 @@ class _Training:
         callbacks = [*kept, StopWhenAsked(self.preemption)]
         if settings.save:
             policy = save_policy(settings)
-            metadata = self._metadata()
-            callbacks.append(Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=metadata))
+            saving = Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=self._metadata)
+            callbacks.append(saving)
         if settings.inspect_gradient:
             callbacks.append(Inspecting(partial(draw_gradients, settings), ledger.stopwatch))
         return [*callbacks, Plotting(partial(draw_figures, settings), ledger.stopwatch)]
@@ -208,6 +210,7 @@ class _Training:
             "seed": self.parts.seed,
             "total": self.parts.total,
             "plan": plan_of(self.run),
+            "data": dict(self.parts.data.digests),
         }
 
     def _tell_end(self, progress: Progress, stop: Stop) -> None:

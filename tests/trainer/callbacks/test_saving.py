@@ -40,7 +40,10 @@ class Trial:
             plan, self.held_out, self.loss, table=tables[1], ledger=ledger, metrics=lambda facts: {}
         )
         kept = [logging, evaluating]
-        return [*kept, Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata={"by": "a test"})]
+        return [
+            *kept,
+            Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=lambda: {"by": "a test"}),
+        ]
 
     def begin(self, policy: SavePolicy, *, until: int = 14, interrupt: int = 0, interval: int = 4) -> Session:
         session = Session(self.engine, self.engine.start(0), Progress(group_size=8), until, until)

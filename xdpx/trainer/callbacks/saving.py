@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ class Saving(Callback):
 
     Args:
         callbacks: those whose state is saved; a full state is taken after all of them saw the step.
-        metadata: plain values that go into manifests and full states.
+        metadata: gives plain values that go into manifests and full states.
     """
 
     name = "saving"
@@ -70,13 +70,13 @@ class Saving(Callback):
         *,
         callbacks: Sequence[Callback],
         ledger: Ledger,
-        metadata: Mapping[str, Any],
+        metadata: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.policy = policy
         self.checkpointer = checkpointer
         self._callbacks = callbacks
         self._ledger = ledger
-        self._metadata = dict(metadata)
+        self._metadata = metadata
         self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
         self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
 
@@ -119,20 +119,21 @@ class Saving(Callback):
             self._prune(session.progress)
 
     def _save_weights(self, session: Session) -> None:
-        facts = {**self._metadata, "score": session.progress.score}
+        facts = {**self._metadata(), "score": session.progress.score}
         self.checkpointer.save_weights(session.number, session.engine.weights(session.state), facts=facts)
         self._weights.append(session.number)
 
     def _save_state(self, session: Session) -> None:
         self._last_state = _state_key(session.progress)
+        metadata = dict(self._metadata())
         full = {
             "engine": session.engine.snapshot(session.state),
             "progress": session.progress.as_dict(),
             "callbacks": {callback.name: callback.state_dict() for callback in self._callbacks if callback.name},
             "saving": self.state_dict(),
-            "metadata": self._metadata,
+            "metadata": metadata,
         }
-        self.checkpointer.save_state(session.number, full, facts=self._metadata)
+        self.checkpointer.save_state(session.number, full, facts=metadata)
 
     def _prune(self, progress: Progress) -> None:
         weights = self._kept(progress) if self.policy.best_only or self.policy.last_only else None

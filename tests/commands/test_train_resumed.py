@@ -1,0 +1,136 @@
+"""What may have changed between a run and its resumption: the data, the model it began with, the memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from xdpx import run as door
+from xdpx.models.pytorch.bert_classification import BertClassification
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(40))]
+TRAIN: dict[str, Any] = {
+    "model": "bert_classification", "loss": "cross_entropy", "pretrained_model": "hf", "max_update": 8,
+    "batch_size": 8, "learning_rate": 0.01, "eval_interval": 4, "major_metric": "acc", "log_interval": 4,
+    "save_full_checkpoint": True, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+}  # fmt: skip
+
+
+def preprocess(seed: int = 0, *, splits: tuple[str, ...] = ("train", "dev")) -> None:
+    drawn = random.Random(seed)
+    Path("raw").mkdir(exist_ok=True)
+    for name in splits:
+        labels = [drawn.randint(0, 1) for _ in range(60)]
+        rows = (f"{' '.join(f'w{drawn.randint(20 * y, 19 + 20 * y)}' for _ in range(5))}\t{'ab'[y]}\n" for y in labels)
+        Path(f"raw/{name}.txt").write_text("".join(rows))
+    Path("vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    config = {"data_source": "raw", "data_dir": "data", "processor": "bert_single", "loader": "single", "max_len": 8}
+    Path("prepro.json").write_text(json.dumps({**config, "tokenizer": "bert", "vocab_file": "vocab.txt"}))
+    assert door.main(["x-prepro", "prepro.json"]) == 0
+
+
+Start = Callable[..., int]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Make data and a pretrained BERT in `tmp_path`; gives a function that trains it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("xdpx.trainer.training.draw_figures", lambda settings: None)
+    preprocess()
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=8, **sizes)).save_pretrained("hf")
+
+    def train(save_dir: str = "run", **keys: Any) -> int:
+        values = {"__parent__": "data/meta", "data_dir": "data", "save_dir": save_dir, **TRAIN, **keys}
+        Path("train.json").write_text(json.dumps(values))
+        return door.main(["x-train", "train.json"])
+
+    return train
+
+
+def weights(folder: str) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(f"{folder}/checkpoint-8.pt", weights_only=True)
+    return found
+
+
+@pytest.mark.parametrize("beginning", ["hf", "first/<last>"])
+def test_a_run_goes_on_when_what_it_began_with_is_gone(start: Start, beginning: str) -> None:
+    if beginning != "hf":
+        assert start("first", save_full_checkpoint=False) == 0
+    assert start("whole", pretrained_model=beginning) == 0
+    assert start(pretrained_model=beginning, train_steps=4) == 0
+    shutil.rmtree(beginning.split("/")[0])
+    assert start(pretrained_model=beginning, resume=True) == 0
+    assert Path("run/checkpoint-8.pt").read_bytes() == Path("whole/checkpoint-8.pt").read_bytes()
+
+
+def test_data_made_anew_under_the_same_name_is_refused(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(train_steps=4) == 0
+    shutil.rmtree("data")
+    preprocess(seed=1)
+    assert start(resume=True) == 2
+    assert "is 'data', where train.pt was made anew since this run was trained on it" in capsys.readouterr().err
+    shutil.rmtree("data")
+    preprocess()
+    assert start(resume=True) == 0
+
+
+def test_other_data_in_a_folder_of_its_own_is_trained_on(start: Start) -> None:
+    assert start(train_steps=4) == 0
+    shutil.copytree("data", "more")
+    assert start(resume=True, data_dir="more") == 0
+
+
+def test_shards_that_arrive_later_are_no_other_data(start: Start) -> None:
+    keys = {"lazy_load": True, "train_subset": ["train*"], "max_update": 12}
+    assert start(train_steps=4, **keys) == 0
+    preprocess(seed=2, splits=("train1",))
+    assert start(resume=True, **keys) == 0
+
+
+def scarce(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Let BERT have memory for so many rows only."""
+    forward = BertClassification.forward
+
+    def limited(self: Any, input_ids: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
+        if len(input_ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return forward(self, input_ids, *rest, **more)
+
+    monkeypatch.setattr(BertClassification, "forward", limited)
+
+
+def test_with_auto_ga_a_run_goes_on_in_parts_and_remembers_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start("ample") == 0
+    scarce(monkeypatch, most=3)
+    assert start("scarce", auto_ga=True) == 0
+    told = "memory ran out in update 1: from now on each batch is cut into 4 parts"
+    assert Path("scarce/log.txt").read_text().count(told) == 1
+    assert start("run", auto_ga=True, train_steps=4) == 0
+    capsys.readouterr()
+    assert start("run", auto_ga=True, resume=True) == 0
+    assert "memory ran out in update" not in capsys.readouterr().err
+    assert Path("run/checkpoint-8.pt").read_bytes() == Path("scarce/checkpoint-8.pt").read_bytes()
+    ample, found = weights("ample"), weights("scarce")
+    assert all(torch.allclose(found[name], value, atol=1e-5) for name, value in ample.items())
+
+
+def test_without_auto_ga_one_sentence_says_what_helps(
+    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scarce(monkeypatch, most=3)
+    assert start() == 1
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert all(remedy in error for remedy in ("auto_ga: true", "batch_size", "update_freq", "max_len"))
