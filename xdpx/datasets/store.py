@@ -75,9 +75,14 @@ class Store(Samples):
 _AGAIN = "Run x-prepro again."
 
 
-def split_name(path: str) -> str:
-    """Give the name of the split that a file holds: `data/train.pt` -> `train`."""
-    return io.name(path).removesuffix(".pt").removesuffix(".jsonl")
+def _warn_unverified(path: str) -> None:
+    """Say that a store came without its manifest: no kill leaves that, but a copy by hand may, and it may be sound."""
+    name = f"{split_name(path)}.manifest.json"
+    log.warning(
+        f"{path}: there is no {name} beside it, so nobody can tell whether it is whole. Copy that too.", once=True
+    )
+
+
 def digest(path: str) -> str | None:
     """Give the SHA-256 of a split's file, as the manifest beside it says; None where there is none."""
     manifest = commit.read_manifest(io.parent(path), split_name(path))
@@ -85,6 +90,9 @@ def digest(path: str) -> str | None:
     return facts.sha256 if facts is not None else None
 
 
+def split_name(path: str) -> str:
+    """Give the name of the split that a file holds: `data/train.pt` -> `train`."""
+    return io.name(path).removesuffix(".pt").removesuffix(".jsonl")
 
 
 def _reopen(path: str, first_id: int) -> Store:
