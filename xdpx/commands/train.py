@@ -79,9 +79,9 @@ class Train:
 
     def _about_weights(self) -> Iterator[Fault]:
         """Look for the weights to begin with, which an earlier command on the same line may yet make."""
-        try:
         if self._settings.resume and Checkpointer(self._settings.save_dir).state_steps():
             return  # all weights are in the state to continue from
+        try:
             values = aliases.with_files(self._run.values)
         except ConfigError as error:
             yield from error.faults
