@@ -280,6 +280,20 @@ def test_saving_onto_a_full_disk_says_so_and_keeps_what_was_saved(desk: Path, sm
     assert main(command) == 0
 
 
+@pytest.mark.parametrize(("target", "file"), [("save_to_file", "eval"), ("predict_file_map", "pred")])
+def test_results_onto_a_full_disk_name_the_file(
+    desk: Path, small_disk: Path, capfd: Capture, target: str, file: str
+) -> None:
+    (desk / "raw/dev.txt").write_text(table.DESK["raw/dev.txt"] * 200)
+    value = {"eval": "disk/new.tsv", "pred": "{raw/dev.txt: disk/new.tsv}"}[file]
+    (small_disk / "new.tsv").write_text("split\tacc\n" * 2000)  # which is replaced, so that as much again is needed
+    fill(small_disk, leave=4096)
+    before = tree(desk)
+    assert main([f"x-{file}", file, f"{target}={value}"]) == table.WORLD
+    check(capfd.readouterr().err, ["[Nn]o space left", "disk/new"])
+    assert tree(desk) == before
+
+
 # ---- files that carry code
 
 

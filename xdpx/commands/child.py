@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -15,9 +14,8 @@ from xdpx.commands.outcomes import exit_code
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run
 from xdpx.config.user_modules import load_user_modules
+from xdpx.utils.local_files import NAMELESS
 
-NAMELESS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of writing, which Python tells without the name of the file."""
 OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
 """The key that says where a command writes."""
 

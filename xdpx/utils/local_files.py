@@ -11,6 +11,8 @@ from typing import IO, Any
 from xdpx.utils.owners import temporary_name
 from xdpx.utils.storage import Entry
 
+NAMELESS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of writing, which Python tells without the name of the file."""
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import IO, Any
 
 from xdpx.utils.io_utils import io
+from xdpx.utils.local_files import NAMELESS
 from xdpx.utils.owners import temporary_name
 from xdpx.utils.paths import StrPath
 
@@ -22,11 +23,17 @@ def replacing(path: StrPath, mode: str = "w", *, newline: str | None = None) -> 
         newline: as the builtin `open` has it.
     """
     place = io.plain(path)
-    if not io.islocal(place) or _is_device(place):
-        with io.open(place, mode, newline=newline) as file:
-            yield file
-        return
-    place = os.path.realpath(place)
+    with _named(path):
+        if not io.islocal(place) or _is_device(place):
+            with io.open(place, mode, newline=newline) as file:
+                yield file
+        else:
+            with _beside(os.path.realpath(place), mode, newline) as file:
+                yield file
+
+
+@contextlib.contextmanager
+def _beside(place: str, mode: str, newline: str | None) -> Generator[IO[Any]]:
     files, temporary = io.local_files, temporary_name(place)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
     files.make_folder(os.path.dirname(place))
@@ -42,6 +49,17 @@ def replacing(path: StrPath, mode: str = "w", *, newline: str | None = None) -> 
             files.unlink(temporary)
         raise
     files.sync_folder(os.path.dirname(place) or ".")
+
+
+@contextlib.contextmanager
+def _named(path: StrPath) -> Generator[None]:
+    """Put the name of the file into errors of writing that have none: a full disk does not say where it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NAMELESS and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def write_text(path: StrPath, text: str) -> None:
