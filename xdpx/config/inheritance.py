@@ -89,7 +89,7 @@ class Family:
             return self.runs(choice.value, place)
         match = _PREFIXED.fullmatch(choice.value)
         path_text, prefix_text = match.groups() if match else (choice.value, "")
-        path = self._text(replace(choice, value=path_text.strip()), place)
+        path = self._text(replace(choice, value=path_text.rstrip() if match else path_text), place)
         prefix = self._text(replace(choice, value=prefix_text.strip()), place)
         if path is None or prefix is None:
             return []
