@@ -7,11 +7,13 @@ import torch
 from xdpx.engines.base import OutOfMemory
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import EngineOptions
-from xdpx.engines.pytorch.shortage import is_shortage
+from xdpx.engines.pytorch.shortage import is_shortage, joined
+from xdpx.engines.pytorch.transfer import to_device
 from xdpx.losses import losses
 from xdpx.models import models
 from xdpx.optimizers import optimizers
 from xdpx.processors import processors
+from xdpx.processors.samples import Samples
 from xdpx.tasks import tasks
 
 WORDS = {"vocab_size": 40, "num_classes": 3}
@@ -190,3 +192,22 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
     state = chosen.start(1)
     with pytest.raises(ValueError, match="to match target batch_size"):
         chosen.update(state, [{**BATCHES[0], "target": BATCHES[0]["target"][:3]}])
+
+
+def test_the_parts_of_a_masked_batch_have_its_loss_and_its_scores():
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    marks = {"pad_index": 0, "cls_index": 1, "sep_index": 2, "mask_index": 3}
+    kind, model, loss = processors["bert_lm"], models["bert_lm"], losses["masked_lm"]
+    processor = kind(kind.Parameters(max_len=16, vocab_size=40, mask_whole_words=False, **marks))
+    network = model(model.Parameters(pretrained_model=None, vocab_size=40, max_position_embeddings=16, **sizes)).eval()
+    blocks = [RANDOM.integers(5, 40, length).tolist() for length in (1, 4, 14, 2, 9, 7)]
+    rows = [processor.numerize({"tokens": block}, None) for block in blocks]
+    whole = processor.collate(Samples.from_dicts(rows, processor.columns(labelled=False)), epoch=1, training=True)
+    measure, host = loss(loss.Parameters()), torch.device("cpu")
+    found = []
+    for parts in (1, 2, 4, 64):
+        with torch.inference_mode():
+            cut = [measure.predictions(network, to_device(part, host)) for part in processor.split(whole, parts)]
+        found.append({name: float(value) for name, value in joined(cut).items()})
+    assert found[0]["count"] == len(whole["target"])
+    assert all(other == pytest.approx(found[0], rel=1e-6) for other in found[1:])
