@@ -71,7 +71,7 @@ class InParts:
             # Only now: the error, while it lived, held on to every tensor of the work.
             release()
             parts *= 2
-            same = "the result is the same up to rounding, but for the masks of dropout"
+            same = "the result stays the same up to rounding"
             log.warning(f"memory ran out in {what}: from now on each batch is cut into {parts} parts; {same}")
 
     def _cut(self, batches: Sequence[Batch], parts: int) -> list[Batch]:
