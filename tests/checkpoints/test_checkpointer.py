@@ -6,6 +6,7 @@ import torch
 
 from xdpx.checkpoints import layout
 from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.checkpoints.trusted import bytes_of
 
 
 @pytest.fixture
@@ -144,3 +145,16 @@ def test_checkpoints_live_on_a_store_as_they_do_on_a_disk() -> None:
 ])  # fmt: skip
 def test_only_whole_checkpoint_names_have_a_step(name: str, suffix: str, step: int | None) -> None:
     assert layout.step_of(name, suffix) == step
+
+
+def test_a_checkpoint_for_which_there_is_no_room_is_refused_before_it_is_written(folder: Path) -> None:
+    checkpointer, petabyte = saved(folder, 1), torch.empty(1 << 50, dtype=torch.int8, device="meta")
+    there = sorted(folder.iterdir())
+    with pytest.raises(OSError, match=r"checkpoint-2.pts could not be saved \(Needs .* are free\)"):
+        checkpointer.save_state(2, {"engine": {"weight": petabyte}}, facts={})
+    assert sorted(folder.iterdir()) == there
+
+
+def test_room_is_asked_for_what_is_written_once() -> None:
+    shared = torch.zeros(100)
+    assert bytes_of({"a": shared, "b": [shared[:10], torch.zeros(5)]}) == 420

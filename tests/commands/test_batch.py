@@ -130,3 +130,9 @@ def test_the_table_says_what_sets_each_run_apart(loop: list[Run]) -> None:
     assert lines[0].split() == ["run", "what", "varies", "status", "seconds", "best", "score"]
     assert lines[1].split() == ["1", "side=3", "finished", "1.2", "0.9123"]
     assert lines[2].split() == ["2", "side=4", "finished", "1.2", "-"]
+
+
+def test_the_table_has_no_scores_where_nothing_is_scored(loop: list[Run]) -> None:
+    lines = batch.table([batch.Outcome(run, "finished", 1.25, 0) for run in loop]).splitlines()[1:]
+    assert lines[0].split() == ["run", "what", "varies", "status", "seconds"]
+    assert lines[1].split() == ["1", "side=3", "finished", "1.2"]

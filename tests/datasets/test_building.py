@@ -247,6 +247,11 @@ def test_labels_that_a_split_lacks_are_told(source: Path, tmp_path: Path) -> Non
     assert "warning: dev: no sample is labelled 'pos'" in (tmp_path / "data" / "log.txt").read_text()
 
 
+def test_a_label_that_all_samples_share_is_told(tmp_path: Path) -> None:
+    build(write(tmp_path / "raw", train="a\tpos\nb\tpos\n"), tmp_path / "data")
+    assert "every sample is labelled 'pos': there is nothing to learn" in (tmp_path / "data" / "log.txt").read_text()
+
+
 def test_an_interrupted_build_is_finished_and_keeps_what_was_done(source: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     build(source, data)

@@ -40,11 +40,12 @@ class Checkpointer:
         self._save(layout.state_name(step), layout.state_file(step), state, {**facts, "step": step})
 
     def _save(self, name: str, file_name: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        from xdpx.checkpoints.trusted import save_tensors
+        from xdpx.checkpoints.trusted import bytes_of, save_tensors
 
         self._guard()
         try:
-            with commit.Commit(self.folder, name, facts=facts) as opened, opened.open(file_name) as target:
+            whole = commit.Commit(self.folder, name, facts=facts, needs_bytes=bytes_of(values))
+            with whole as opened, opened.open(file_name) as target:
                 save_tensors(values, target)
         except OSError as error:
             problem = f"{io.join(self.folder, file_name)} could not be saved ({error.strerror or error})"

@@ -6,7 +6,7 @@ import errno
 import pickle  # for the name of its error
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import torch
@@ -90,6 +90,20 @@ def save_tensors(values: Any, target: IO[bytes]) -> None:
         if witness.error is not None:
             raise witness.error from error
         raise
+
+
+def bytes_of(values: Any) -> int:
+    """Give about how many bytes `save_tensors` will write: those of the tensors, each storage once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in _tensors(values)}
+    return sum(storages.values())
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, Mapping | list | tuple):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from _tensors(value)
 
 
 class _Witness:

@@ -178,6 +178,8 @@ def table(results: Sequence[Outcome]) -> str:
     runs = [outcome.run for outcome in results]
     rows = [[title for title, _ in COLUMNS]]
     rows += [[write(outcome, runs) for _, write in COLUMNS] for outcome in results]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    if {row[-1] for row in rows[1:]} == {"-"}:  # nothing here is scored, as in x-prepro
+        rows = [row[:-1] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n" + "\n".join(lines) + "\n"

@@ -61,6 +61,8 @@ class LabelCounts:
             log.info("  ".join([self._labels[index].ljust(width), *cells]))
         if len(self._labels) > SHOWN_LABELS:
             log.info(f"... and {len(self._labels) - SHOWN_LABELS:,} more labels")
+        if len(self._labels) == 1:
+            log.warning(f"every sample is labelled {self._labels[0]!r}: there is nothing to learn.")
         for split, counts in self._counts.items():
             self._warn(split, [self._labels[index] for index in np.flatnonzero(counts == 0).tolist()])
 

@@ -93,4 +93,4 @@ def _counted(file: RawFile, crew: Crew[_Work, _Counted], what: str) -> Iterator[
         for counted in crew.map(_Work(block, file.labelled) for block in file.blocks()):
             yield counted
             progress.update(counted.lines)
-    log.info(f"Counted the {what} of {progress.done:,} lines of {file.path}")
+    log.info(f"Counted the {what} of {progress.done:,} {file.parser.unit}s of {file.path}")

@@ -124,10 +124,14 @@ class EvaluationParameters(declare.Parameters):
     eval_interval_warmup_mutiplier: int = param(
         6,
         gt=0,
-        doc="How many times rarer they are then.",
+        doc="How many times rarer they are then; the name is spelt as it always was.",
         when=("eval_interval_warmup", ">", 0),
         group="trainer/evaluation",
     )
+    eval_interval_warmup_multiplier: int | None = param(
+        None, gt=0, doc="The same under its right spelling; null leaves it to the other.",
+        when=("eval_interval_warmup", ">", 0), group="trainer/evaluation",
+    )  # fmt: skip
     inspect_gradient: bool = param(
         False,
         doc="Draw the size of every weight's gradient into plots/gradients at each evaluation.",
@@ -290,6 +294,10 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(("ascending_metric", "is true, but a lower loss is better. Set ascending_metric: false."))
         if self.eval_interval == -1 and self.eval_interval_warmup > 0:
             found.append(("eval_interval_warmup", "means nothing with eval_interval: -1. Remove one of them."))
+        spelt, misspelt = self.eval_interval_warmup_multiplier, self.eval_interval_warmup_mutiplier
+        if spelt is not None and misspelt not in {spelt, 6}:
+            problem = f"is {misspelt}, but eval_interval_warmup_multiplier is {spelt}. Keep one of them."
+            found.append(("eval_interval_warmup_mutiplier", problem))
         return found
 
     def _about_devices(self) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
         settings.major_metric,
         ascending=settings.ascending_metric,
         warmup=settings.eval_interval_warmup,
-        warmup_multiplier=settings.eval_interval_warmup_mutiplier,
+        warmup_multiplier=settings.eval_interval_warmup_multiplier or settings.eval_interval_warmup_mutiplier,
     )
 
 

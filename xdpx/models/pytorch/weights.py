@@ -91,10 +91,14 @@ def _report(model: nn.Module, source: str, fitting: list[str], mismatched: list[
     own = model.state_dict(keep_vars=True)
     loaded = {id(own[name]) for name in fitting}
     missing = [name for name, value in own.items() if id(value) not in loaded and name not in mismatched]
-    log.info(f"{source}: {len(fitting)} weights taken over")
+    log.info(f"{source}: {_weights(fitting)} taken over")
     for title, names in (("missing", missing), ("unexpected", unexpected), ("mismatched", mismatched)):
         if names:
-            log.info(f"{source}: {len(names)} weights {title}: {_listing(names)}")
+            log.info(f"{source}: {_weights(names)} {title}: {_listing(names)}")
+
+
+def _weights(names: list[str]) -> str:
+    return f"{len(names)} weight{'s' * (len(names) != 1)}"
 
 
 def _listing(names: Iterable[str]) -> str:

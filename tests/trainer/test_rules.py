@@ -1,0 +1,39 @@
+from typing import Any
+
+import pytest
+
+from xdpx.trainer.parameters import TrainParameters
+from xdpx.trainer.rules import evaluation_plan
+
+
+def settings(**values: Any) -> TrainParameters:
+    needed = {
+        "data_dir": "data",
+        "save_dir": "run",
+        "batch_size": 4,
+        "max_update": 9,
+        "eval_interval": 2,
+        "processor": "single",
+    }
+    return TrainParameters(**needed, major_metric="acc", learning_rate=0.1, eval_interval_warmup=4, **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "multiplier"),
+    [
+        ({}, 6),
+        ({"eval_interval_warmup_mutiplier": 3}, 3),
+        ({"eval_interval_warmup_multiplier": 2}, 2),
+        ({"eval_interval_warmup_multiplier": 2, "eval_interval_warmup_mutiplier": 2}, 2),
+    ],
+)
+def test_the_multiplier_is_understood_in_both_spellings(values: dict[str, int], multiplier: int) -> None:
+    assert settings(**values).conflicts() == []
+    assert evaluation_plan(settings(**values)).warmup_multiplier == multiplier
+
+
+def test_two_spellings_with_two_values_are_refused() -> None:
+    found = settings(eval_interval_warmup_multiplier=2, eval_interval_warmup_mutiplier=3).conflicts()
+    assert found == [
+        ("eval_interval_warmup_mutiplier", "is 3, but eval_interval_warmup_multiplier is 2. Keep one of them.")
+    ]
