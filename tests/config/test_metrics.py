@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from xdpx.config import checking
-from xdpx.config.declarations import Entry
+from xdpx.config.declared import entry_of
 from xdpx.config.metrics import metrics_of, unknown_metrics
 from xdpx.config.parameters import Parameters, param
 from xdpx.config.selection import Selected, Selection
@@ -72,7 +72,7 @@ class Trainer:
 
 
 def complaints(loss: type, name: str) -> list[str]:
-    entries = [Entry.from_class("command", "x", Trainer), Entry.from_class("loss", "own", loss)]
+    entries = [entry_of("command", "x", Trainer), entry_of("loss", "own", loss)]
     selection = Selection([Selected("", entry) for entry in entries])
     return [problem for _, problem, _ in unknown_metrics(selection, {"best_by": name})]
 

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from xdpx.config.declarations import REQUIRED, Entry, declarations_of
+from xdpx.config.declared import entry_of
 from xdpx.config.parameters import Parameters as Base
 from xdpx.config.parameters import param
 
@@ -32,7 +33,7 @@ class Penguin(Bird):
 
 def test_parameters_are_inherited_and_overridden_like_any_class() -> None:
     assert [item.key for item in declarations_of(Bird.Parameters)] == ["legs", "weights", "wings"]
-    assert Entry.from_class("animal", "penguin", Penguin).parameters == declarations_of(Bird.Parameters)
+    assert entry_of("animal", "penguin", Penguin).parameters == declarations_of(Bird.Parameters)
     assert declarations_of(Bird.Parameters)[0].default == 2
     assert declarations_of(Bird.Parameters)[2].default is REQUIRED
 
@@ -44,7 +45,7 @@ def test_parameters_built_by_hand_are_held_to_types_and_bounds(values: dict[str,
 
 
 def test_an_entry_survives_json() -> None:
-    entry = Entry.from_class("animal", "bird", Bird)
+    entry = entry_of("animal", "bird", Bird)
     assert entry.doc == "Flies."
     assert Entry.from_json("animal", "bird", entry.to_json()) == entry
 
@@ -55,8 +56,8 @@ def test_a_field_without_param_is_a_mistake_that_is_named() -> None:
             legs: int = 4
 
     with pytest.raises(TypeError, match=r"Parameters\.legs must be made with param"):
-        Entry.from_class("animal", "wrong", Wrong)
+        entry_of("animal", "wrong", Wrong)
 
 
 def test_a_class_without_parameters_declares_nothing() -> None:
-    assert Entry.from_class("animal", "stone", type("Stone", (), {})).parameters == ()
+    assert entry_of("animal", "stone", type("Stone", (), {})).parameters == ()

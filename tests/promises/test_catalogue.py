@@ -12,6 +12,7 @@ import pytest
 
 from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration, Entry
+from xdpx.config.declared import entry_of
 from xdpx.config.registry import registry_of
 
 ENTRIES = [(kind, name) for kind, table in catalogue.shipped().items() for name in table]
@@ -32,7 +33,7 @@ def test_the_catalogue_is_what_the_classes_declare() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), ENTRIES)
 def test_an_entry_read_back_equals_the_class(kind: str, name: str) -> None:
-    assert catalogue.entry(kind, name) == Entry.from_class(kind, name, registry_of(kind)[name])
+    assert catalogue.entry(kind, name) == entry_of(kind, name, registry_of(kind)[name])
 
 
 def test_every_name_is_described_and_every_parameter_has_a_meaning() -> None:

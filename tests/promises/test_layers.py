@@ -81,6 +81,53 @@ def test_light_rooms_import_no_heavy_package_at_module_level(file: Path) -> None
         assert not heavy, f"{file.relative_to(REPOSITORY)} imports {heavy} at module level; import it where it is used."
 
 
+MODULES = {".".join(file.relative_to(REPOSITORY).with_suffix("").parts): file for file in PACKAGE.rglob("*.py")}
+
+
+def modules_imported_by(source: str) -> set[str]:
+    """Give the files of xdpx that a file names, inside functions and for types alike.
+
+    Python itself minds only imports at module level. But an import put off into a function or for a type is how a
+    circle is usually hidden: the two files still cannot be read, tested or moved alone. So all of them count here.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & MODULES.keys()
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Give the names along one circle, [] when there is none."""
+    open_names, done = list[str](), set[str]()
+
+    def follow(name: str) -> list[str]:
+        if name in open_names:
+            return [*open_names[open_names.index(name) :], name]
+        if name in done:
+            return []
+        open_names.append(name)
+        found = next((way for other in sorted(imports.get(name, ())) if (way := follow(other))), [])
+        open_names.pop()
+        done.add(name)
+        return found
+
+    return next((way for name in sorted(imports) if (way := follow(name))), [])
+
+
+def test_no_two_files_import_each_other_in_a_circle() -> None:
+    sources = {name: file.read_text(encoding="utf-8") for name, file in MODULES.items()}
+    assert circle({name: modules_imported_by(source) for name, source in sources.items()}) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}}) == []
+    assert modules_imported_by("def f():\n    from xdpx.utils.io_utils import io") == {"xdpx.utils.io_utils"}
+
+
 def test_no_file_has_a_name_that_the_house_forbids() -> None:
     names = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if "__pycache__" not in path.parts}
     assert "utils/io.py" not in names, "importing xdpx.utils.io as a module would overwrite the `io` object"

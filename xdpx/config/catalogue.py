@@ -45,7 +45,9 @@ def entry(kind: str, name: str) -> Entry:
     """
     if not _is_live(kind) and name in shipped()[kind]:
         return _stored_entry(kind, name)
-    return Entry.from_class(kind, name, registry_of(kind)[name])
+    from xdpx.config.declared import entry_of  # here: it brings pydantic
+
+    return entry_of(kind, name, registry_of(kind)[name])
 
 
 def entries(kind: str) -> Iterator[Entry]:
@@ -89,13 +91,15 @@ def compile_catalogue() -> tuple[str, list[str]]:
 
     Such a class keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
     """
+    from xdpx.config.declared import entry_of
+
     problems: list[str] = []
     compiled: dict[str, dict[str, Any]] = {}
     for kind in sorted(ROOMS):
         table = compiled.setdefault(kind, {})
         for name, target in sorted(_shipped_names(kind, problems).items()):
             try:
-                table[name] = Entry.from_class(kind, name, registry_of(kind)[name]).to_json()
+                table[name] = entry_of(kind, name, registry_of(kind)[name]).to_json()
             except Exception as error:  # whatever a class does when it is imported, the rest is wanted
                 problems.append(f"{kind} '{name}' ({target}): {type(error).__name__}: {error}")
                 table.update({name: old} if (old := shipped().get(kind, {}).get(name)) else {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.config.value_types import ValueType, read_type, text_of
 
 if TYPE_CHECKING:
-    from xdpx.config.parameters import Parameters
+    from pydantic import BaseModel
 
 
 class Required:
@@ -130,52 +130,26 @@ class Entry:
     def from_json(cls, kind: str, name: str, stored: Mapping[str, Any]) -> Entry:
         """Read back what `to_json` gave."""
         parameters = tuple(Declaration.from_json(key, item) for key, item in stored["parameters"].items())
-        metrics = _metrics(stored["metrics"]) if "metrics" in stored else None
+        metrics = metrics_of(stored["metrics"]) if "metrics" in stored else None
         return cls(kind, name, stored["doc"], stored.get("conflicts", ""), parameters, metrics)
 
-    @classmethod
-    def from_class(cls, kind: str, name: str, thing: Any) -> Entry:
-        """Read what a class declares. A class without `Parameters` declares nothing.
 
-        Raises:
-            TypeError: a field was not made with `param`, or its type is none that a config value can have.
-        """
-        from xdpx.config.parameters import Parameters  # here: pydantic is not needed to read the catalogue
-
-        doc = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0]
-        declared = getattr(thing, "Parameters", None)
-        metrics = _metrics_of(thing)
-        if declared is None:
-            return cls(kind, name, doc, metrics=metrics)
-        if not (isinstance(declared, type) and issubclass(declared, Parameters)):
-            raise TypeError(f"{kind} '{name}': its Parameters must inherit xdpx.config.parameters.Parameters.")
-        owner = next(one for one in declared.__mro__ if "conflicts" in vars(one))
-        place = "" if owner is Parameters else f"{owner.__module__}:{owner.__qualname__}"
-        return cls(kind, name, doc, place, declarations_of(declared), metrics)
-
-
-def _metrics_of(thing: Any) -> tuple[Metric, ...] | None:
-    """Give the metrics a class says it has. A class that computes others than its parent must say so anew."""
-    definers = [one for one in getattr(thing, "__mro__", ()) if {"metrics", "metric_names"} & vars(one).keys()]
-    said = vars(definers[0]).get("metric_names") if definers else None
-    return None if said is None else _metrics(said)
-
-
-def _metrics(names: Mapping[str, Sequence[Any] | None]) -> tuple[Metric, ...]:
+def metrics_of(names: Mapping[str, Sequence[Any] | None]) -> tuple[Metric, ...]:
+    """Read `{name: condition or None}`."""
     return tuple((name, (str(when[0]), str(when[1]), when[2]) if when else None) for name, when in names.items())
 
 
 _DECLARED: dict[type, tuple[Declaration, ...]] = {}
 
 
-def declarations_of(parameters: type[Parameters]) -> tuple[Declaration, ...]:
+def declarations_of(parameters: type[BaseModel]) -> tuple[Declaration, ...]:
     """Give what a `Parameters` class declares, in the order in which it is written, parents first."""
     if parameters not in _DECLARED:
         _DECLARED[parameters] = tuple(_declaration(parameters, key) for key in parameters.model_fields)
     return _DECLARED[parameters]
 
 
-def _declaration(parameters: type[Parameters], key: str) -> Declaration:
+def _declaration(parameters: type[BaseModel], key: str) -> Declaration:
     info = parameters.model_fields[key]
     extra = info.json_schema_extra
     if not isinstance(extra, dict) or not isinstance(extra.get("xdpx"), dict):

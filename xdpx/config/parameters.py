@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from xdpx.config.declarations import declarations_of
+
 Operator = Literal["is", "is not", "in", ">", "<"]
 PathCheck = Literal["file", "directory", "new_directory"]
 
@@ -35,8 +37,6 @@ class Parameters(BaseModel):
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
         """Hold the bounds for parameters built by hand; those of a config are checked before, with better words."""
-        from xdpx.config.declarations import declarations_of  # here, because that file reads this one
-
         for declaration in declarations_of(type(self)):
             problem = declaration.out_of_bounds(getattr(self, declaration.key))
             if problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xdpx.utils.owners import temporary_name
@@ -15,6 +15,8 @@ from xdpx.utils.storage import Entry
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+    from xdpx.utils.local_files import LocalFiles
 
 _HOW = "Call io.set_io(OSS(access_key_id, access_key_secret, region_bucket)) in user/modules/oss_credentials.py."
 _ONE_COPY = 1 << 30
@@ -70,11 +72,21 @@ def _endpoint(region: str) -> str:
 
 
 class OssFiles(RemoteFiles):
-    """`oss://` paths, through ossfs."""
+    """`oss://` paths, through ossfs.
 
-    def __init__(self, scheme: str, *, oss: OSS | None) -> None:
-        super().__init__(scheme)
+    Args:
+        scheme: `oss`.
+        files: gives the disk that uploads are read from.
+        oss: the user's credentials, if any were set.
+        spool: gives a local folder for what passes through this machine.
+    """
+
+    def __init__(
+        self, scheme: str, *, files: Callable[[], LocalFiles], oss: OSS | None, spool: Callable[[], str]
+    ) -> None:
+        super().__init__(scheme, files=files)
         self._oss = oss
+        self._spool = spool
 
     def _options(self, path: str) -> dict[str, Any]:
         if self._oss is None:
@@ -114,15 +126,13 @@ class OssFiles(RemoteFiles):
         if (entry.size or 0) < _ONE_COPY and self._options(source)["endpoint"] == self._options(target)["endpoint"]:
             self._call(target, lambda fs: self._copy(fs, source, target, entry.size))
             return
-        from xdpx.utils.io_utils import io
-
-        local_copy = temporary_name(os.path.join(io.cache.spool(), "copy"))
+        files, local_copy = self._files(), temporary_name(os.path.join(self._spool(), "copy"))
         try:
-            with io.local_files.open(local_copy, "wb") as file:
+            with files.open(local_copy, "wb") as file:
                 self.download(entry, file)
             self.upload(local_copy, target)
         finally:
-            io.local_files.delete(local_copy)
+            files.delete(local_copy)
 
     def _copy(self, fs: AbstractFileSystem, source: str, target: str, size: int | None) -> None:
         # ossfs copies to another bucket through the working directory.

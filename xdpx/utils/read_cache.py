@@ -39,7 +39,7 @@ class ReadCache:
     """Keeps local copies below `root`, at most `limit` bytes of them (one larger file is kept alone)."""
 
     def __init__(self, files: LocalFiles, root: str | None = None, limit: int | None = None) -> None:
-        self._files = files
+        self.files = files
         self._root = root
         self.limit = limit if limit is not None else _limit()
 
@@ -48,14 +48,14 @@ class ReadCache:
         """The folder of the cache: `$XDPX_CACHE_PATH`, or one of this user's own in the system's temporary folder."""
         if self._root is None:
             chosen = os.environ.get("XDPX_CACHE_PATH")
-            self._root = os.path.abspath(os.path.expanduser(chosen)) if chosen else private_folder(self._files)
-            self._files.make_folder(self._root)
+            self._root = os.path.abspath(os.path.expanduser(chosen)) if chosen else private_folder(self.files)
+            self.files.make_folder(self._root)
         return self._root
 
     def spool(self) -> str:
         """Give the folder for files on their way up; what dead processes left there goes."""
         folder = os.path.join(self.root, "spool")
-        self._files.make_folder(folder)
+        self.files.make_folder(folder)
         self._live_files(folder)
         return folder
 
@@ -63,10 +63,10 @@ class ReadCache:
         """Open the local copy of a remote file; it stays readable even when another process evicts it meanwhile."""
         for _ in range(3):
             with contextlib.suppress(FileNotFoundError):
-                return self._files.open(self.fetch(store, path))
+                return self.files.open(self.fetch(store, path))
             if store.entry(path) is None:
                 break
-        return self._files.open(self.fetch(store, path))
+        return self.files.open(self.fetch(store, path))
 
     def fetch(self, store: RemoteFiles, path: str) -> str:
         """Give a local file with the present content of a remote one, downloading it when it is new or has changed.
@@ -84,7 +84,7 @@ class ReadCache:
         if not self._is_whole(copy, entry):
             copy = self._download(store, entry)
         with contextlib.suppress(FileNotFoundError):
-            self._files.set_modified(os.path.dirname(copy), time.time())
+            self.files.set_modified(os.path.dirname(copy), time.time())
         return copy
 
     def _place(self, entry: Entry) -> str:
@@ -93,14 +93,14 @@ class ReadCache:
         return os.path.join(self.root, "files", _hash(entry.path), version, name)
 
     def _is_whole(self, copy: str, entry: Entry) -> bool:
-        kept = self._files.entry(copy)
+        kept = self.files.entry(copy)
         unknown = entry.size is None and not entry.tag
         return kept is not None and not unknown and entry.size in {None, kept.size}
 
     def _download(self, store: RemoteFiles, entry: Entry) -> str:
         shelf = os.path.dirname(os.path.dirname(self._place(entry)))
-        self._files.make_folder(shelf)
-        with self._files.lock(f"{shelf}.lock"):
+        self.files.make_folder(shelf)
+        with self.files.lock(f"{shelf}.lock"):
             for _ in range(2):
                 copy = self._place(entry)
                 if self._is_whole(copy, entry):
@@ -115,27 +115,27 @@ class ReadCache:
         raise OSError(f"{redact(entry.path)}: it changed again and again while it was read. Try when it is at rest.")
 
     def _save(self, store: RemoteFiles, entry: Entry, copy: str) -> None:
-        self._files.make_folder(os.path.dirname(copy))
+        self.files.make_folder(os.path.dirname(copy))
         temporary = temporary_name(copy)
         try:
-            with self._files.open(temporary, "wb") as file:
+            with self.files.open(temporary, "wb") as file:
                 download(store, entry, file)
-            self._files.rename(temporary, copy)
+            self.files.rename(temporary, copy)
         except BaseException:
             with contextlib.suppress(OSError):
-                self._files.unlink(temporary)
+                self.files.unlink(temporary)
             raise
 
     def _forget_older(self, shelf: str, *, keep: str) -> None:
-        for version in self._files.children(shelf):
+        for version in self.files.children(shelf):
             if version.path != keep:
                 self._drop(version.path)
 
     def _drop(self, version: str) -> None:
         with contextlib.suppress(OSError):
-            for entry in self._files.children(version):
-                self._files.delete(entry.path)
-            self._files.remove_folder(version)
+            for entry in self.files.children(version):
+                self.files.delete(entry.path)
+            self.files.remove_folder(version)
 
     def evict(self, *, keep: str = "") -> None:
         """Remove the least recently used copies until the rest fits the limit, and what dead downloads left."""
@@ -151,21 +151,21 @@ class ReadCache:
     def _versions(self) -> list[tuple[float, int, str]]:
         found = []
         top = os.path.join(self.root, "files")
-        for shelf in self._files.children(top) if self._files.entry(top) else []:
+        for shelf in self.files.children(top) if self.files.entry(top) else []:
             if not shelf.folder:
                 continue
-            for version in self._files.children(shelf.path):
+            for version in self.files.children(shelf.path):
                 size = sum(file.size or 0 for file in self._live_files(version.path))
                 found.append((version.modified or 0.0, size, version.path))
         return found
 
     def _live_files(self, folder: str) -> list[Entry]:
         """Give the files of a folder, without those of dead processes, which are removed."""
-        files = list(walk(self._files, folder)) if self._files.entry(folder) else []
+        files = list(walk(self.files, folder)) if self.files.entry(folder) else []
         for file in files:
             owner = owner_in(file.path)
             if owner and fate_of(owner) == "gone":
-                self._files.delete(file.path)
+                self.files.delete(file.path)
         return files
 
 

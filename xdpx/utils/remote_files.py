@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from xdpx.utils.owners import temporary_name
 
 if TYPE_CHECKING:
-    from xdpx.utils.local_files import LocalFiles
     from xdpx.utils.read_cache import ReadCache
     from xdpx.utils.remote_filesystems import RemoteFiles
 
@@ -19,12 +18,6 @@ READ_AT_ONCE = 5 << 20
 """Remote files up to this size (bytes) are read in one request; larger ones go through the read cache."""
 RANGE = 8 << 20
 SECONDS_BETWEEN_FLUSHES = 30.0
-
-
-def _files() -> LocalFiles:
-    from xdpx.utils.io_utils import io as shared
-
-    return shared.local_files
 
 
 class RangeReader(io.RawIOBase):
@@ -74,11 +67,14 @@ class RangeReader(io.RawIOBase):
 class RemoteWriter(io.BufferedIOBase):
     """Collects what is written in a local temporary file and sends it when closed, whole or not at all."""
 
-    def __init__(self, store: RemoteFiles, path: str, *, folder: str, before: bytes = b"", new: bool = False) -> None:
+    def __init__(
+        self, store: RemoteFiles, path: str, *, cache: ReadCache, before: bytes = b"", new: bool = False
+    ) -> None:
         super().__init__()
         self._store, self._path, self._new = store, path, new
-        self._place = temporary_name(os.path.join(folder, "up"))
-        self._file = _files().open(self._place, "w+b")
+        self._place = temporary_name(os.path.join(cache.spool(), "up"))
+        self._files = cache.files
+        self._file = self._files.open(self._place, "w+b")
         self._file.write(before)
         self._sent_at = time.monotonic()
 
@@ -120,7 +116,7 @@ class RemoteWriter(io.BufferedIOBase):
         """Forget all that was written and send nothing."""
         if not self.closed:
             self._file.close()
-            _files().delete(self._place)
+            self._files.delete(self._place)
             super().close()
 
     def close(self) -> None:
@@ -181,4 +177,4 @@ def _writer(store: RemoteFiles, path: str, plain: str, cache: ReadCache) -> Remo
         before = store.read_bytes(path)
     if plain == "x" and store.entry(path) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    return RemoteWriter(store, path, folder=cache.spool(), before=before, new=plain == "x")
+    return RemoteWriter(store, path, cache=cache, before=before, new=plain == "x")

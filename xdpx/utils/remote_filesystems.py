@@ -20,6 +20,8 @@ from xdpx.utils.storage import Entry
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+    from xdpx.utils.local_files import LocalFiles
+
 T = TypeVar("T")
 
 _EXTRAS = {"oss": "oss", "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -30,12 +32,18 @@ ONE_PUT = 8 << 20
 
 
 class RemoteFiles:
-    """One scheme's storage. Safe to use after a fork: connections belong to the process that made them."""
+    """One scheme's storage. Safe to use after a fork: connections belong to the process that made them.
+
+    Args:
+        scheme: in front of the `://` of its paths.
+        files: gives the disk that uploads are read from.
+    """
 
     renames = False
 
-    def __init__(self, scheme: str) -> None:
+    def __init__(self, scheme: str, *, files: Callable[[], LocalFiles]) -> None:
         self.scheme = scheme
+        self._files = files
 
     # ---- what Storage asks for
 
@@ -137,7 +145,7 @@ class RemoteFiles:
         size = os.path.getsize(local_path)
 
         def send(fs: AbstractFileSystem) -> None:
-            _send(fs, local_path, self._key(fs, path), _Counter(counted))
+            _send(fs, self._files(), local_path, self._key(fs, path), _Counter(counted))
             self._verify(fs, path, size)
 
         self._call(path, send)
@@ -281,13 +289,11 @@ class _Counter:
         """Nothing to do: the size is known before."""
 
 
-def _send(fs: AbstractFileSystem, local_path: str, key: str, counter: _Counter) -> None:
+def _send(fs: AbstractFileSystem, files: LocalFiles, local_path: str, key: str, counter: _Counter) -> None:
     size = os.path.getsize(local_path)
     protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
     if protocol == "memory" or size <= ONE_PUT:
-        from xdpx.utils.io_utils import io
-
-        fs.pipe_file(key, io.local_files.read_bytes(local_path))
+        fs.pipe_file(key, files.read_bytes(local_path))
         counter.absolute_update(size)
     elif protocol.startswith("s3"):
         # The default, ten parts of 50 MiB at a time, would hold half a gigabyte.

@@ -15,8 +15,8 @@ from xdpx.utils.retries import redact
 from xdpx.utils.storage import Entry, walk
 
 if TYPE_CHECKING:
-    from xdpx.utils.io_utils import FileAccess
     from xdpx.utils.paths import StrPath
+    from xdpx.utils.places import Places
     from xdpx.utils.remote_filesystems import RemoteFiles
 
 BLOCK = 4 << 20
@@ -24,7 +24,7 @@ SHOW_FROM = 100 << 20
 """Copies from this size (bytes) on show a bar."""
 
 
-def copy(io: FileAccess, source: StrPath, target: StrPath) -> None:
+def copy(io: Places, source: StrPath, target: StrPath) -> None:
     """Copy one file. Raises IsADirectoryError for a folder."""
     entry = _must_be(io, source)
     if entry.folder:
@@ -35,7 +35,7 @@ def copy(io: FileAccess, source: StrPath, target: StrPath) -> None:
     _copy_file(io, entry, target)
 
 
-def copytree(io: FileAccess, source: StrPath, target: StrPath) -> None:
+def copytree(io: Places, source: StrPath, target: StrPath) -> None:
     """Copy all files below a folder. Raises NotADirectoryError for a file."""
     top, place = _must_be(io, source), io.plain(target)
     if not top.folder:
@@ -49,7 +49,7 @@ def copytree(io: FileAccess, source: StrPath, target: StrPath) -> None:
         _copy_file(io, entry, io.join(place, _within(top, entry)))
 
 
-def move(io: FileAccess, source: StrPath, target: StrPath) -> None:
+def move(io: Places, source: StrPath, target: StrPath) -> None:
     """Move a file or folder: a rename where that works, else copy, compare sizes, and only then remove."""
     entry = _must_be(io, source)
     target = _into(io, target, io.name(source))
@@ -65,7 +65,7 @@ def move(io: FileAccess, source: StrPath, target: StrPath) -> None:
         io.store(source).delete(entry.path)
 
 
-def remove(io: FileAccess, path: StrPath) -> None:
+def remove(io: Places, path: StrPath) -> None:
     """Remove a file, a link, or a folder with all below it."""
     place = io.plain(path)
     if io.islocal(place) and os.path.islink(place):
@@ -76,7 +76,7 @@ def remove(io: FileAccess, path: StrPath) -> None:
         io.store(path).delete(place)
 
 
-def rmtree(io: FileAccess, path: StrPath) -> None:
+def rmtree(io: Places, path: StrPath) -> None:
     """Remove a folder with all below it. Links in it go, never what they lead to."""
     top, store = _must_be(io, path), io.remote(path) or io.local_files
     if not top.folder:
@@ -90,7 +90,7 @@ def rmtree(io: FileAccess, path: StrPath) -> None:
         store.remove_folder(top.path)
 
 
-def _empty(io: FileAccess, folder: str) -> None:
+def _empty(io: Places, folder: str) -> None:
     store = io.remote(folder) or io.local_files
     names = [entry.path for entry in store.children(folder)]
     if io.islocal(folder):
@@ -105,7 +105,7 @@ def _empty(io: FileAccess, folder: str) -> None:
             store.delete(path)
 
 
-def try_writing(io: FileAccess, path: StrPath) -> bool:
+def try_writing(io: Places, path: StrPath) -> bool:
     """Whether a file could be written at `path`: makes one beside and removes it; leaves no new folder behind."""
     try:
         probe = temporary_name(io.join(_folder_to_try(io, io.abspath(path)), "probe"))
@@ -116,7 +116,7 @@ def try_writing(io: FileAccess, path: StrPath) -> bool:
     return True
 
 
-def _folder_to_try(io: FileAccess, place: str) -> str:
+def _folder_to_try(io: Places, place: str) -> str:
     store = io.remote(place)
     if store is not None:
         store.must_write(place)
@@ -132,7 +132,7 @@ def _folder_to_try(io: FileAccess, place: str) -> str:
 # ---- one file
 
 
-def _copy_file(io: FileAccess, source: Entry, target: str) -> None:
+def _copy_file(io: Places, source: Entry, target: str) -> None:
     from_store, to_store = io.remote(source.path), io.remote(target)
     if to_store is None:
         _copy_here(io, source, target)
@@ -145,7 +145,7 @@ def _copy_file(io: FileAccess, source: Entry, target: str) -> None:
             _upload(to_store, local_copy, target, size=source.size)
 
 
-def _copy_here(io: FileAccess, source: Entry, target: str) -> None:
+def _copy_here(io: Places, source: Entry, target: str) -> None:
     files, store = io.local_files, io.remote(source.path)
     files.make_folder(os.path.dirname(target))
     temporary = temporary_name(target)
@@ -166,7 +166,7 @@ def _copy_here(io: FileAccess, source: Entry, target: str) -> None:
     files.sync_folder(os.path.dirname(target) or ".")
 
 
-def _pour(io: FileAccess, source: Entry, target: Any) -> None:
+def _pour(io: Places, source: Entry, target: Any) -> None:
     shown = (source.size or 0) >= SHOW_FROM
     with (
         io.local_files.open(source.path) as file,
@@ -184,7 +184,7 @@ def _upload(store: RemoteFiles, local_path: str, target: str, *, size: int | Non
 
 
 @contextlib.contextmanager
-def _spooled(io: FileAccess, store: RemoteFiles, source: Entry) -> Generator[str]:
+def _spooled(io: Places, store: RemoteFiles, source: Entry) -> Generator[str]:
     local_copy = temporary_name(os.path.join(io.cache.spool(), "copy"))
     try:
         with io.local_files.open(local_copy, "wb") as file:
@@ -198,7 +198,7 @@ def _spooled(io: FileAccess, store: RemoteFiles, source: Entry) -> Generator[str
 # ---- what paths mean to each other
 
 
-def _must_be(io: FileAccess, path: StrPath) -> Entry:
+def _must_be(io: Places, path: StrPath) -> Entry:
     place = io.plain(path)
     entry = io.store(path).entry(place)
     if entry is None:
@@ -206,14 +206,14 @@ def _must_be(io: FileAccess, path: StrPath) -> Entry:
     return Entry(place, entry.folder, entry.size, entry.modified, entry.tag)
 
 
-def _into(io: FileAccess, target: StrPath, name: str) -> str:
+def _into(io: Places, target: StrPath, name: str) -> str:
     place = io.plain(target)
     if os.fspath(target).endswith("/") or io.isdir(place):
         return io.join(place, name)
     return place
 
 
-def _same(io: FileAccess, one: StrPath, other: StrPath) -> bool:
+def _same(io: Places, one: StrPath, other: StrPath) -> bool:
     first, second = io.abspath(one), io.abspath(other)
     if first == second:
         return True
@@ -221,7 +221,7 @@ def _same(io: FileAccess, one: StrPath, other: StrPath) -> bool:
     return both_here and os.path.samefile(first, second)
 
 
-def _renamed(io: FileAccess, source: str, target: str) -> bool:
+def _renamed(io: Places, source: str, target: str) -> bool:
     io.local_files.make_folder(os.path.dirname(target))
     try:
         io.local_files.rename(source, target)
@@ -232,7 +232,7 @@ def _renamed(io: FileAccess, source: str, target: str) -> bool:
     return True
 
 
-def _folders(io: FileAccess, top: Entry) -> Iterator[Entry]:
+def _folders(io: Places, top: Entry) -> Iterator[Entry]:
     for entry in io.store(top.path).children(top.path):
         if entry.folder:
             yield entry
@@ -243,7 +243,7 @@ def _within(top: Entry, entry: Entry) -> str:
     return entry.path.removeprefix(top.path).lstrip("/")
 
 
-def _is_root(io: FileAccess, path: str) -> bool:
+def _is_root(io: Places, path: str) -> bool:
     if not io.islocal(path):
         return "/" not in path.partition("://")[2].strip("/")
     return os.path.realpath(path) in {"/", os.path.realpath(os.path.expanduser("~"))}

@@ -1,0 +1,92 @@
+"""Where a path leads: which storage keeps it, and what is there. What `io` does with files stands on this."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from xdpx.utils.local_files import LocalFiles
+from xdpx.utils.paths import Paths, StrPath
+from xdpx.utils.storage import Entry, Storage, scheme_of
+
+if TYPE_CHECKING:
+    from xdpx.utils.oss import OSS
+    from xdpx.utils.read_cache import ReadCache
+    from xdpx.utils.remote_filesystems import RemoteFiles
+
+
+class Places(Paths):
+    """The storages behind all paths of this process: its disks, and each remote scheme at its first use."""
+
+    def __init__(self) -> None:
+        self.local_files = LocalFiles()
+        self._remotes: dict[str, RemoteFiles] = {}
+        self._oss: OSS | None = None
+
+    def set_io(self, oss: OSS) -> None:
+        """Use these credentials for every `oss://` path of this process; call it from user/modules/*.py."""
+        from xdpx.utils.oss import OSS
+
+        if not isinstance(oss, OSS):
+            raise TypeError(f"io.set_io takes an OSS(access_key_id, access_key_secret, region_bucket), not {oss!r}.")
+        self._oss = oss
+        self._remotes.pop("oss", None)
+
+    def remote(self, path: StrPath) -> RemoteFiles | None:
+        """Give the remote storage that keeps `path`, or None for a local path."""
+        scheme = scheme_of(os.fspath(path))
+        if not scheme:
+            return None
+        if scheme not in self._remotes:
+            self._remotes[scheme] = self._open_storage(scheme)
+        return self._remotes[scheme]
+
+    def store(self, path: StrPath) -> Storage:
+        """Give the storage that keeps `path`."""
+        return self.remote(path) or self.local_files
+
+    @property
+    def cache(self) -> ReadCache:
+        """Local copies of remote files that were read."""
+        from xdpx.utils.read_cache import ReadCache
+
+        return ReadCache(self.local_files)
+
+    def _open_storage(self, scheme: str) -> RemoteFiles:
+        if scheme == "oss":
+            from xdpx.utils.oss import OssFiles
+
+            return OssFiles(scheme, files=lambda: self.local_files, oss=self._oss, spool=lambda: self.cache.spool())
+        from xdpx.utils.remote_filesystems import RemoteFiles
+
+        return RemoteFiles(scheme, files=lambda: self.local_files)
+
+    # ---- what is there
+
+    def _entry(self, path: StrPath) -> Entry:
+        entry = self.store(path).entry(self.plain(path))
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
+        return entry
+
+    def exists(self, path: StrPath) -> bool:
+        """Whether a file or folder is there."""
+        return self.store(path).entry(self.plain(path)) is not None
+
+    def isfile(self, path: StrPath) -> bool:
+        """Whether a file is there."""
+        entry = self.store(path).entry(self.plain(path))
+        return entry is not None and not entry.folder
+
+    def isdir(self, path: StrPath) -> bool:
+        """Whether a folder is there; on an object store, whether any file's path goes through it."""
+        entry = self.store(path).entry(self.plain(path))
+        return entry is not None and entry.folder
+
+    def makedirs(self, path: StrPath, exist_ok: bool = True) -> None:
+        """Make a folder and those above it. Object stores have none: there it only checks `exist_ok`."""
+        if not exist_ok and self.exists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+        store = self.remote(path) or self.local_files
+        store.make_folder(self.plain(path))
