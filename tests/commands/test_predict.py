@@ -157,7 +157,7 @@ def test_after_ctrl_c_what_was_written_is_kept_beside_and_the_target_stays(tmp_p
 
 
 def test_ctrl_c_keeps_whole_rows_of_text_and_arrays(finished_run, monkeypatch):
-    from xdpx.trainer import predictor
+    from xdpx.inference import predictor
 
     monkeypatch.setattr(predictor, "CHUNK_ROWS", 2)
     predict_chunk = predictor.Predictor.predict

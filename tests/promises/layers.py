@@ -8,6 +8,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"processors", "losses"}),
     frozenset({"datasets"}),
     frozenset({"tasks"}),
+    frozenset({"inference"}),
     frozenset({"trainer", "deploy"}),
     frozenset({"experiments", "tuning", "launch"}),
     frozenset({"commands"}),

@@ -22,7 +22,18 @@ _spec.loader.exec_module(_layers)
 FLOOR = {room: level for level, rooms in enumerate(_layers.FLOORS) for room in rooms}
 
 HEAVY = {"torch", "jax", "tensorflow", "pandas", "transformers", "matplotlib", "sklearn"}
-LIGHT_ROOMS = {"utils", "logger", "config", "loaders", "tokenizers", "processors", "datasets", "commands", "trainer"}
+LIGHT_ROOMS = {
+    "utils",
+    "logger",
+    "config",
+    "loaders",
+    "tokenizers",
+    "processors",
+    "datasets",
+    "inference",
+    "commands",
+    "trainer",
+}
 
 
 def room_of(file: Path) -> str:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from xdpx.checkpoints import layout
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
+from xdpx.inference.plan import InferenceParameters, Input, Plan, find_input, make_plan
 from xdpx.logger import log
 from xdpx.reports.tables import as_tsv, union_of_keys
-from xdpx.trainer.inference import InferenceParameters, Input, Plan, find_input, make_plan
 from xdpx.utils import io
 from xdpx.utils.commit import write_text
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
-    from xdpx.trainer.predictor import Predictor
+    from xdpx.inference.predictor import Predictor
 
 SAME_SCORE = 1e-6
 """Two scores that differ by no more than this count as the same."""
@@ -85,7 +85,7 @@ class Evaluate:
 
     def run(self) -> None:
         """Score every input, print the table, keep it where asked for."""
-        from xdpx.trainer.predictor import Predictor
+        from xdpx.inference.predictor import Predictor
 
         plan = self._plan()
         inputs = self._inputs(plan)

@@ -11,15 +11,15 @@ import numpy as np
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
+from xdpx.inference.plan import InferenceParameters, Input, Plan, find_input, make_plan
 from xdpx.logger import log
-from xdpx.trainer.inference import InferenceParameters, Input, Plan, find_input, make_plan
 from xdpx.utils import io
 from xdpx.utils.commit import replacing
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
+    from xdpx.inference.predictor import Chunk, Predictor
     from xdpx.logger import Progress
-    from xdpx.trainer.predictor import Chunk, Predictor
 
 SMALLEST_PROBABILITY = 1e-38
 """What a probability of zero counts as when its logit, the logarithm, is asked for."""
@@ -88,7 +88,7 @@ class Predict:
 
     def run(self) -> None:
         """Predict every file, one after another."""
-        from xdpx.trainer.predictor import Predictor
+        from xdpx.inference.predictor import Predictor
 
         plan = make_plan(self.parameters, self.source)
         jobs = self._jobs(plan)

@@ -15,11 +15,11 @@ from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
 from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
+from xdpx.inference.plan import Input, Plan
 from xdpx.logger import log
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, plain_label
 from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.trainer.inference import Input, Plan
 from xdpx.utils import io
 
 if TYPE_CHECKING:

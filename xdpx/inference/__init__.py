@@ -1,0 +1,5 @@
+"""Use a finished model: `plan.py` finds out what to build and read, `predictor.py` builds it and predicts, streaming.
+
+A room of its own, below the trainer and above tasks: to predict, nothing needs to know how a model is trained, while
+whoever trains, exports, tunes or serves may need to predict.
+"""
