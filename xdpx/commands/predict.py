@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
@@ -226,22 +227,27 @@ def _clean(cell: str) -> str:
     return cell
 
 
+def _arrays_of(found: dict[str, Any], rows: Any, *, logits: bool) -> Iterator[tuple[str, Any]]:
+    yield from found.items()
+    yield "row", rows
+    if logits:
+        yield "logits", logits_of(found)
+
+
 def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *, logits: bool) -> int:
     """Write {name: tensor} with a row per predicted sample, and `row`, the row of each in its file."""
     import torch
 
     from xdpx.checkpoints.trusted import save_tensors
 
-    parts: dict[str, list[Any]] = {}
+    parts: defaultdict[str, list[Any]] = defaultdict(list)
     first = 0
     with kept_when_interrupted(target, "wb") as out:
         try:
             for chunk in chunks:
-                found = predictor.predict(chunk)
-                found |= {"row": chunk.kept + first} | ({"logits": logits_of(found)} if logits else {})
+                for name, values in _arrays_of(predictor.predict(chunk), chunk.kept + first, logits=logits):
+                    parts[name].append(values)
                 first += chunk.num_rows
-                for name, values in found.items():
-                    parts.setdefault(name, []).append(values)
         finally:
             tensors = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
             save_tensors(tensors, out)

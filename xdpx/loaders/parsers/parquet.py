@@ -23,19 +23,11 @@ class ParquetParser(RowParser):
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the chosen cells of each row."""
-        number = 0
         with open_raw(path) as stream:
             file = _open(stream, path)
             names = [file.schema_arrow.names[index] for index in self._picked(file, path)]
-            try:
-                for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=names):
-                    columns = [batch.column(name).to_pylist() for name in names]
-                    for values in zip(*columns, strict=True):
-                        number += 1
-                        yield number, _row(number, names, values)
-            except (OSError, ValueError) as error:  # what pyarrow raises for damaged pages
-                fault = Fault("data_files", f"is damaged behind row {number} ({error}).", "Make the file anew.")
-                raise ConfigError(path, [fault]) from error
+            for number, values in enumerate(_cells(file, names, path), 1):
+                yield number, _row(number, names, values)
 
     def header(self, path: str) -> Row | None:
         """Give the names of the columns."""
@@ -46,6 +38,18 @@ class ParquetParser(RowParser):
 
     def _picked(self, file: Any, path: str) -> list[int]:
         return positions(list(file.schema_arrow.names), self.parameters.fields, path)
+
+
+def _cells(file: Any, names: list[str], path: str) -> Iterator[tuple[Any, ...]]:
+    """Give the named cells of each row."""
+    read = 0
+    try:
+        for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=names):
+            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            read += len(batch)
+    except (OSError, ValueError) as error:  # what pyarrow raises for damaged pages
+        fault = Fault("data_files", f"is damaged behind row {read} ({error}).", "Make the file anew.")
+        raise ConfigError(path, [fault]) from error
 
 
 def _open(stream: IO[bytes], path: str) -> Any:
