@@ -111,7 +111,8 @@ def _epoch_lines(axes: Axes, places: Floats) -> None:
 
 
 def _line(axes: Axes, curve: Curve) -> None:
-    axes.plot(curve.x, curve.y, **_style(curve), marker="." if curve.dots and len(curve.x) <= 40 else None)
+    dots = (curve.dots and len(curve.x) <= 40) or len(curve.x) == 1  # a line of one point would not be seen
+    axes.plot(curve.x, curve.y, **_style(curve), marker="." if dots else None)
 
 
 def _style(curve: Curve) -> dict[str, Any]:

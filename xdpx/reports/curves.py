@@ -72,11 +72,23 @@ def _interpolation(steps: Floats, seconds: Floats) -> Callable[[Floats], Floats]
     return place
 
 
-def epoch_borders(table: Table) -> Floats:
-    """Give the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the log tells."""
-    epochs, steps = table["epoch"], table["step"]
+def epoch_borders(*tables: Table) -> Floats:
+    """Give the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the logs tell.
+
+    A border lies in the middle between the rows on both sides of it; several between two rows share their distance.
+    """
+    steps = np.concatenate([[0.0], *(table["step"] for table in tables if len(table))])
+    epochs = np.concatenate([[1.0], *(table["epoch"] for table in tables if len(table))])
+    order = np.argsort(steps, kind="stable")
+    steps, epochs = steps[order], epochs[order]
     new = np.flatnonzero(np.diff(epochs) > 0)
-    return (steps[new] + steps[new + 1]) / 2
+    shares = [(np.arange(count) + 0.5) / count for count in np.diff(epochs)[new].astype(int)]
+    return np.concatenate(
+        [
+            np.empty(0),
+            *(steps[row] + share * (steps[row + 1] - steps[row]) for row, share in zip(new, shares, strict=True)),
+        ]
+    )
 
 
 def points(table: Table, column: str, axis: Axis) -> tuple[Floats, Floats]:

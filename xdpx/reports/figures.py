@@ -22,7 +22,7 @@ from xdpx.reports.curves import (
     walltime_axis,
 )
 from xdpx.reports.fonts import can_draw, drawable_label
-from xdpx.reports.run_logs import Floats, RunLogs, Table, read_run
+from xdpx.reports.run_logs import Floats, RunLogs, read_run
 from xdpx.utils import io
 from xdpx.utils.commit import write_bytes
 
@@ -102,7 +102,7 @@ def _legend_text(name: str | None, number: int, logs: RunLogs) -> str:
 
 def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
     own = runs[0]
-    epochs = own.axis.place(epoch_borders(_longest(own.logs)))
+    epochs = own.axis.place(epoch_borders(own.logs.train, own.logs.valid))
     source = drawable_label([own.logs.folder, io.name(own.logs.folder)], otherwise="")
     blank = Chart("", own.axis.label, (), epochs=epochs, source=source)
     if len(own.logs.train):
@@ -112,10 +112,6 @@ def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
         yield title, _metric_chart(runs, title, members, blank)
     for title, members in group_names(_summary_names(own.logs, metrics)).items():
         yield title, _summary_chart(runs, title, members, blank)
-
-
-def _longest(logs: RunLogs) -> Table:
-    return logs.train if len(logs.train) else logs.valid
 
 
 def _training_charts(runs: Sequence[_DrawnRun], blank: Chart) -> Iterator[tuple[str, Chart]]:
