@@ -282,3 +282,9 @@ def test_sizes_of_gradients_are_those_that_the_update_took(optimizer):
 def test_a_missing_gpu_is_told_by_the_key_that_asked_for_it():
     with pytest.raises(ConfigError, match="cuda: is true, but this machine has no device 'cuda'"):
         pick_device("cuda")
+
+
+def test_it_says_how_many_parameters_there_are_and_how_many_are_trained(capsys):
+    chosen = engine()
+    chosen.start(1)
+    assert "| Small: 61 parameters, 58 trained" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
 from xdpx.engines.pytorch.shortage import InParts, advised, free_cache, joined
 from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
+from xdpx.logger import log
 
 FORMAT = "xdpx-pytorch-1"
 
@@ -184,6 +185,7 @@ class PyTorchEngine:
             state.optimizer = self._make_optimizer(state.task.model)
             for group in state.optimizer.param_groups:
                 group.setdefault("initial_lr", group["lr"])
+            _tell_size(state.task.model, state.optimizer)
         if self.options.ema_decay < 1.0:
             state.averaged = averaging_copy(state.task)
         if self.options.precision == "fp16":
@@ -284,3 +286,9 @@ def _prefer_repeatable_kernels() -> None:
     """Choose kernels that give the same bits twice, where there are such; torch warns where there are none."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
+
+
+def _tell_size(model: nn.Module, optimizer: Any) -> None:
+    every = sum(weight.numel() for weight in model.parameters())
+    trained = sum(weight.numel() for group in optimizer.param_groups for weight in group["params"])
+    log.info(f"{type(model).__name__}: {every:,} parameters, {'all' if trained == every else f'{trained:,}'} trained")
