@@ -238,6 +238,12 @@ def test_a_training_that_diverges_says_so_and_saves_nothing_of_it(
     assert read_status("run").status == "failed"  # type: ignore[union-attr]
 
 
+def test_a_seed_of_zero_is_a_seed(start: Start) -> None:
+    assert start(seed=0) == 0
+    assert start(seed=0, save_dir="again") == 0
+    assert Path("run/checkpoint-12.pt").read_bytes() == Path("again/checkpoint-12.pt").read_bytes()
+
+
 def test_a_seed_of_null_draws_one_and_keeps_it_over_a_resume(start: Start) -> None:
     keys = {"seed": None, "resume": "auto"}
     start(train_steps=6, **keys)

@@ -35,7 +35,7 @@ class Evaluate:
         )
         save_to_file: str | None = param(None, doc="File that also gets the scores, as tab separated values.")
         save_mode: Literal["a", "w"] = param(
-            "a", doc="a: add to the file; w: replace it.", when=("save_to_file", "is not", None)
+            "a", doc="How the file is written: a adds to it, w replaces it.", when=("save_to_file", "is not", None)
         )
         max_eval_steps: int | None = param(None, doc="Score only so many batches of each input.", gt=0)
         compare_origin: bool = param(

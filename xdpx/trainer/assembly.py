@@ -93,7 +93,7 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
 
 
 def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
-    if settings.seed:
+    if settings.seed is not None:
         return settings.seed
     return int(saved["seed"]) if "seed" in saved else secrets.randbelow(2**31 - 1) + 1
 
