@@ -180,5 +180,6 @@ def test_any_text_that_is_accepted_without_a_fault_means_the_same_to_the_hjson_p
         value, faults = read(text)
     except Unreadable:
         return
+    # The package looks for the line end before a '''text''', and fails with IndexError where there is none.
     if not faults:
-        assert repr(value) == repr(hjson.loads(text, object_pairs_hook=dict))
+        assert repr(value) == repr(hjson.loads(f"\n{text}", object_pairs_hook=dict))
