@@ -1,1 +1,1 @@
-"""TODO one line: what this room decides."""
+"""Logs and predictions of runs -> tables and figures."""
