@@ -18,7 +18,7 @@ from benchmarks.work import DATA, REPOSITORY, WORK, command, minilm, peer, repea
 ROWS = 1_000_000
 MANY_ROWS = 5_000_000
 MAX_LEN = 128
-REPEATS = 3
+REPEATS = 2
 GIB = 1 << 30
 
 
