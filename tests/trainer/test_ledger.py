@@ -61,3 +61,15 @@ def test_what_is_done_while_paused_is_not_counted() -> None:
     with watch.paused():
         pass
     assert watch.lap() == 15.0
+
+
+def test_what_is_settled_before_a_pause_is_not_charged_with_it() -> None:
+    now = [0.0]
+    watch = Stopwatch(lambda: now[0])
+    watch.start()
+    now[0] = 2.0
+    trained = watch.lap()
+    with watch.paused():
+        now[0] = 12.0
+    now[0] = 13.0
+    assert (trained, watch.lap()) == (2.0, 1.0)

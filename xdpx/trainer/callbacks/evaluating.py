@@ -11,8 +11,9 @@ from xdpx.logger import log
 from xdpx.trainer.callbacks.logging import TrainMetrics, train_metrics
 from xdpx.trainer.callbacks.tables import Cell, GrowingTable
 from xdpx.trainer.evaluation import Metrics, evaluate
-from xdpx.trainer.ledger import Ledger
+from xdpx.trainer.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
+from xdpx.trainer.progress import Progress
 
 EVALUATION = "evaluation"
 """The name of this reader's window in the ledger."""
@@ -86,23 +87,26 @@ class Evaluating(Callback):
         self._table.flush()
 
     def _evaluate(self, session: Session) -> None:
-        self._ledger.settle()
+        # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
+        window = self._ledger.take(EVALUATION)
+        train_wall = session.progress.train_seconds + self._ledger.peek("log").seconds
         with self._ledger.stopwatch.paused():
             metrics = evaluate(session.engine, session.state, self._batches(), self._loss)
             is_best = session.progress.take_score(
                 score_of(metrics, self.plan.major_metric), ascending=self.plan.ascending
             )
-            row = self._row(session, metrics)
+            row = self._row(session.progress, metrics, window=window, train_wall=train_wall)
             self._table.append(row)
             self._table.flush()
             log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
 
-    def _row(self, session: Session, metrics: Mapping[str, float]) -> dict[str, Cell]:
-        window, progress = self._ledger.take(EVALUATION), session.progress
+    def _row(
+        self, progress: Progress, metrics: Mapping[str, float], *, window: Window, train_wall: float
+    ) -> dict[str, Cell]:
         train = train_metrics(window, self._metrics)
         row: dict[str, Cell] = {"epoch": progress.epoch, "step": progress.num_updates}
         row |= {"ups": window.updates_per_second, "wps": window.per_second("num_tokens")}
-        row |= {"train_wall": self._train_seconds(session), "train_loss": train.pop("loss")}
+        row |= {"train_wall": train_wall, "train_loss": train.pop("loss")}
         row |= {"gnorm": window.mean("grad_norm"), "clip": window.mean("clipped")}
         row |= {f"train_{name}": train[name] for name in sorted(train)}
         row |= {f"valid_{name}": metrics[name] for name in sorted(metrics)}
@@ -110,9 +114,6 @@ class Evaluating(Callback):
         row |= {name: accumulated[name] for name in sorted(accumulated)}
         row["best_score"] = progress.best_score
         return row
-
-    def _train_seconds(self, session: Session) -> float:
-        return session.progress.train_seconds + self._ledger.peek("log").seconds
 
 
 def score_of(metrics: Mapping[str, float], name: str) -> float:
