@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch import pruning
 from xdpx.models.pytorch.base import Model
-from xdpx.models.pytorch.modules import attention
+from xdpx.models.pytorch.modules import attention, first_token
 from xdpx.models.pytorch.modules.dropout import use_fast_dropout
 from xdpx.models.pytorch.parameters import BertParameters
 from xdpx.utils import hub, io
@@ -62,18 +62,30 @@ class Bert(Model):
         Raises:
             ConfigError: the texts are longer than the model has positions.
         """
+        return self.bert(**self._inputs(input_ids, attention_mask, token_type_ids))
+
+    def pool(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Give the pooled first token (B, H), without what only the other tokens of `encode` need."""
+        inputs = self._inputs(input_ids, attention_mask, token_type_ids)
+        if first_token.fits(self.bert):
+            return first_token.pooled(self.bert, **inputs)
+        pooled: Tensor = self.bert(**inputs).pooler_output
+        return pooled
+
+    def _inputs(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> dict[str, Any]:
+        """Give what the network is called with."""
         most = positions_of(self.config)
         if input_ids.shape[1] > most:
             raise _too_long(input_ids.shape[1], most)
         mask = attention_mask.bool()
         # Padding that nobody has needs no mask; looking costs nothing on a CPU, but would make a GPU wait.
         whole = mask.device.type == "cpu" and bool(mask.all())
-        return self.bert(
-            input_ids=input_ids,
-            attention_mask=None if whole else mask[:, None, None, :].expand(-1, -1, mask.shape[1], -1),
+        return {
+            "input_ids": input_ids,
+            "attention_mask": None if whole else mask[:, None, None, :].expand(-1, -1, mask.shape[1], -1),
             # Architectures that were trained without segments have a single row for them, or none.
-            token_type_ids=token_type_ids if getattr(self.config, "type_vocab_size", 0) > 1 else None,
-        )
+            "token_type_ids": token_type_ids if getattr(self.config, "type_vocab_size", 0) > 1 else None,
+        }
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename foreign weights, and take out the heads that are pruned here."""

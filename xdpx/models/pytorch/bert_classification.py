@@ -39,8 +39,7 @@ class BertClassification(Bert):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Give logits (B, num_classes) of ids (B, T); the mask is true (or 1) at real tokens."""
-        pooled = self.encode(input_ids, attention_mask, token_type_ids).pooler_output
-        logits: Tensor = self.classifier(self.dropout(pooled))
+        logits: Tensor = self.classifier(self.dropout(self.pool(input_ids, attention_mask, token_type_ids)))
         return logits
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
