@@ -47,7 +47,8 @@ def engine(cut=split, **options):
     rule = optimizers["adam"]
     return PyTorchEngine(
         task,
-        make_optimizer=lambda model: rule(rule.Parameters(), groups=model.parameter_groups(0.05)),
+        # With its usual epsilon, Adam turns the rounding of a gradient close to zero into a whole step.
+        make_optimizer=lambda model: rule(rule.Parameters(adam_eps=1e-2), groups=model.parameter_groups(0.05)),
         options=EngineOptions(device="cpu", clip_norm=1.0, **options),
         split=cut,
     )

@@ -12,7 +12,7 @@ from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
-from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, scale_of
+from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, numbers_of, scale_of, use_row_gradients
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
@@ -150,9 +150,9 @@ class PyTorchEngine:
     def gradient_sizes(self, state: PyTorchState) -> dict[str, tuple[float, float]]:
         """Give (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped."""
         # The optimizer has divided them in place.
-        gradients = {name: each.grad for name, each in state.task.model.named_parameters() if each.grad is not None}
-        sizes = {name: gradient.abs() for name, gradient in gradients.items()}
-        return {name: (float(size.mean()), float(size.max())) for name, size in sizes.items()}
+        trained = {name: each for name, each in state.task.model.named_parameters() if each.grad is not None}
+        sizes = {name: numbers_of(weight).abs() for name, weight in trained.items()}
+        return {name: (float(size.sum()) / trained[name].numel(), float(size.max())) for name, size in sizes.items()}
 
     def with_weights(self, weights: Mapping[str, Any]) -> PyTorchState:
         """Give a state that only scores.
@@ -185,6 +185,8 @@ class PyTorchEngine:
             state.optimizer = self._make_optimizer(state.task.model)
             for group in state.optimizer.param_groups:
                 group.setdefault("initial_lr", group["lr"])
+            if self.device.type == "cpu":
+                use_row_gradients(state.task.model, state.optimizer)
             _tell_size(state.task.model, state.optimizer)
         if self.options.ema_decay < 1.0:
             state.averaged = averaging_copy(state.task)

@@ -1,11 +1,15 @@
-"""The size of a gradient, and what it is to be divided by."""
+"""The form of gradients, their size, and what they are to be divided by."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import Counter
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+LARGE_EMBEDDING = 1 << 20
+"""Numbers in an embedding from which rows are worth their book-keeping."""
 
 
 class Scaling(NamedTuple):
@@ -24,15 +28,38 @@ class Scaling(NamedTuple):
     broken: Tensor
 
 
+def use_row_gradients(model: nn.Module, optimizer: Any) -> None:
+    """Let large embeddings give their gradient as the rows of a batch's tokens, if the optimizer `takes_rows`.
+
+    A dense gradient of an embedding is zero almost everywhere, yet every update has to allocate it, fill it, and read
+    it again for its norm: with a small encoder and short texts a sixth of the time on a CPU. An embedding whose
+    weight is also used elsewhere keeps its dense gradient.
+    """
+    if not getattr(optimizer, "takes_rows", False):
+        return
+    owners = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    for module in model.modules():
+        if type(module) is nn.Embedding and module.weight.numel() >= LARGE_EMBEDDING and module.max_norm is None:
+            module.sparse = owners[id(module.weight)] == 1
+
+
 def gradient_norm(optimizer: Any) -> Tensor:
     """Give the Euclidean norm over all gradients as they stand (sums, still multiplied by the loss scale)."""
-    gradients = [
-        weight.grad for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None
-    ]
-    if not gradients:
+    trained = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
+    if not trained:
         raise RuntimeError("this is a bug: no weight received a gradient; is the loss cut off from the model?")
+    gradients = [numbers_of(weight) for weight in trained]
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return norm
+
+
+def numbers_of(weight: nn.Parameter) -> Tensor:
+    """Give the numbers of a weight's gradient that are not zero by construction; rows are summed by token first."""
+    gradient: Any = weight.grad
+    if not gradient.is_sparse:
+        return cast(Tensor, gradient)
+    weight.grad = summed = gradient.coalesce()
+    return cast(Tensor, summed.values())
 
 
 def scale_of(summed_norm: Tensor, count: Tensor | float, loss_scale: float, clip_norm: float) -> Scaling:

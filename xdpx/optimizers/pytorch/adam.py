@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from xdpx.optimizers.pytorch.parameters import AdamParameters
+from xdpx.optimizers.pytorch.row_gradients import RowsAsDense
 
 
 class Adam(torch.optim.AdamW):
@@ -20,12 +21,15 @@ class Adam(torch.optim.AdamW):
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
     """
 
+    takes_rows = True
+
     class Parameters(AdamParameters):
         """Keys of `adam`."""
 
     def __init__(self, parameters: Parameters, *, groups: Sequence[dict[str, Any]]) -> None:
         self.grad_scale: torch.Tensor | None = None
         self.found_inf: torch.Tensor | None = None
+        self._rows = RowsAsDense()
         first, second = parameters.adam_betas
         super().__init__(
             list(groups),
@@ -34,3 +38,9 @@ class Adam(torch.optim.AdamW):
             weight_decay=parameters.weight_decay,
             fused=True,
         )
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Take one step; the gradient of an embedding may be rows."""
+        with self._rows.during_step(self.param_groups):
+            return super().step(closure)

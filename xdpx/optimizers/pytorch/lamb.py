@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from xdpx.optimizers.pytorch.parameters import AdamParameters
+from xdpx.optimizers.pytorch.row_gradients import RowsAsDense
 
 
 class Lamb(torch.optim.Optimizer):
@@ -19,12 +20,15 @@ class Lamb(torch.optim.Optimizer):
     Source: You et al., "Large Batch Optimization for Deep Learning", ICLR 2020, algorithm 2, with phi(z) = z.
     """
 
+    takes_rows = True
+
     class Parameters(AdamParameters):
         """Keys of `lamb`."""
 
     def __init__(self, parameters: Parameters, *, groups: Sequence[dict[str, Any]]) -> None:
         self.grad_scale: Tensor | None = None
         self.found_inf: Tensor | None = None
+        self._rows = RowsAsDense()
         defaults = {
             "betas": tuple(parameters.adam_betas),
             "eps": parameters.adam_eps,
@@ -39,10 +43,11 @@ class Lamb(torch.optim.Optimizer):
             raise ValueError("Lamb takes no closure: compute the gradients before calling step().")
         if self.found_inf is not None and bool(self.found_inf):
             return
-        for group in self.param_groups:
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            if weights:
-                self._step_group(group, weights)
+        with self._rows.during_step(self.param_groups):
+            for group in self.param_groups:
+                weights = [weight for weight in group["params"] if weight.grad is not None]
+                if weights:
+                    self._step_group(group, weights)
 
     def _step_group(self, group: dict[str, Any], weights: list[Tensor]) -> None:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
