@@ -47,7 +47,7 @@ def measure() -> list[Row]:
 def measure_batch_size(batch_size: int) -> Row:
     """Compare the two loops at one batch size."""
     from xdpx.config.loading import load
-    from xdpx.trainer.assembly import build_parts
+    from xdpx.runs.assembly import build_parts
     from xdpx.trainer.callbacks.logging import LOG, Logging
     from xdpx.trainer.callbacks.tables import GrowingTable
     from xdpx.trainer.ledger import Ledger

@@ -20,7 +20,7 @@ import pytest
 from xdpx import run as door
 from xdpx.datasets import register_sampler
 from xdpx.datasets.plan import Sampler
-from xdpx.trainer.status import read_status
+from xdpx.runs.status import read_status
 from xdpx.utils.commit import Lease
 
 BASE: dict[str, Any] = {
@@ -52,7 +52,7 @@ Start = Callable[..., int]
 def start(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start x-train with the given keys in `tmp_path`; gives its exit code."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("xdpx.trainer.training.draw_figures", lambda settings: None)
+    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda settings: None)
 
     def train(save_dir: str = "run", **keys: Any) -> int:
         return door.main(["x-train", str(write(data, save_dir, keys))])
@@ -308,7 +308,7 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_saved(data: Path, start: S
     config = write(data, "run", {"resume": "auto", "embedding_dim": 64, "hidden_size": 64, "save_interval": 2})
     code = f"""
 import resource, sys
-from xdpx.trainer import training
+from xdpx.runs import training
 training.draw_figures = lambda settings: None
 from xdpx.trainer.callbacks import saving
 save = saving.Saving._save_state

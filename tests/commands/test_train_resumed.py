@@ -44,7 +44,7 @@ Start = Callable[..., int]
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Make data and a pretrained BERT in `tmp_path`; gives a function that trains it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("xdpx.trainer.training.draw_figures", lambda settings: None)
+    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda settings: None)
     preprocess()
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
     BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=8, **sizes)).save_pretrained("hf")

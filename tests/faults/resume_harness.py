@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from xdpx import run as door
-from xdpx.trainer import training
+from xdpx.runs import training
 from xdpx.utils.local_files import LocalFiles
 
 TIMES = {"ups", "wps", "train_wall"}

@@ -10,6 +10,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"tasks"}),
     frozenset({"inference"}),
     frozenset({"trainer", "deploy"}),
+    frozenset({"runs"}),
     frozenset({"experiments", "tuning", "launch"}),
     frozenset({"commands"}),
     frozenset({"run", "serve", "main"}),

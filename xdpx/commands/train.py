@@ -13,8 +13,8 @@ from xdpx.config.loading import Run
 from xdpx.datasets.meta import read_meta
 from xdpx.logger import wrong_name
 from xdpx.processors import processors
-from xdpx.trainer import run_folder
-from xdpx.trainer.parameters import TrainParameters
+from xdpx.runs import run_folder
+from xdpx.runs.parameters import TrainParameters
 from xdpx.trainer.preemption import EXIT_CODE
 from xdpx.utils import io
 
@@ -36,7 +36,7 @@ class Train:
 
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
-        from xdpx.trainer.training import train
+        from xdpx.runs.training import train
 
         return 0 if train(self._run).finished else EXIT_CODE
 

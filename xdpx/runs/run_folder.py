@@ -6,8 +6,8 @@ from fnmatch import fnmatch
 from typing import Literal
 
 from xdpx.config.faults import Fault
-from xdpx.trainer.snapshot import SNAPSHOT
-from xdpx.trainer.status import STATUS_FILE
+from xdpx.runs.snapshot import SNAPSHOT
+from xdpx.runs.status import STATUS_FILE
 from xdpx.utils import io
 
 ARGS_FILE = "args.py"

@@ -14,9 +14,9 @@ from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Position, TrainingData
 from xdpx.engines.base import Batch, Engine, Split
 from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.trainer import resuming
+from xdpx.runs import resuming
 from xdpx.trainer.evaluation import Metrics
-from xdpx.trainer.parameters import TrainParameters
+from xdpx.runs.parameters import TrainParameters
 from xdpx.trainer.progress import Place, Progress
 from xdpx.utils import io
 

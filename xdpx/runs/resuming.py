@@ -12,10 +12,10 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
 from xdpx.datasets.store import digest
 from xdpx.logger import log
-from xdpx.trainer import run_folder
-from xdpx.trainer.parameters import TrainParameters
+from xdpx.runs import run_folder
+from xdpx.runs.parameters import TrainParameters
 from xdpx.trainer.progress import Progress
-from xdpx.trainer.status import Status, read_status
+from xdpx.runs.status import Status, read_status
 from xdpx.utils import io
 
 

@@ -8,7 +8,7 @@ from xdpx.reports.references import named_references
 from xdpx.trainer.callbacks.evaluating import EvaluationPlan
 from xdpx.trainer.callbacks.saving import SavePolicy
 from xdpx.trainer.callbacks.stopping import StopRules
-from xdpx.trainer.parameters import TrainParameters
+from xdpx.runs.parameters import TrainParameters
 from xdpx.utils import io
 
 

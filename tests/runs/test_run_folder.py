@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.trainer import run_folder
-from xdpx.trainer.status import Status, read_status
+from xdpx.runs import run_folder
+from xdpx.runs.status import Status, read_status
 
 
 def finished(folder: Path) -> Path:

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from xdpx.trainer.parameters import TrainParameters
-from xdpx.trainer.rules import evaluation_plan
+from xdpx.runs.parameters import TrainParameters
+from xdpx.runs.rules import evaluation_plan
 
 
 def settings(**values: Any) -> TrainParameters:

@@ -12,8 +12,8 @@ from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
-from xdpx.trainer import environment, resuming, run_folder
-from xdpx.trainer.assembly import Parts, build_parts, plan_of
+from xdpx.runs import environment, resuming, run_folder
+from xdpx.runs.assembly import Parts, build_parts, plan_of
 from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, score_of
 from xdpx.trainer.callbacks.inspecting import Inspecting
 from xdpx.trainer.callbacks.logging import LOG, Logging
@@ -24,12 +24,12 @@ from xdpx.trainer.callbacks.tables import GrowingTable
 from xdpx.trainer.evaluation import evaluate
 from xdpx.trainer.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Stop, fit
-from xdpx.trainer.parameters import TrainParameters
+from xdpx.runs.parameters import TrainParameters
 from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.progress import Progress
-from xdpx.trainer.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
-from xdpx.trainer.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
-from xdpx.trainer.status import STATUS_FILE, RunState, Status, read_status
+from xdpx.runs.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
+from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
+from xdpx.runs.status import STATUS_FILE, RunState, Status, read_status
 from xdpx.utils import commit, io
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.trainer.snapshot import write_changed_snapshot, write_snapshot
+from xdpx.runs.snapshot import write_changed_snapshot, write_snapshot
 
 
 @pytest.fixture

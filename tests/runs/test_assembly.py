@@ -1,7 +1,7 @@
 from typing import Any
 
-from xdpx.trainer.assembly import engine_options
-from xdpx.trainer.parameters import TrainParameters
+from xdpx.runs.assembly import engine_options
+from xdpx.runs.parameters import TrainParameters
 
 NEEDED: dict[str, Any] = {
     "data_dir": "data", "save_dir": "run", "batch_size": 8, "eval_interval": 5, "major_metric": "acc",
