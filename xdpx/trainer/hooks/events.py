@@ -1,0 +1,229 @@
+"""The events of a training, and who hears them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+from xdpx.logger import log
+from xdpx.trainer.hooks.state import TrainerControl, TrainerState
+
+if TYPE_CHECKING:
+    from xdpx.arguments import TrainingArguments as Arguments
+
+Answer = TrainerControl | None
+SILENT = frozenset({"transformers.trainer_callback", __name__})
+"""Where the `TrainerCallback`s stand whose own methods do nothing, and need not be called."""
+
+
+class TrainerCallback:
+    """Hears of events, and may ask for something by setting `control`. Override what you need.
+
+    By keyword each event has `model, processing_class, tokenizer` (the same), `optimizer, lr_scheduler,
+    train_dataloader, eval_dataloader`. A `control` that is returned takes the place of the present one.
+    """
+
+    def on_init_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that the Trainer was built."""
+
+    def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that training begins."""
+
+    def on_train_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that training ended well."""
+
+    def on_epoch_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that an epoch begins."""
+
+    def on_epoch_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that an epoch ended."""
+
+    def on_step_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that a step begins: the first of its batches comes next."""
+
+    def on_pre_optimizer_step(
+        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> Answer:
+        """Hear that the gradients are there, and clipped."""
+
+    def on_optimizer_step(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that the optimizer moved the weights; the gradients are still there."""
+
+    def on_substep_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that a batch that is not the last of its step is done."""
+
+    def on_step_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that a step is done. Logging, evaluating and saving come after it."""
+
+    def on_evaluate(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that an evaluation is done; `metrics` holds its numbers."""
+
+    def on_predict(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that a prediction is done; `metrics` holds its numbers."""
+
+    def on_save(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that a checkpoint is whole."""
+
+    def on_log(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that something is logged: `logs`, which may still be added to."""
+
+    def on_prediction_step(
+        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> Answer:
+        """Hear that a batch of an evaluation or prediction is done."""
+
+    def on_push_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
+        """Hear that files are about to go to the Hub."""
+
+
+def _fires(event: str, *, resets: Sequence[str] = (), brings: str = "") -> Callable[..., TrainerControl]:
+    """Make the method that sets flags of the control back, and then calls all who listen to `event`.
+
+    Args:
+        event: its name.
+        resets: the flags.
+        brings: the name of a fourth argument, which the listeners get by keyword.
+    """
+
+    def fire(
+        self: CallbackHandler, args: Arguments, state: TrainerState, control: TrainerControl, *brought: Any, **more: Any
+    ) -> TrainerControl:
+        for flag in resets:
+            setattr(control, flag, False)
+        if brought:
+            more[brings] = brought[0]
+        return self.call_event(event, args, state, control, **more)
+
+    fire.__name__, fire.__doc__ = event, f"Call {event} of every callback, and give the control after them."
+    return fire
+
+
+class CallbackHandler:
+    """The callbacks of a Trainer, called in the order of the list `callbacks`, which anybody may change.
+
+    Only those that override an event are called for it, so that the others cost nothing.
+    """
+
+    def __init__(
+        self, callbacks: Iterable[Any], model: Any, processing_class: Any, optimizer: Any, lr_scheduler: Any
+    ) -> None:
+        self.model, self.processing_class = model, processing_class
+        self.optimizer, self.lr_scheduler = optimizer, lr_scheduler
+        self.train_dataloader: Any = None
+        self.eval_dataloader: Any = None
+        self.callbacks: list[Any] = []
+        self._known: list[Any] = []
+        self._listeners: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
+        for callback in callbacks:
+            self.add_callback(callback)
+        if not any("DefaultFlowCallback" in _class_names(callback) for callback in self.callbacks):
+            advice = "Add DefaultFlowCallback, unless one of these sets `control.should_log` and its like:"
+            log.warning(f"Nothing decides when to log, evaluate and save. {advice}\n{self.callback_list}")
+
+    # ---- the list
+
+    def add_callback(self, callback: Any) -> None:
+        """Add a callback, or an object made of a class of callbacks, at the end."""
+        callback = callback() if isinstance(callback, type) else callback
+        if any(type(present) is type(callback) for present in self.callbacks):
+            log.warning(f"{type(callback).__name__} is among the callbacks already, and is now there once more.")
+        self.callbacks.append(callback)
+
+    def pop_callback(self, callback: Any) -> Any:
+        """Take out a callback, or the first of a class, and give it; None when there is none."""
+        for index, present in enumerate(self.callbacks):
+            if _is_a(present, callback) if isinstance(callback, type) else present == callback:
+                return self.callbacks.pop(index)
+        return None
+
+    def remove_callback(self, callback: Any) -> None:
+        """Take out a callback, or the first of a class. Raises ValueError for a callback that is not there."""
+        if self.pop_callback(callback) is None and not isinstance(callback, type):
+            raise ValueError(f"{callback!r} is not among the callbacks, which are of\n{self.callback_list}")
+
+    @property
+    def callback_list(self) -> str:
+        """Name the classes of the callbacks, one per line."""
+        return "\n".join(type(callback).__name__ for callback in self.callbacks)
+
+    # ---- the events
+
+    on_init_end = _fires("on_init_end")
+    on_train_begin = _fires("on_train_begin", resets=("should_training_stop",))
+    on_train_end = _fires("on_train_end")
+    on_epoch_begin = _fires("on_epoch_begin", resets=("should_epoch_stop",))
+    on_epoch_end = _fires("on_epoch_end")
+    on_step_begin = _fires("on_step_begin", resets=("should_log", "should_evaluate", "should_save"))
+    on_pre_optimizer_step = _fires("on_pre_optimizer_step")
+    on_optimizer_step = _fires("on_optimizer_step")
+    on_substep_end = _fires("on_substep_end")
+    on_step_end = _fires("on_step_end")
+    on_evaluate = _fires("on_evaluate", resets=("should_evaluate",), brings="metrics")
+    on_predict = _fires("on_predict", brings="metrics")
+    on_save = _fires("on_save", resets=("should_save",))
+    on_log = _fires("on_log", resets=("should_log",), brings="logs")
+    on_prediction_step = _fires("on_prediction_step")
+    on_push_begin = _fires("on_push_begin")
+
+    def call_event(
+        self, event: str, args: Arguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> TrainerControl:
+        """Call `event` of every callback that has it, and give the control after them."""
+        listeners = self._listening_to(event)
+        if not listeners:
+            return control
+        more = {**self._surroundings(), **more}
+        for callback, method in listeners:
+            try:
+                answer = method(args, state, control, **more)
+            except Exception as error:
+                error.add_note(f"From {type(callback).__name__}.{event}, a callback, at step {state.global_step}.")
+                raise
+            if answer is not None:
+                control = _checked(answer, callback, event)
+        return control
+
+    def _surroundings(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "processing_class": self.processing_class,
+            "tokenizer": self.processing_class,
+            "optimizer": self.optimizer,
+            "lr_scheduler": self.lr_scheduler,
+            "train_dataloader": self.train_dataloader,
+            "eval_dataloader": self.eval_dataloader,
+        }
+
+    def _listening_to(self, event: str) -> list[tuple[Any, Callable[..., Any]]]:
+        now, known = self.callbacks, self._known
+        if event == "on_train_begin" or len(now) != len(known) or not all(map(is_, now, known)):
+            self._known, self._listeners = list(now), {}
+        if event not in self._listeners:
+            methods = [(callback, getattr(callback, event, None)) for callback in now]
+            self._listeners[event] = [(callback, method) for callback, method in methods if _says_something(method)]
+        return self._listeners[event]
+
+
+def _says_something(method: Any) -> bool:
+    """Whether a method is more than that of a `TrainerCallback`, ours or the original's."""
+    silent = getattr(method, "__module__", "") in SILENT and str(method.__qualname__).startswith("TrainerCallback.")
+    return callable(method) and not silent
+
+
+def _class_names(callback: object) -> set[str]:
+    return {base.__name__ for base in type(callback).__mro__}
+
+
+def _is_a(callback: object, kind: type) -> bool:
+    """Whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
+    same = kind.__module__.startswith("transformers.") and kind.__name__ in _class_names(callback)
+    return same or isinstance(callback, kind)
+
+
+def _checked(answer: Any, callback: Any, event: str) -> TrainerControl:
+    """Give the control that a callback returned, or refuse anything else."""
+    if not hasattr(answer, "should_training_stop"):
+        advice = "Return the control, or nothing."
+        raise TypeError(f"{type(callback).__name__}.{event} returned {answer!r}, which is no TrainerControl. {advice}")
+    return answer  # type: ignore[no-any-return]  # it may be the original's class
