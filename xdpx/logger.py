@@ -28,8 +28,10 @@ NO_LOGS = frozenset({"vocab.txt", "target_map.txt"})
 class _Console(logging.Handler):
     """Writes to standard error, above a bar when there is one. Only the master process tells what goes well."""
 
+    on_every_rank = False
+
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.WARNING and not is_master():
+        if record.levelno < logging.WARNING and not (self.on_every_rank or is_master()):
             return
         _write_line(_marked(_text_of(record)))
 
@@ -142,7 +144,8 @@ class Log:
         self._logger = logging.getLogger("xdpx")
         self._logger.setLevel(logging.INFO)
         self._logger.propagate = False
-        self._logger.addHandler(_Console())
+        self._console = _Console()
+        self._logger.addHandler(self._console)
         self._lock = threading.Lock()
         self._summaries: dict[str, tuple[Any, Any]] = {}
         self._accumulated: dict[tuple[str, str], tuple[ReduceFunction, list[Any]]] = {}
@@ -160,6 +163,11 @@ class Log:
             return
         self._warned.add(text)
         self._logger.warning("%s", text)
+
+    def speak_from(self, level: int) -> None:
+        """Tell what is at least as grave as a level of `logging`, on this process, whatever its rank."""
+        self._logger.setLevel(level)
+        self._console.on_every_rank = True
 
     def to_file(self, path: StrPath) -> LogFile:
         """Write every line also to a file (at its end when it is there), until what is returned is closed."""

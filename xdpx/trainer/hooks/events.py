@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from xdpx.arguments import TrainingArguments as Arguments
 
 Answer = TrainerControl | None
+SURROUNDINGS = ("model", "processing_class", "optimizer", "lr_scheduler", "train_dataloader", "eval_dataloader")
 SILENT = frozenset({"transformers.trainer_callback", __name__})
 """Where the `TrainerCallback`s stand whose own methods do nothing, and need not be called."""
 
@@ -117,9 +118,11 @@ class CallbackHandler:
         self._listeners: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
         for callback in callbacks:
             self.add_callback(callback)
-        if not any("DefaultFlowCallback" in _class_names(callback) for callback in self.callbacks):
-            advice = "Add DefaultFlowCallback, unless one of these sets `control.should_log` and its like:"
-            log.warning(f"Nothing decides when to log, evaluate and save. {advice}\n{self.callback_list}")
+        names = {base.__name__ for callback in self.callbacks for base in type(callback).__mro__}
+        if "DefaultFlowCallback" not in names:
+            log.warning(
+                "Nothing decides when to log, evaluate, save and end: add DefaultFlowCallback to the callbacks."
+            )
 
     # ---- the list
 
@@ -173,27 +176,17 @@ class CallbackHandler:
         listeners = self._listening_to(event)
         if not listeners:
             return control
-        more = {**self._surroundings(), **more}
+        everything = {name: getattr(self, name) for name in SURROUNDINGS}
+        everything = {**everything, "tokenizer": self.processing_class, **more}
         for callback, method in listeners:
             try:
-                answer = method(args, state, control, **more)
+                answer = method(args, state, control, **everything)
             except Exception as error:
                 error.add_note(f"From {type(callback).__name__}.{event}, a callback, at step {state.global_step}.")
                 raise
             if answer is not None:
                 control = _checked(answer, callback, event)
         return control
-
-    def _surroundings(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "processing_class": self.processing_class,
-            "tokenizer": self.processing_class,
-            "optimizer": self.optimizer,
-            "lr_scheduler": self.lr_scheduler,
-            "train_dataloader": self.train_dataloader,
-            "eval_dataloader": self.eval_dataloader,
-        }
 
     def _listening_to(self, event: str) -> list[tuple[Any, Callable[..., Any]]]:
         now, known = self.callbacks, self._known
@@ -211,14 +204,11 @@ def _says_something(method: Any) -> bool:
     return callable(method) and not silent
 
 
-def _class_names(callback: object) -> set[str]:
-    return {base.__name__ for base in type(callback).__mro__}
-
-
 def _is_a(callback: object, kind: type) -> bool:
     """Whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
-    same = kind.__module__.startswith("transformers.") and kind.__name__ in _class_names(callback)
-    return same or isinstance(callback, kind)
+    if not kind.__module__.startswith("transformers."):
+        return isinstance(callback, kind)
+    return any(base.__name__ == kind.__name__ for base in type(callback).__mro__)
 
 
 def _checked(answer: Any, callback: Any, event: str) -> TrainerControl:

@@ -1,0 +1,97 @@
+"""What a training shows on the console: bars, or printed lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from typing import Any
+
+from tqdm.auto import tqdm
+
+
+class Bars:
+    """Shows a bar over the steps of a training, one over the batches of an evaluation, and what is logged above them.
+
+    Args:
+        max_str_len: a logged text longer than this is replaced by its length.
+    """
+
+    def __init__(self, max_str_len: int = 100) -> None:
+        self.max_str_len = max_str_len
+        self.training_bar: Any = None
+        self.prediction_bar: Any = None
+        self.current_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin the bar, at the step where a resumed training stands."""
+        self.training_bar = _closed(self.training_bar)
+        self.current_step = state.global_step
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count a step."""
+        if self.training_bar is not None:
+            self.training_bar.update(state.global_step - self.current_step)
+            self.current_step = state.global_step
+
+    def on_prediction_step(
+        self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
+    ) -> None:
+        """Count a batch, where their number is known."""
+        total = _length(eval_dataloader) if state.is_world_process_zero else None
+        if total is None:
+            return
+        if self.prediction_bar is None:
+            self.prediction_bar = tqdm(total=total, leave=self.training_bar is None, dynamic_ncols=True)
+        self.prediction_bar.update(1)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the bar over the batches away."""
+        self.prediction_bar = _closed(self.prediction_bar)
+
+    def on_predict(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the bar over the batches away."""
+        self.prediction_bar = _closed(self.prediction_bar)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """Write what is logged above the bar."""
+        if self.training_bar is not None and logs is not None:
+            self.training_bar.write(str(shown(logs, self.max_str_len)))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave the bar as it is, and begin a new line."""
+        self.training_bar = _closed(self.training_bar)
+
+
+class Printing:
+    """Prints what is logged, on the first process of each machine."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """Print it; the dict itself is left as it is."""
+        if state.is_local_process_zero and logs is not None:
+            print(shown(logs))  # noqa: T201  # printing is what it is for
+
+
+def shown(logs: Mapping[str, Any], max_str_len: int | None = None) -> dict[str, Any]:
+    """Give what a console shows of `logs`: four digits of each float, no text beyond a length, and no `total_flos`."""
+    return {name: _shown(value, max_str_len) for name, value in logs.items() if name != "total_flos"}
+
+
+def _shown(value: Any, max_str_len: int | None) -> Any:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if max_str_len is not None and isinstance(value, str) and len(value) > max_str_len:
+        return f"[a text of {len(value)} characters; `max_str_len` is {max_str_len}]"
+    return value
+
+
+def _length(loader: object) -> int | None:
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # a DataLoader has a length only when its data have one
+        return None
+
+
+def _closed(bar: Any) -> None:
+    if bar is not None:
+        bar.close()

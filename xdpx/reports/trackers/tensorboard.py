@@ -1,0 +1,88 @@
+"""What is logged, for TensorBoard."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from xdpx.logger import log
+from xdpx.reports.trackers.values import by_phase, number_in
+from xdpx.utils.io_utils import io
+
+FOLDER_VARIABLE = "TENSORBOARD_LOGGING_DIR"
+WRITERS = ("torch.utils.tensorboard", "tensorboardX")
+
+
+class TensorBoardCallback:
+    """Writes scalars and texts: into $TENSORBOARD_LOGGING_DIR, else `runs/<date>_<host>` of the output folder.
+
+    Args:
+        tb_writer: a `SummaryWriter` to use instead of a new one.
+
+    Raises:
+        RuntimeError: when neither tensorboard nor tensorboardX is installed.
+    """
+
+    def __init__(self, tb_writer: Any = None) -> None:
+        self._writer_class = _find_writer() if tb_writer is None else None
+        self.tb_writer = tb_writer
+        self.logging_dir: str | None = os.path.expanduser(os.environ.get(FOLDER_VARIABLE, "")) or None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Begin a file, with the arguments and the config of the model as texts."""
+        if not state.is_world_process_zero:
+            return
+        if state.is_hyper_param_search and state.trial_name is not None:
+            self.logging_dir = io.join(args.output_dir, _folder_of_run(), state.trial_name)
+        writer = self._writer(args)
+        if writer is None:
+            return
+        writer.add_text("args", args.to_json_string())
+        config = getattr(model, "config", None)
+        if hasattr(config, "to_json_string"):
+            writer.add_text("model_config", config.to_json_string())
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+        """Write what was logged; what is neither a number nor a text is named once, and left out."""
+        writer = self._writer(args) if state.is_world_process_zero else None
+        if writer is None:
+            return
+        for name, value in by_phase(logs).items():
+            number = number_in(value)
+            if number is not None:
+                writer.add_scalar(name, number, state.global_step)
+            elif isinstance(value, str):
+                writer.add_text(name, value, state.global_step)
+            else:
+                log.warning(f"TensorBoard: {name} is a {type(value).__name__}, not a number or text.", once=True)
+        writer.flush()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the file; what is logged later goes into another one beside it."""
+        if self.tb_writer is not None:
+            self.tb_writer.close()
+            self.tb_writer = None
+
+    def _writer(self, args: Any) -> Any:
+        if self.tb_writer is None and self._writer_class is not None:
+            self.logging_dir = self.logging_dir or getattr(args, "logging_dir", None)
+            self.logging_dir = self.logging_dir or io.join(args.output_dir, _folder_of_run())
+            self.tb_writer = self._writer_class(log_dir=self.logging_dir)
+        return self.tb_writer
+
+
+def _folder_of_run() -> str:
+    return io.join("runs", f"{datetime.now().astimezone():%b%d_%H-%M-%S}_{socket.gethostname()}")
+
+
+def _find_writer() -> Any:
+    for module in WRITERS:
+        try:
+            return importlib.import_module(module).SummaryWriter
+        except ImportError:
+            continue
+    raise RuntimeError("TensorBoard is not installed. Install it by `pip install tensorboard`.")

@@ -1,0 +1,26 @@
+"""What trackers are given: numbers by name, which somebody may have logged as tensors or arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PHASES = ("eval", "test")
+
+
+def number_in(value: Any) -> float | int | None:
+    """Give the number that `value` is, or None: a Python, NumPy or torch number, or an array of one element."""
+    if hasattr(value, "item") and getattr(value, "size", None) is not None:
+        count = value.numel() if hasattr(value, "numel") else value.size
+        value = value.item() if count == 1 else None
+    return value if isinstance(value, int | float) else None
+
+
+def by_phase(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Put each name below its phase: `eval_loss` becomes `eval/loss`, and what has no phase is of `train/`."""
+    return {_below_phase(name): value for name, value in logs.items()}
+
+
+def _below_phase(name: str) -> str:
+    phase, _, rest = name.partition("_")
+    return f"{phase}/{rest}" if phase in PHASES and rest else f"train/{name}"

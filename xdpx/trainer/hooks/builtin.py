@@ -1,0 +1,118 @@
+"""The callbacks that come with every Trainer, and the one that stops early."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from xdpx.logger import log
+from xdpx.reports.trackers.console import Bars, Printing
+from xdpx.trainer.hooks.events import TrainerCallback
+from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
+
+if TYPE_CHECKING:
+    from xdpx.arguments import TrainingArguments as Arguments
+
+STEPS, EPOCH, NO = "steps", "epoch", "no"
+
+
+class DefaultFlowCallback(TrainerCallback):
+    """Asks for logging, evaluating and saving as the three strategies of the arguments say, and ends the training."""
+
+    def on_step_end(
+        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Ask at every so many steps; at the last step also for what was not due (but not for logging)."""
+        step, last = state.global_step, state.global_step >= state.max_steps
+        if last:
+            control.should_training_stop = True
+        if step == 1 and args.logging_first_step:
+            control.should_log = True
+        if args.logging_strategy == STEPS and step % state.logging_steps == 0:
+            control.should_log = True
+        if args.eval_strategy == STEPS and args.eval_delay <= step and (last or step % state.eval_steps == 0):
+            control.should_evaluate = True
+        if args.save_strategy == STEPS and (last or (state.save_steps > 0 and step % state.save_steps == 0)):
+            control.should_save = True
+        return control
+
+    def on_epoch_end(
+        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Ask at the end of every epoch."""
+        if args.logging_strategy == EPOCH:
+            control.should_log = True
+        if args.eval_strategy == EPOCH and args.eval_delay <= state.epoch:
+            control.should_evaluate = True
+        if args.save_strategy == EPOCH:
+            control.should_save = True
+        return control
+
+
+class ProgressCallback(Bars, TrainerCallback):
+    """Shows bars, with what is logged above them."""
+
+
+class PrinterCallback(Printing, TrainerCallback):
+    """Prints what is logged: for when there are no bars."""
+
+
+class MisusedCallback(ValueError, AssertionError):
+    """The arguments do not fit a callback. An AssertionError as well, since that is what the original raises."""
+
+
+class EarlyStoppingCallback(TrainerCallback, ExportableState):
+    """Ends the training when `metric_for_best_model` has got no better for some evaluations.
+
+    Args:
+        early_stopping_patience: after how many evaluations in a row.
+        early_stopping_threshold: by how much a better one must be better to count.
+    """
+
+    def __init__(self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0) -> None:
+        self.early_stopping_patience = early_stopping_patience
+        self.early_stopping_threshold = early_stopping_threshold
+        self.early_stopping_patience_counter = 0
+
+    def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Refuse arguments that leave nothing to compare. Raises ValueError."""
+        if args.metric_for_best_model is None:
+            raise MisusedCallback("EarlyStoppingCallback: set metric_for_best_model, e.g. to 'eval_loss'; it is None.")
+        if args.eval_strategy == NO:
+            raise MisusedCallback("EarlyStoppingCallback: set eval_strategy to 'steps' or 'epoch'; it is 'no'.")
+        if not args.load_best_model_at_end:
+            advice = "Set load_best_model_at_end=True to end with the best."
+            log.warning(f"EarlyStoppingCallback: the model will be that of the last step. {advice}")
+
+    def on_evaluate(
+        self,
+        args: Arguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Compare with the best one so far, which is noted in `state` after this."""
+        name, metrics = str(args.metric_for_best_model), metrics or {}
+        name = name if name.startswith("eval_") else f"eval_{name}"
+        if name not in metrics:
+            there = ", ".join(sorted(metrics))
+            log.warning(f"EarlyStoppingCallback: no {name} here, so this does not count. There is {there}.", once=True)
+            return
+        self.check_metric_value(args, state, control, metrics[name])
+        if self.early_stopping_patience_counter >= self.early_stopping_patience:
+            control.should_training_stop = True
+
+    def check_metric_value(
+        self, args: Arguments, state: TrainerState, control: TrainerControl, metric_value: float
+    ) -> None:
+        """Count an evaluation that is no better than the best one by more than the threshold."""
+        best, sign = state.best_metric, 1 if args.greater_is_better else -1
+        better = best is None or sign * (metric_value - best) > max(self.early_stopping_threshold or 0.0, 0.0)
+        self.early_stopping_patience_counter = 0 if better else self.early_stopping_patience_counter + 1
+
+    def state(self) -> dict[str, Any]:
+        """Give the two limits, and the count."""
+        limits = ("early_stopping_patience", "early_stopping_threshold")
+        counter = {"early_stopping_patience_counter": self.early_stopping_patience_counter}
+        return {"args": {name: getattr(self, name) for name in limits}, "attributes": counter}
