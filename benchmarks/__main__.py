@@ -13,6 +13,9 @@ TITLES = {
     "loop_overhead": "Loop",
     "preprocessing": "Preprocessing",
     "training": "Training",
+    "trainer_parity": "Trainer: the same numbers",
+    "trainer_overhead": "Trainer: what a step costs",
+    "trainer_checkpoints": "Trainer: saving and resuming",
 }
 
 

@@ -1,0 +1,83 @@
+"""What saving and resuming cost, beside the original: MiniLM with its optimizer, and step 10,000 of a map dataset."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from types import ModuleType
+from typing import Any
+
+from benchmarks.report import Row, spread
+from benchmarks.trainer_work import (
+    Points,
+    Square,
+    bert,
+    clock,
+    folder,
+    libraries,
+    padded,
+    sentences,
+    settings,
+)
+
+SAVES = 4
+FAR = 10_000
+LIMIT = 2.0
+
+
+def measure() -> list[Row]:
+    """Time saves and resumes of both."""
+    return [*saving(), *resuming()]
+
+
+def saving() -> list[Row]:
+    """Compare how long a step is held up by a save of MiniLM with AdamW's state."""
+    both = libraries()
+    seconds = {name: saves(library) for name, library in both.items()}
+    seconds["in the background"] = saves(both["ours"], background_save=True)
+    theirs = statistics.median(seconds["the original"])
+    rows = []
+    for name, what in (("ours", "a save"), ("in the background", "a save in the background")):
+        ratio = [value / theirs for value in seconds[name]]
+        rows.append(Row(f"{what}, MiniLM with AdamW, over the original's ({spread(seconds['the original'])} s)",
+                        f"{spread(ratio)}x", "<= 1.0x", statistics.median(ratio) <= 1))  # fmt: skip
+    return rows
+
+
+def saves(library: ModuleType, **changes: Any) -> list[float]:
+    """Give the seconds of each save but the first."""
+    place = f"{library.__name__}-saves"
+    shutil.rmtree(folder(place), ignore_errors=True)
+    watch = clock(library)
+    args = settings(library, place, max_steps=SAVES + 1, save_strategy="steps", save_steps=1, save_total_limit=2,
+                    **changes)  # fmt: skip
+    library.Trainer(bert(), args, padded, sentences(8 * (SAVES + 1)), callbacks=[watch]).train()
+    shutil.rmtree(folder(place), ignore_errors=True)
+    return watch.saves[1:]
+
+
+def resuming() -> list[Row]:
+    """Compare the time from `train(resume_from_checkpoint=True)` to the begin of the first step."""
+    rows = []
+    for name, library in libraries().items():
+        place = f"{library.__name__}-far"
+        shutil.rmtree(folder(place), ignore_errors=True)
+        far(library, place, max_steps=FAR, save_steps=FAR).train()
+        data = Points(8 * FAR + 80)
+        watch = clock(library)
+        trainer = far(library, place, data, [watch], max_steps=FAR + 1, save_steps=FAR)
+        started = time.perf_counter()
+        trainer.train(resume_from_checkpoint=True)
+        seconds = watch.began - started
+        shutil.rmtree(folder(place), ignore_errors=True)
+        limit = f"< {LIMIT} s" if name == "ours" else ""
+        rows.append(Row(f"resuming at step {FAR:,} of a map dataset, {name} ({data.asked} rows read)",
+                        f"{seconds:.2f} s", limit, seconds < LIMIT or name != "ours"))  # fmt: skip
+    return rows
+
+
+def far(library: ModuleType, place: str, data: Points | None = None, callbacks: Any = None, **changes: Any) -> Any:
+    """Make a Trainer of the tiny model over more rows than the run takes."""
+    args = settings(library, place, save_strategy="steps", logging_steps=FAR, **changes)
+    return library.Trainer(Square(), args, train_dataset=data or Points(8 * FAR + 80), callbacks=callbacks)

@@ -1,0 +1,79 @@
+"""The loss of every step beside the original Trainer's: same seeds, same data, same arguments; float32 on a CPU."""
+
+from __future__ import annotations
+
+import shutil
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from benchmarks.report import Row
+from benchmarks.trainer_work import Points, Square, bert, folder, libraries, padded, sentences, settings
+
+TOLERANCE = 1e-6
+STEPS = {"toy": 30, "MiniLM": 8}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "linear schedule": {},
+    "constant schedule": {"lr_scheduler_type": "constant"},
+    "accumulation of 4": {"gradient_accumulation_steps": 4},
+    "constant schedule, accumulation of 4": {"lr_scheduler_type": "constant", "gradient_accumulation_steps": 4},
+    "weight decay": {"weight_decay": 0.1, "warmup_steps": 3},
+    "early stopping": {"early": True},
+    "resume": {"resume": True},
+}
+ONLY_BERT: dict[str, dict[str, Any]] = {
+    "label smoothing": {"label_smoothing_factor": 0.1},
+    "NEFTune": {"neftune_noise_alpha": 5.0},
+    "grouping by length": {"train_sampling_strategy": "group_by_length"},
+}
+
+
+def measure() -> list[Row]:
+    """Compare every setting on the toy, then on MiniLM with sst2."""
+    both = libraries()
+    rows = [row(both, "toy", name, changes) for name, changes in SETTINGS.items()]
+    return rows + [row(both, "MiniLM", name, changes) for name, changes in (SETTINGS | ONLY_BERT).items()]
+
+
+def row(both: dict[str, ModuleType], model: str, name: str, changes: dict[str, Any]) -> Row:
+    """Compare the loss sequences of one setting."""
+    ours, theirs = (losses(library, model, f"{model}-{name}", dict(changes)) for library in both.values())
+    same_length = len(ours) == len(theirs) > 0
+    apart = max((abs(a - b) for a, b in zip(ours, theirs, strict=False)), default=float("inf"))
+    steps = f"{len(ours)} steps" if same_length else f"{len(ours)} steps against {len(theirs)}"
+    return Row(f"largest difference between two losses, {model}, {name}", f"{apart:.1e} over {steps}",
+               f"<= {TOLERANCE:.0e}", same_length and apart <= TOLERANCE)  # fmt: skip
+
+
+def losses(library: ModuleType, model: str, name: str, changes: dict[str, Any]) -> list[float]:
+    """Train, and give the logged loss of every step, evaluations included."""
+    place = f"{library.__name__}-{name}".replace(" ", "-")
+    shutil.rmtree(folder(place), ignore_errors=True)
+    early, resume = changes.pop("early", False), changes.pop("resume", False)
+    steps = STEPS[model]
+    changes |= {"max_steps": steps, "logging_steps": 1, "learning_rate": 1e-2 if model == "toy" else 5e-5}
+    callbacks = []
+    if early:
+        changes |= {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss"}
+        callbacks = [library.EarlyStoppingCallback(early_stopping_patience=2, early_stopping_threshold=0.05)]
+    if resume:
+        changes |= {"save_strategy": "steps", "save_steps": steps // 2}
+    trainer = build(library, model, settings(library, place, **changes), callbacks)
+    trainer.train()
+    if resume:
+        trainer = build(library, model, settings(library, place, **changes), callbacks)
+        trainer.train(resume_from_checkpoint=str(folder(place) / f"checkpoint-{steps // 2}"))
+    shutil.rmtree(folder(place), ignore_errors=True)
+    return [
+        value for entry in trainer.state.log_history for key, value in entry.items() if key in {"loss", "eval_loss"}
+    ]
+
+
+def build(library: ModuleType, model: str, args: Any, callbacks: list[Any]) -> Any:
+    """Make a Trainer over fresh weights that are the same every time."""
+    torch.manual_seed(1)
+    if model == "toy":
+        data: Any = Points(130)
+        return library.Trainer(Square(0.1), args, train_dataset=data, eval_dataset=data, callbacks=callbacks)
+    return library.Trainer(bert(), args, padded, sentences(64), sentences(16, "dev"), callbacks=callbacks)

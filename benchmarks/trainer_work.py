@@ -1,0 +1,120 @@
+"""What the three benchmarks of the Trainer share: the two libraries, a tiny model, MiniLM on sst2, and a clock."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.work import DATA, WORK, minilm
+
+
+def libraries() -> dict[str, ModuleType]:
+    """Give ours and the original; both have the same names in the same places."""
+    import transformers
+
+    import xdpx
+
+    return {"ours": xdpx, "the original": transformers}
+
+
+class Square(nn.Module):
+    """The smallest model of the promise: one linear layer, 16 by 16."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        """Give the mean squared error and what was said."""
+        y = self.dropout(self.layer(x))
+        return {"logits": y} if labels is None else {"loss": nn.functional.mse_loss(y, labels), "logits": y}
+
+
+class Points(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Pairs of 16 numbers; counts how often one was asked for."""
+
+    def __init__(self, count: int) -> None:
+        dice = torch.Generator().manual_seed(1)
+        self.x = torch.randn(count, 16, generator=dice)
+        self.y = torch.randn(count, 16, generator=dice)
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        self.asked += 1
+        return {"x": self.x[index], "labels": self.y[index]}
+
+
+def bert(seed: int = 1) -> nn.Module:
+    """Give the pre-trained MiniLM with a fresh classifier."""
+    from transformers import AutoModelForSequenceClassification
+
+    torch.manual_seed(seed)
+    model: nn.Module = AutoModelForSequenceClassification.from_pretrained(str(minilm()), num_labels=2)
+    return model
+
+
+def sentences(count: int, split: str = "train", max_len: int = 64) -> list[dict[str, Any]]:
+    """Give the first rows of sst2 as token ids."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(minilm()))
+    with (DATA / "sst2" / f"{split}.tsv").open(encoding="utf-8") as file:
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[:count]
+    coded = tokenizer([row[0] for row in rows], truncation=True, max_length=max_len)
+    return [
+        {"input_ids": ids, "attention_mask": mask, "labels": int(row[1])}
+        for ids, mask, row in zip(coded["input_ids"], coded["attention_mask"], rows, strict=True)
+    ]
+
+
+def padded(batch: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Pad a batch of sentences; the same collator for everybody."""
+    width = max(len(row["input_ids"]) for row in batch)
+    grid = {
+        name: torch.tensor([row[name] + [0] * (width - len(row[name])) for row in batch])
+        for name in ("input_ids", "attention_mask")
+    }
+    return {**grid, "labels": torch.tensor([row["labels"] for row in batch])}
+
+
+def settings(library: ModuleType, name: str, **changes: Any) -> Any:
+    """Give arguments for a quiet run on the CPU in the working folder; nothing is saved unless asked for."""
+    common = {"save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True, "seed": 1}
+    return library.TrainingArguments(output_dir=str(folder(name)), **(common | changes))
+
+
+def folder(name: str) -> Path:
+    """Give a folder of the working folder for one run."""
+    return WORK / "trainer" / name
+
+
+def clock(library: ModuleType) -> Any:
+    """Give a callback that keeps the time of every step's end, of every save's end, and of the first step's begin."""
+
+    class Clock(library.TrainerCallback):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.began = 0.0
+            self.ends: list[float] = []
+            self.saves: list[float] = []
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.began = self.began or time.perf_counter()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.ends.append(time.perf_counter())
+
+        def on_save(self, *_: Any, **__: Any) -> None:
+            self.saves.append(time.perf_counter() - self.ends[-1])
+
+    return Clock()

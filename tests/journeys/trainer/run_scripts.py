@@ -1,0 +1,70 @@
+"""Run the scripts of this folder with another library in their import line: `run_scripts.py LIBRARY FOLDER [NAME ...]`.
+
+Every script runs as `__main__` in a folder of its own below FOLDER and leaves `outcome.json` there, or `failure.txt`.
+With LIBRARY `transformers` names that the original has dropped since are exchanged for today's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+SCRIPTS = Path(__file__).with_name("scripts")
+IMPORT = re.compile(r"^from transformers import", re.MULTILINE)
+TODAY = {
+    "weighted_loss": {"return_outputs=False)": "return_outputs=False, num_items_in_batch=None)"},
+    "document_era": {
+        "    overwrite_output_dir=True,\n": "",
+        "    save_safetensors=True,\n": "",
+        '    logging_dir="logs",\n': "",
+        "evaluation_strategy": "eval_strategy",
+        "warmup_ratio": "warmup_steps",
+        "group_by_length=True": 'train_sampling_strategy="group_by_length"',
+        "no_cuda": "use_cpu",
+        "tokenizer=tokenizer": "processing_class=tokenizer",
+        "trainer.tokenizer": "trainer.processing_class",
+    },
+}
+
+
+def prepared(name: str, library: str) -> str:
+    """Give the text of a script with its import line exchanged, and nothing else unless the original needs it."""
+    text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    if len(IMPORT.findall(text)) != 1:
+        raise ValueError(f"{name}.py must have one line that begins with 'from transformers import'")
+    for old, new in TODAY.get(name, {}).items() if library == "transformers" else ():
+        text = text.replace(old, new)
+    return IMPORT.sub(f"from {library} import", text)
+
+
+def run(name: str, library: str, folder: Path) -> None:
+    """Run one script in its folder; keep its traceback when it fails."""
+    folder.mkdir(parents=True)
+    script = folder / f"{name}.py"
+    script.write_text(prepared(name, library), encoding="utf-8")
+    home = Path.cwd()
+    os.chdir(folder)
+    try:
+        with open("said.txt", "w", encoding="utf-8") as said, contextlib.redirect_stdout(said):
+            runpy.run_path(script.name, run_name="__main__")
+    except (Exception, SystemExit):
+        Path("failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    finally:
+        os.chdir(home)
+
+
+def main() -> None:
+    """Run what was asked for, all by default."""
+    library, folder, *names = sys.argv[1:]
+    sys.argv = sys.argv[:1]  # a script must not find our words
+    for name in names or sorted(path.stem for path in SCRIPTS.glob("*.py")):
+        run(name, library, Path(folder).resolve() / name)
+
+
+if __name__ == "__main__":
+    main()
