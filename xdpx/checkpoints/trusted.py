@@ -21,13 +21,14 @@ class DamagedFile(OSError):
     """A tensor file cannot be read whole: it was cut short, altered, or is something else."""
 
 
-def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu") -> Any:
+def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: bool = False) -> Any:
     """Load tensors and plain values from a file made by `torch.save`, without running anything in it.
 
     Args:
         path: any path; a remote file is read through the local cache.
         mmap: map the file instead of reading it, so that only what is used is read.
         device: where the tensors go.
+        arrays: NumPy arrays of numbers may be among them, as the Hugging Face Trainer stores NumPy's generator.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -37,7 +38,8 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu") -> Any:
         raise FileNotFoundError(f"{path}: there is no such file.")
     local = io.local(path)
     try:
-        return torch.load(local, map_location=device, weights_only=True, mmap=mmap)
+        with torch.serialization.safe_globals(_array_parts() if arrays else []):
+            return torch.load(local, map_location=device, weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         # Torch's own words are left out: they advise to switch the safety off.
         raise DamagedFile(_unpickling_report(path, error)) from None
@@ -49,6 +51,35 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu") -> Any:
         raise DamagedFile(
             f"{path}: is no whole tensor file ({reason}). Use another checkpoint, or copy it again."
         ) from error
+
+
+def _array_parts() -> list[Any]:
+    """Give what the pickle of an array of numbers is made of, under NumPy's names of today and before 2.0."""
+    import numpy as np
+
+    made = np._core.multiarray
+    found: list[Any] = [np.ndarray, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd")]
+    for module in ("numpy._core.multiarray", "numpy.core.multiarray"):
+        found += [(made._reconstruct, f"{module}._reconstruct"), (made.scalar, f"{module}.scalar")]
+    return found
+
+
+def load_safetensors(path: str) -> dict[str, torch.Tensor]:
+    """Load a safetensors file, onto the host.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFile: it is cut short, altered, or none.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not io.isfile(path):
+        raise FileNotFoundError(f"{path}: there is no such file.")
+    try:
+        return load_file(io.local(path), device="cpu")
+    except SafetensorError as error:
+        raise DamagedFile(f"{path}: is no whole safetensors file ({error}). Use another checkpoint.") from error
 
 
 def load_weights(path: str) -> Any:

@@ -353,5 +353,9 @@ def _is_dead(path: str, modified: float | None) -> bool:
     if owner is None:
         return False
     fate = fate_of(owner)
-    long_ago = modified is not None and time.time() - modified > SECONDS_UNTIL_DEAD
-    return fate == "gone" or (fate == "elsewhere" and long_ago)
+    return fate == "gone" or (fate == "elsewhere" and is_long_ago(modified))
+
+
+def is_long_ago(modified: float | None) -> bool:
+    """Tell whether something changed so long ago (seconds since 1970) that a writer elsewhere must be dead."""
+    return modified is not None and time.time() - modified > SECONDS_UNTIL_DEAD

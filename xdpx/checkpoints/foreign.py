@@ -1,0 +1,122 @@
+"""Look at a checkpoint folder that has no manifest: the Hugging Face Trainer's, or one from a hub.
+
+It never said how long its files should be. What can be found out without unpickling is: whether each can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from typing import Any
+
+from xdpx.checkpoints import parts
+from xdpx.utils import io
+
+LONGEST_HEADER = 100 << 20
+"""Bytes; the limit of safetensors itself."""
+_TENSOR_FILES = (".pt", ".pth", ".bin")
+_OLD_TORCH = b"\x80\x02"
+"""How files of torch.save began before they were zip archives."""
+
+
+def problems(folder: str, *, hashes: bool) -> list[str]:
+    """Say what is damaged in a folder without manifest.
+
+    Args:
+        folder: any path.
+        hashes: also compare the checksums inside the tensor files.
+
+    Returns:
+        One sentence per problem, each naming the file.
+    """
+    found = {io.name(entry.path): entry for entry in io.store(folder).children(folder)}
+    if parts.INCOMPLETE in found:
+        return [f"{parts.INCOMPLETE} says that it was not finished."]
+    if not any(name in found for name in parts.ANY_WEIGHTS) and not _adapters_below(folder):
+        return [f"{parts.WEIGHTS}: it is missing."]
+    faults = [
+        f"{name}: {fault}."
+        for name, entry in sorted(found.items())
+        if not entry.folder and (fault := _fault(entry.path, entry.size or 0, hashes))
+    ]
+    return faults + _missing_shards(folder, set(found))
+
+
+def _adapters_below(folder: str) -> bool:
+    names = io.listdir(folder, recursive=True, contains="adapter_model.")
+    return any(io.name(name) in {parts.ADAPTER, parts.OLD_ADAPTER} for name in names)
+
+
+def _fault(path: str, size: int, hashes: bool) -> str:
+    name = io.name(path)
+    try:
+        if name.endswith(".safetensors"):
+            return _safetensors_fault(path, size)
+        if name.endswith(".json"):
+            return _json_fault(path, name)
+        if name.endswith(_TENSOR_FILES):
+            return _archive_fault(path, hashes)
+    except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
+        return f"it cannot be read ({error})"
+    return ""
+
+
+def _json_fault(path: str, name: str) -> str:
+    content = read_json(path)
+    if name == parts.STATE and not isinstance(getattr(content, "get", {}.get)("global_step"), int):
+        return "it has no global_step"
+    return ""
+
+
+def read_json(path: str) -> Any:
+    """Read a JSON file. Raises ValueError when it is none, OSError when it cannot be read."""
+    with io.open(path) as file:
+        return json.load(file)
+
+
+def _safetensors_fault(path: str, size: int) -> str:
+    with io.open(path, "rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+        if not 2 <= length <= min(size - 8, LONGEST_HEADER):
+            return f"it has {size} bytes and no whole header"
+        header = json.loads(file.read(length))
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    expected = 8 + length + max(ends, default=0)
+    return "" if size == expected else f"it has {size} bytes instead of {expected}"
+
+
+def _archive_fault(path: str, hashes: bool) -> str:
+    local = io.local(path)
+    with io.local_files.open(local) as file:
+        start = file.read(2)
+        if start == _OLD_TORCH:
+            return ""
+        if start != b"PK" or not zipfile.is_zipfile(file):
+            return "it was cut short, or is no tensor file"
+        with zipfile.ZipFile(file) as archive:
+            broken = archive.testzip() if hashes else None
+    return f"its part {broken} is not what was written (CRC differs)" if broken else ""
+
+
+def _missing_shards(folder: str, names: set[str]) -> list[str]:
+    missing: set[str] = set()
+    for index in {parts.WEIGHTS_INDEX, parts.OLD_WEIGHTS_INDEX} & names:
+        try:
+            missing |= set(read_json(io.join(folder, index))["weight_map"].values()) - names
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return [f"{index}: it lists no shards."]
+    return [f"{name}: it is missing." for name in sorted(missing)]
+
+
+def missing_parts(folder: str) -> list[str]:
+    """Say what a checkpoint lacks to be continued from; nothing when it has it all."""
+    names = {io.name(entry.path) for entry in io.store(folder).children(folder)}
+    wanted = {
+        parts.STATE: parts.STATE in names,
+        parts.OPTIMIZER: any(name in names for name in parts.ANY_OPTIMIZER),
+        parts.SCHEDULER: parts.SCHEDULER in names or parts.DEEPSPEED_POINTER in names,
+    }
+    missing = [name for name, is_there in wanted.items() if not is_there]
+    return [f"It has no {', no '.join(missing)}, so that nothing can be continued from it."] if missing else []

@@ -1,0 +1,47 @@
+"""How the files of a `checkpoint-<step>/` folder are called: as the Hugging Face Trainer calls them, and two of ours."""
+
+from __future__ import annotations
+
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+OLD_WEIGHTS = "pytorch_model.bin"
+OLD_WEIGHTS_INDEX = "pytorch_model.bin.index.json"
+ADAPTER = "adapter_model.safetensors"
+OLD_ADAPTER = "adapter_model.bin"
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+ADAPTER_CONFIG = "adapter_config.json"
+
+OPTIMIZER = "optimizer.pt"
+SCHEDULER = "scheduler.pt"
+SCALER = "scaler.pt"
+STATE = "trainer_state.json"
+ARGUMENTS = "training_args.bin"
+ARGUMENTS_TEXT = "training_args.json"
+PROGRESS = "progress.json"
+"""Ours: what an exact resume needs beyond the original's files, such as the position in samples."""
+
+SHARDED_WEIGHTS = "pytorch_model_fsdp_0"
+SHARDED_OPTIMIZER = "optimizer_0"
+FULL_FSDP_WEIGHTS = "pytorch_model_fsdp.bin"
+FULL_FSDP_OPTIMIZER = "optimizer.bin"
+DEEPSPEED_POINTER = "latest"
+
+INCOMPLETE = "checkpoint-is-incomplete.txt"
+"""The original puts it into a folder that it begins at a SIGTERM, and takes it away when it has ended."""
+
+ANY_WEIGHTS = (
+    WEIGHTS, WEIGHTS_INDEX, OLD_WEIGHTS, OLD_WEIGHTS_INDEX, ADAPTER, OLD_ADAPTER,
+    SHARDED_WEIGHTS, FULL_FSDP_WEIGHTS, DEEPSPEED_POINTER,
+)  # fmt: skip
+ANY_OPTIMIZER = (OPTIMIZER, SHARDED_OPTIMIZER, FULL_FSDP_OPTIMIZER, DEEPSPEED_POINTER)
+
+
+def random_file(rank: int, size: int) -> str:
+    """Give the name of the file with the random generators of one process."""
+    return f"rng_state_{rank}.pth" if size > 1 else "rng_state.pth"
+
+
+def loader_file(rank: int, size: int) -> str:
+    """Give the name of the file with what the data loader of one process said about its position. Ours."""
+    return f"loader_state_{rank}.pt" if size > 1 else "loader_state.pt"

@@ -1,0 +1,91 @@
+"""The last act of saving a checkpoint folder: hash and sync its files, list them, and give the folder its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from xdpx.utils import commit, io
+from xdpx.utils.hashing import hash_of
+from xdpx.utils.manifests import FileFacts, Manifest
+from xdpx.utils.owners import new_owner_id, temporary_name
+from xdpx.utils.storage import walk
+
+SET = "checkpoint"
+"""What the files of a checkpoint folder are called together: `checkpoint.manifest.json` lists them."""
+REPLACED = ".replaced"
+PRUNED = ".pruned"
+HASHING_THREADS = 4
+"""Hashing and syncing both leave Python's lock alone; more threads than this only wait for the disk."""
+
+
+def staging_of(parent: str, name: str, owner: str) -> str:
+    """Give the local folder in which `owner` writes `<parent>/<name>`."""
+    place = parent if io.islocal(parent) else io.cache.spool()
+    return temporary_name(io.join(place, name), owner)
+
+
+def publish(parent: str, name: str, owner: str, *, facts: Mapping[str, Any]) -> None:
+    """Make what `owner` has staged count. Raises OSError when it cannot be done; what was there stays."""
+    staged = staging_of(parent, name, owner)
+    files = sorted(entry.path.removeprefix(staged).lstrip("/") for entry in walk(io.local_files, staged))
+    if io.islocal(parent):
+        _publish_here(staged, io.join(parent, name), owner, Manifest(SET, _facts_of(staged, files), facts, owner))
+    else:
+        with commit.Commit(io.join(parent, name), SET, facts=facts) as whole:
+            for file_name in files:
+                whole.adopt(file_name, io.join(staged, file_name))
+
+
+def _facts_of(staged: str, files: list[str]) -> dict[str, FileFacts]:
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:
+        return dict(zip(files, pool.map(lambda name: _sync_and_hash(io.join(staged, name)), files), strict=True))
+
+
+def _sync_and_hash(path: str) -> FileFacts:
+    with io.local_files.open(path, "rb") as file:
+        facts = hash_of(file)
+        io.local_files.sync(file)
+    return facts
+
+
+def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> None:
+    files = io.local_files
+    for folder in sorted({os.path.dirname(io.join(staged, name)) for name in manifest.files}):
+        files.sync_folder(folder)
+    # Not before everything that it promises is on the disk.
+    files.write_whole(io.join(staged, SET + commit.SUFFIX), manifest.to_bytes())
+    files.sync_folder(staged)
+    replaced = temporary_name(target + REPLACED, owner)
+    if files.entry(target) is not None:
+        files.rename(target, replaced)
+    try:
+        files.rename(staged, target)
+    except FileNotFoundError:
+        found = commit.read_manifest(target, SET)
+        if found is None or found.id != owner:  # else another process took this one for dead, and did it
+            raise
+    files.sync_folder(os.path.dirname(target) or ".")
+    with contextlib.suppress(OSError):  # the new one is whole; what is left over is cleared up at the next start
+        remove_tree(replaced)
+
+
+def discard(path: str) -> None:
+    """Remove a checkpoint folder, so that it is never taken for whole in between."""
+    if io.islocal(path):
+        pruned = temporary_name(path + PRUNED, new_owner_id())
+        io.local_files.rename(path, pruned)
+        io.local_files.sync_folder(os.path.dirname(path) or ".")
+        remove_tree(pruned)
+    else:
+        commit.discard(path, SET)
+        remove_tree(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder with all below it; no error when it is gone already."""
+    with contextlib.suppress(FileNotFoundError):
+        io.remove(path)

@@ -1,0 +1,86 @@
+"""Keep as many checkpoint folders as asked for: always the newest, the best, and one to continue from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from xdpx.checkpoints import folders
+from xdpx.checkpoints.publishing import discard
+from xdpx.logger import log
+from xdpx.utils import io
+from xdpx.utils.paths import StrPath
+
+
+def rotate(
+    parent: StrPath, *, limit: int | None, current: int | None = None, best: str | None = None, busy: Collection[str] = ()
+) -> list[str]:
+    """Delete the oldest checkpoints until `limit` are left; call it on one process per disk.
+
+    Nothing is deleted before the newest has been read back and compared with its hashes. Steps decide what is old.
+    Those beyond `current` belong to an earlier run, or were damaged when this one was resumed: they go first.
+
+    Args:
+        parent: the folder of the run.
+        limit: how many to keep (`save_total_limit`); None or 0 keeps all. Two are kept in any case when the best is
+            not the newest.
+        current: the step that was just saved; by default the highest there is.
+        best: path of the best one so far, which stays.
+        busy: paths of others that must stay for now, e.g. because they are being uploaded.
+
+    Returns:
+        The paths that were deleted.
+    """
+    place = io.plain(parent)
+    doomed = surplus(place, limit=limit, current=current, best=best, busy=busy)
+    if not doomed:
+        return []
+    newest = io.join(place, folders.folder_name(_order(place, current)[-1]))
+    faults = folders.check(newest)
+    if faults:
+        log.warning(f"No checkpoint was deleted, because the newest cannot be trusted: {newest}: {' '.join(faults)}")
+        return []
+    return [path for path in doomed if _deleted(path)]
+
+
+def surplus(
+    parent: StrPath, *, limit: int | None, current: int | None = None, best: str | None = None, busy: Collection[str] = ()
+) -> list[str]:
+    """Give the paths that `rotate` would delete, in its order."""
+    place = io.plain(parent)
+    order = [io.join(place, folders.folder_name(step)) for step in _order(place, current)]
+    if not limit or limit < 0 or len(order) <= limit:
+        return []
+    kept = {order[-1], *_newest_resumable(order)} | {path for path in order if io.name(path) == _name_in(best, place)}
+    excess = len(order) - max(limit, len(kept))
+    held = kept | {io.plain(path) for path in busy}
+    return [path for path in order if path not in held][: max(0, excess)]
+
+
+def _order(place: str, current: int | None) -> list[int]:
+    """Give the steps, those to be deleted first in front."""
+    steps = folders.steps(place)
+    if current is None:
+        return steps
+    return [step for step in steps if step > current] + [step for step in steps if step <= current]
+
+
+def _newest_resumable(order: list[str]) -> list[str]:
+    return next(([path] for path in reversed(order) if not folders.missing_parts(path)), [])
+
+
+def _name_in(path: str | None, place: str) -> str:
+    """Give the name of a checkpoint when it lies in `place`, also when its path was written in another way."""
+    if not path or io.abspath(io.parent(io.abspath(path))) != io.abspath(place):
+        return ""
+    return io.name(path)
+
+
+def _deleted(path: str) -> bool:
+    try:
+        discard(path)
+    except FileNotFoundError:
+        return False  # somebody else did
+    except OSError as error:
+        log.warning(f"{path}: could not be deleted ({error.strerror or error}).")
+        return False
+    return True
