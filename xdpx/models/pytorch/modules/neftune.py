@@ -1,0 +1,84 @@
+"""NEFTune: noise on the embeddings while a language model is fine-tuned."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from xdpx.models.pytorch.preparing import bare
+
+
+def attach(model: nn.Module, alpha: float) -> Handle:
+    """Add uniform noise in +-alpha/sqrt(T*H) to the input embeddings (..., T, H) whenever the model is in training.
+
+    Args:
+        model: Has `get_input_embeddings`; wrappers around it are looked through.
+        alpha: Size of the noise, > 0; the paper uses 5 to 15.
+
+    Returns:
+        What takes the noise off again: `with attach(model, 5.0): ...`, or `.remove()`.
+
+    Raises:
+        ValueError: `alpha` is not above 0.
+        AttributeError: The model does not say which its embeddings are.
+
+    Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", ICLR 2024, algorithm 1.
+    """
+    if not alpha > 0:
+        raise ValueError(f"neftune_noise_alpha: is {alpha}. Use a number above 0, e.g. 5.0, or None for no noise.")
+    embedding = _embedding_of(bare(model))
+    embedding.neftune_noise_alpha = alpha
+    return Handle(embedding, embedding.register_forward_hook(_Noise()))
+
+
+class Handle:
+    """The noise on one embedding. Leaving it as a context, also by an exception, takes the noise off."""
+
+    def __init__(self, embedding: nn.Module, hook: RemovableHandle) -> None:
+        self._embedding = embedding
+        self._hook = hook
+
+    def remove(self) -> None:
+        """Leave the embedding as it was found. May be called again."""
+        self._hook.remove()
+        self._embedding.__dict__.pop("neftune_noise_alpha", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class _Noise:
+    """The hook. One number is worked out per length of sequence, in float32 as the original does at every step."""
+
+    def __init__(self) -> None:
+        self._size: dict[tuple[float, int], float] = {}
+
+    def __call__(self, embedding: nn.Module, _: Any, output: Tensor) -> Tensor:
+        if not embedding.training:
+            return output
+        key = float(embedding.neftune_noise_alpha), output.shape[-2] * output.shape[-1]  # type: ignore[arg-type]
+        size = self._size.get(key)
+        if size is None:
+            size = self._size[key] = float(key[0] / torch.sqrt(torch.tensor(key[1])))
+        return output + torch.empty_like(output, requires_grad=False).uniform_(-size, size)
+
+
+def _embedding_of(model: nn.Module) -> nn.Module:
+    try:
+        found = model.get_input_embeddings()  # type: ignore[operator]
+    except (AttributeError, NotImplementedError) as error:
+        found, cause = None, error
+    else:
+        cause = None
+    if isinstance(found, nn.Module):
+        return found
+    raise AttributeError(
+        f"neftune_noise_alpha: {type(model).__name__} does not say which its embeddings are. Give it a method "
+        "get_input_embeddings() that returns the nn.Embedding, or leave neftune_noise_alpha out."
+    ) from cause

@@ -1,0 +1,222 @@
+"""What a Trainer does to a model before it trains: refuse what cannot learn, save memory, compile, swap in kernels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from xdpx.config.faults import nearest
+from xdpx.logger import log
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Give the model itself: without what compiles it, spreads it over devices, or adds adapters to it."""
+    while True:
+        inner = _inside(model)
+        if inner is None:
+            return model
+        model = inner
+
+
+def _inside(model: nn.Module) -> nn.Module | None:
+    wrapped = getattr(model, "_orig_mod", None)
+    if wrapped is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        wrapped = model.module
+    if wrapped is None and hasattr(model, "peft_config") and hasattr(model, "base_model"):
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model.base_model.model  # type: ignore[operator,union-attr]
+        wrapped = base if base is not model else None
+    return wrapped if isinstance(wrapped, nn.Module) else None
+
+
+def refuse_headless(model: nn.Module) -> None:
+    """Refuse a model of transformers that only computes hidden states. To be asked where the loss is the model's own.
+
+    Raises ValueError with what to use instead.
+    """
+    model = bare(model)
+    kind = type(model).__name__
+    inputs = inspect.signature(model.forward).parameters
+    if not type(model).__module__.startswith("transformers.models.") or any(_asks_for_loss(name) for name in inputs):
+        return
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    names = [name for value in MODEL_MAPPING_NAMES.values() for name in ([value] if isinstance(value, str) else value)]
+    if kind in names:
+        stem = kind.removesuffix("Model")
+        raise ValueError(
+            f"{kind} computes hidden states only: it takes no labels and gives no loss. Use a model with a head for "
+            f"your task, e.g. {stem}ForSequenceClassification or an AutoModelFor…; or override compute_loss, or give "
+            "compute_loss_func."
+        )
+
+
+def _asks_for_loss(name: str) -> bool:
+    return "label" in name or name in {"return_loss", "start_positions", "end_positions"}
+
+
+def refuse_quantized(model: nn.Module) -> None:
+    """Refuse a quantised model that cannot be trained: compiled, without adapters, or by a method without gradients.
+
+    Raises ValueError with what to do.
+    """
+    if not getattr(model, "is_quantized", False) or getattr(model, "_hf_peft_config_loaded", False):
+        return
+    quantizer: Any = getattr(model, "hf_quantizer", None)
+    if hasattr(model, "_orig_mod"):
+        raise ValueError("The model is quantised and compiled. Give the model itself and leave torch_compile out.")
+    if not hasattr(model, "peft_config") and not getattr(quantizer, "is_qat_trainable", False):
+        raise ValueError(
+            "The model is quantised, and quantised weights cannot be trained. Add adapters to it (peft.get_peft_model), "
+            "or load it without quantization_config."
+        )
+    if not getattr(quantizer, "is_trainable", False):
+        method = getattr(getattr(quantizer, "quantization_config", None), "quant_method", "unknown")
+        raise ValueError(
+            f"The model is quantised by '{method}', through which gradients cannot pass. Use a method that can be "
+            "trained (e.g. bitsandbytes), or load it without quantization_config."
+        )
+
+
+def set_use_cache(model: nn.Module, use_cache: bool) -> None:
+    """Tell the model whether to keep keys and values for generation, where it has a config."""
+    config = getattr(model, "config", None)
+    if config is not None:
+        config.use_cache = use_cache
+
+
+def checkpoint_activations(model: nn.Module, kwargs: Mapping[str, Any] | None = None) -> None:
+    """Let the layers of the model forget their activations and compute them again in the backward pass.
+
+    Args:
+        model: A model of transformers, or any with `activation_checkpointing_enable` or
+            `gradient_checkpointing_enable`.
+        kwargs: `every_n_layers` (1: each layer), `offload` (keep what is kept in the host's memory); the rest goes to
+            `torch.utils.checkpoint.checkpoint`, with `use_reentrant=False` unless it says otherwise.
+
+    Raises:
+        AttributeError: The model has neither method.
+        ValueError: The model cannot do it, or not with `every_n_layers` or `offload`.
+    """
+    for_torch = {"use_reentrant": False, **(kwargs or {})}
+    ours = {key: for_torch.pop(key, default) for key, default in _OF_LAYERS.items()}
+    for name in ("activation_checkpointing", "gradient_checkpointing"):
+        enable = getattr(model, f"{name}_enable", None)
+        if enable is not None:
+            _enable(enable, f"{name}_kwargs", for_torch, ours)
+            return
+    raise AttributeError(
+        f"gradient_checkpointing: {type(model).__name__} has no activation_checkpointing_enable and no "
+        "gradient_checkpointing_enable. Define one of them, or set gradient_checkpointing=False."
+    )
+
+
+_OF_LAYERS: dict[str, Any] = {"every_n_layers": 1, "offload": False}
+"""What the method of the model decides, with the values that it need not know."""
+
+
+def _enable(enable: Callable[..., None], name: str, for_torch: dict[str, Any], ours: dict[str, Any]) -> None:
+    found = inspect.signature(enable).parameters
+    anything = any(one.kind is one.VAR_KEYWORD for one in found.values())
+    wanted = {key: value for key, value in ours.items() if anything or key in found or value != _OF_LAYERS[key]}
+    for key in wanted:
+        if not (anything or key in found):
+            model = type(getattr(enable, "__self__", enable)).__name__
+            raise ValueError(f"gradient_checkpointing_kwargs: {model} does not know '{key}'. Leave it out.")
+    enable(**({name: for_torch} if anything or name in found else {}), **wanted)
+
+
+def compile_in_place(model: nn.Module, backend: str | None = None, mode: str | None = None) -> nn.Module:
+    """Compile the calls of a model (wrappers included) and give the same object back, its weights under the same names.
+
+    Args:
+        model: What the training calls.
+        backend: One of `torch.compiler.list_backends()`; inductor when None.
+        mode: `default`, `reduce-overhead` or `max-autotune`, of inductor only.
+
+    Raises ValueError where there is no such backend or mode.
+    """
+    backend = backend or "inductor"
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
+        near = nearest(backend, known)
+        hint = f"Did you mean '{near}'? " if near else ""
+        raise ValueError(f"torch_compile_backend: there is no '{backend}'. {hint}Use one of: {', '.join(known)}.")
+    if mode is None:
+        model.compile(backend=backend)
+    elif mode in (modes := _modes()):
+        model.compile(backend=backend, mode=mode)
+    else:
+        raise ValueError(f"torch_compile_mode: there is no '{mode}'. Use one of: {', '.join(modes)}.")
+    return model
+
+
+def _modes() -> list[str]:
+    from torch import _inductor
+
+    return sorted({"default", *_inductor.list_mode_options()})
+
+
+def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> None:
+    """Swap in the Triton kernels of Liger for the layers it knows.
+
+    Args:
+        model: A model of transformers, also under adapters; any other is left alone, and the log says so.
+        kernels: Which to use (`liger_kernel_config`), e.g. {"rope": True}.
+
+    Raises ImportError where liger-kernel is not installed.
+    """
+    try:
+        patch = import_module("liger_kernel.transformers")._apply_liger_kernel_to_instance
+    except (ImportError, AttributeError) as error:
+        raise ImportError(
+            f"use_liger_kernel: liger-kernel 0.3.0 or newer cannot be imported ({error}). "
+            "Install it: pip install liger-kernel; or set use_liger_kernel=False."
+        ) from error
+    model = bare(model)
+    if hasattr(model, "config") and hasattr(model, "save_pretrained"):
+        patch(model=model, **(kernels or {}))
+    else:
+        log.warning(f"use_liger_kernel: {type(model).__name__} is no model of transformers; no kernel was swapped in.")
+
+
+def align_special_tokens(model: nn.Module, processing_class: Any) -> dict[str, int]:
+    """Let the configs of a model follow its tokenizer where that defines other end, begin or padding tokens.
+
+    A tokenizer that does not define one says nothing about it. Ids that stop generation are only ever added.
+
+    Returns:
+        What was changed: name of the token -> its id now.
+    """
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)
+    if not hasattr(tokenizer, "eos_token_id") or not hasattr(getattr(model, "config", None), "get_text_config"):
+        return {}
+    configs = [model.config.get_text_config(), getattr(model, "generation_config", None)]  # type: ignore[operator,union-attr]
+    names = ("eos_token_id", "bos_token_id", "pad_token_id")
+    wanted = {name: getattr(tokenizer, name, None) for name in names}
+    changed = {name: token for name, token in wanted.items() if token is not None and _align(configs, name, token)}
+    if changed:
+        log.warning(f"The model follows its tokenizer in these tokens, which were others in its configs: {changed}.")
+    return changed
+
+
+def _align(configs: list[Any], name: str, token: int) -> bool:
+    """Set one token in every config there is; tell whether one of them had another."""
+    present = [config for config in configs if config is not None]
+    if all(token in _listed(getattr(config, name, None)) for config in present):
+        return False
+    for index, config in enumerate(present):
+        known = getattr(config, name, None)
+        several = name == "eos_token_id" and (index == 1 or isinstance(known, list))
+        setattr(config, name, [token, *(one for one in _listed(known) if one != token)] if several else token)
+    return True
+
+
+def _listed(ids: int | list[int] | None) -> list[int]:
+    if ids is None:
+        return []
+    return list(ids) if isinstance(ids, list) else [ids]

@@ -1,0 +1,135 @@
+"""Optimizers that project the gradients of chosen linear layers onto few dimensions (GaLore, APOLLO)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from xdpx.logger import log
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request
+
+
+def chosen(request: Request, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen:
+    """Give the class and its arguments, with one group for all other weights and one for the projected ones.
+
+    Args:
+        request: What was asked for; a name that ends in `layerwise` steps each weight within the backward pass.
+        kind: The class of the optimizer.
+        rank: What the group of the projected weights has of its own.
+        kwargs: What the class is built with.
+
+    Raises:
+        ValueError: Without a model or `optim_target_modules`, or where no layer is meant; layer by layer with
+            accumulation.
+        NotImplementedError: Layer by layer with several processes.
+    """
+    names = _targets(request)
+    trained = list(request.model.named_parameters()) if request.model is not None else []
+    groups: list[Kwargs] = [
+        {"params": [weight for name, weight in trained if name not in names]},
+        {"params": [weight for name, weight in trained if name in names], **rank},
+    ]
+    if not request.name.endswith("layerwise"):
+        return kind, {**kwargs, "params": groups}
+    _refuse_what_layers_cannot(request)
+    return Layerwise, {**kwargs, "params": groups, "kind": kind}
+
+
+def _targets(request: Request) -> frozenset[str]:
+    wanted = request.args.optim_target_modules
+    example = "e.g. optim_target_modules=['attn', 'mlp'], a regular expression, or 'all-linear'"
+    if wanted is None:
+        raise ValueError(f"optim: '{request.name}' projects chosen layers. Say which: {example}.")
+    if not isinstance(wanted, str | list):
+        raise TypeError(f"optim_target_modules: is a {type(wanted).__name__}. Use a list or a string: {example}.")
+    if request.model is None:
+        raise ValueError(f"optim: '{request.name}' picks layers of a model. Give the model.")
+    found = [f"{name}.weight" for name, module in request.model.named_modules() if _is_meant(wanted, name, module)]
+    if not found:
+        linear = [name for name, module in request.model.named_modules() if isinstance(module, nn.Linear)]
+        raise ValueError(
+            f"optim_target_modules: no linear layer matches {wanted!r}. Use {example}. "
+            f"The model has {len(linear)} linear layers: {', '.join(linear[:5]) or 'none'}{', …' * (len(linear) > 5)}."
+        )
+    return frozenset(found)
+
+
+def _is_meant(wanted: str | list[str], name: str, module: nn.Module) -> bool:
+    if isinstance(wanted, str):
+        every = wanted.replace("_", "-") == "all-linear"
+        return isinstance(module, nn.Linear) and (every or re.fullmatch(wanted, name) is not None)
+    plain = any(part in name for part in wanted)
+    if plain and not isinstance(module, nn.Linear):
+        log.warning(f"optim_target_modules: {name} is meant, but is no linear layer; only those are projected.")
+    meant = plain or any(re.fullmatch(pattern, name) for pattern in wanted)
+    return meant and isinstance(module, nn.Linear)
+
+
+def _refuse_what_layers_cannot(request: Request) -> None:
+    mode = getattr(request.args, "parallel_mode", None)
+    if str(getattr(mode, "value", mode)) == "distributed":
+        raise NotImplementedError(
+            f"optim: '{request.name}' steps within the backward pass, before gradients meet those of other processes. "
+            f"Use '{request.name.removesuffix('_layerwise')}', or one process."
+        )
+    accumulated = getattr(request.args, "gradient_accumulation_steps", 1)
+    if accumulated != 1:
+        raise ValueError(
+            f"optim: '{request.name}' steps within the backward pass, so gradient_accumulation_steps must be 1, not "
+            f"{accumulated}. Use '{request.name.removesuffix('_layerwise')}' to accumulate."
+        )
+
+
+class Layerwise(torch.optim.Optimizer):
+    """One small optimizer per weight, which steps as soon as its gradient is there and then forgets the gradient.
+
+    So never more than one gradient is in memory. `step` and `zero_grad` have nothing left to do; the groups are those
+    of the small optimizers, so that an ordinary schedule drives them, and the state is theirs.
+    """
+
+    def __init__(self, params: Iterable[Kwargs], *, kind: type[torch.optim.Optimizer], **kwargs: Any) -> None:
+        drawn = torch.randn(1, 1)  # the original draws one number here; masks drawn later shall be the same
+        super().__init__([drawn], {"lr": kwargs.get("lr", 1e-3)})
+        self.layers: dict[nn.Parameter, torch.optim.Optimizer] = {
+            weight: kind([{**group, "params": [weight]}], **kwargs) for group in params for weight in group["params"]
+        }
+        self.param_groups = [group for layer in self.layers.values() for group in layer.param_groups]
+        self._hooks = [
+            weight.register_post_accumulate_grad_hook(self._step_one) for weight in self.layers if weight.requires_grad
+        ]
+
+    def _step_one(self, weight: torch.Tensor) -> None:
+        layer = self.layers[weight]  # type: ignore[index]
+        if weight.grad is not None:
+            layer.step()
+            layer.zero_grad()
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Do nothing: every weight took its step within the backward pass."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Do nothing: no gradient outlives the backward pass."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the states of all small optimizers, in the order of the weights."""
+        return {"layers": [layer.state_dict() for layer in self.layers.values()]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave. Raises ValueError where the number of weights differs."""
+        saved = state_dict.get("layers", [])
+        if len(saved) != len(self.layers):
+            raise ValueError(
+                f"The saved state has {len(saved)} weights, this model {len(self.layers)}. Load the model it is of."
+            )
+        for layer, state in zip(self.layers.values(), saved, strict=True):
+            layer.load_state_dict(state)
+        self.param_groups = [group for layer in self.layers.values() for group in layer.param_groups]
+
+    def detach(self) -> None:
+        """Take the hooks off the weights again."""
+        for hook in self._hooks:
+            hook.remove()
