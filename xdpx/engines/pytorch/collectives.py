@@ -1,0 +1,237 @@
+"""What several processes tell one another. With one process, each of these gives back what it was given.
+
+All must be called on all processes, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Stands for a tensor while the tree around it travels."""
+
+    index: int
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def num_processes() -> int:
+    """Give how many processes there are."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Give the index of this process."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def barrier() -> None:
+    """Wait until all processes are here."""
+    if num_processes() > 1:
+        dist.barrier()
+
+
+@contextmanager
+def one_first(*, is_first: bool) -> Generator[None]:
+    """Let the processes with `is_first` do something (such as filling a cache) before all others do it.
+
+    The others go on, and do not wait for ever, when the first ones fail.
+    """
+    if not is_first:
+        barrier()
+    try:
+        yield
+    finally:
+        if is_first:
+            barrier()
+
+
+def sum_over_ranks(tensor: Tensor) -> Tensor:
+    """Give the sum of a tensor over all processes."""
+    if num_processes() == 1:
+        return tensor
+    total = _for_transport(tensor.detach().clone())
+    dist.all_reduce(total)
+    return total.to(tensor.device)
+
+
+def mean_over_ranks(tensor: Tensor) -> Tensor:
+    """Give the mean of a floating point tensor over all processes."""
+    return tensor if num_processes() == 1 else sum_over_ranks(tensor) / num_processes()
+
+
+def gather_objects(value: T) -> list[T]:
+    """Give the values of all processes, by rank. Anything that pickles may be gathered; tensors go faster as rows."""
+    if num_processes() == 1:
+        return [value]
+    everything: list[Any] = [None] * num_processes()
+    dist.all_gather_object(everything, value)
+    return everything
+
+
+def broadcast_object(value: T) -> T:
+    """Give the value of the first process."""
+    if num_processes() == 1:
+        return value
+    carrier: list[Any] = [value]
+    dist.broadcast_object_list(carrier, src=0)
+    received: T = carrier[0]
+    return received
+
+
+def broadcast_tensor_(tensor: Tensor) -> Tensor:
+    """Fill a tensor with the values it has on the first process, and give it back."""
+    if num_processes() > 1:
+        carried = _for_transport(tensor.detach())
+        dist.broadcast(carried, src=0)
+        if carried.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(carried)
+    return tensor
+
+
+def all_have(value: object) -> bool:
+    """Tell whether every process brings something, that is, a value that is true."""
+    if num_processes() == 1:
+        return bool(value)
+    return int(sum_over_ranks(torch.tensor(int(bool(value))))) == num_processes()
+
+
+def apart(tree: Any) -> tuple[Any, list[Tensor]]:
+    """Take the tensors out of nested dicts, lists and tuples: a `Place` stands for each. `together` undoes it."""
+    tensors: list[Tensor] = []
+    return map_tensors(lambda each: _noted(each, tensors), tree), tensors
+
+
+def together(outline: Any, give: Callable[[Place], Any]) -> Any:
+    """Put something in every place of an outline."""
+    return _map(outline, Place, give)
+
+
+def receive(place: Place, tensors: list[Tensor]) -> Tensor:
+    """Give, on the host, the tensor that the first process has for a place; `tensors` is empty on the others."""
+    have = tensors[place.index].detach().cpu() if tensors else torch.empty(place.shape, dtype=place.dtype)
+    return broadcast_tensor_(have.contiguous())
+
+
+def broadcast_tree(tree: Any) -> Any:
+    """Give the nested dicts, lists and tuples of the first process; tensors travel one by one, to the host."""
+    if num_processes() == 1:
+        return tree
+    outline, tensors = apart(tree if rank() == 0 else None)
+    return together(broadcast_object(outline), lambda place: receive(place, tensors))
+
+
+def gather_rows(tree: Any, *, pad: float = -100) -> Any:
+    """Put the rows of all processes together, by rank.
+
+    Args:
+        tree: tensors in nested dicts, lists and tuples, alike on all processes; None stays None. A tensor without
+            dimensions counts as one row.
+        pad: fills up, where processes differ in a dimension after the first (such as the length of sequences).
+
+    Returns:
+        The same tree; the tensors have the rows of all processes. With one process, what was given.
+
+    Raises:
+        TypeError: there is something else in the tree.
+        ValueError: the processes differ in their tensors.
+    """
+    if num_processes() == 1:
+        return tree
+    _refuse_others(tree)
+    outline, tensors = apart(tree)
+    if not tensors:
+        return tree
+    sizes = _sizes_of_all(tensors)
+    return together(outline, lambda place: _gathered(tensors[place.index], sizes[place.index], pad))
+
+
+def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
+    """Give the same nested dicts, lists and tuples with every tensor changed; None and plain values stay."""
+    return _map(tree, Tensor, change)
+
+
+def _refuse_others(tree: Any) -> None:
+    if isinstance(tree, Mapping | list | tuple):
+        for part in tree.values() if isinstance(tree, Mapping) else tree:
+            _refuse_others(part)
+    elif tree is not None and not isinstance(tree, Tensor):
+        raise TypeError(
+            f"gather: there is a {type(tree).__name__} among the outputs, which has no rows to put together. Give "
+            "tensors in dicts, lists and tuples; name what is not to be gathered in ignore_keys, or set "
+            "eval_use_gather_object=True."
+        )
+
+
+def _noted(tensor: Tensor, tensors: list[Tensor]) -> Place:
+    tensors.append(tensor)
+    return Place(len(tensors) - 1, tensor.shape, tensor.dtype)
+
+
+def _map(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        changed = {name: _map(value, kind, change) for name, value in tree.items()}
+        return changed if type(tree) is dict else type(tree)(changed)  # type: ignore[call-arg]
+    if isinstance(tree, list | tuple):
+        parts = [_map(value, kind, change) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return tree
+
+
+def _sizes_of_all(tensors: list[Tensor]) -> list[list[list[int]]]:
+    """Give, for each tensor, its sizes on each process: one exchange for all of them, whatever their number."""
+    own = [max(tensor.dim(), 1) for tensor in tensors]
+    headers = _all_gathered(torch.tensor([len(own), hash(tuple(own))]))
+    if any(not torch.equal(header, headers[0]) for header in headers):
+        raise ValueError(
+            f"gather: process {rank()} has {len(own)} tensors, with {own} dimensions; all have, by rank, "
+            f"{[int(header[0]) for header in headers]} tensors. Each process must give the same ones: see what "
+            "compute_loss, prediction_step or the model return on each."
+        )
+    by_process = [each.split(own) for each in _all_gathered(torch.tensor(_sizes_of(tensors)))]
+    return [[process[index].tolist() for process in by_process] for index in range(len(own))]
+
+
+def _sizes_of(tensors: list[Tensor]) -> list[int]:
+    return [size for tensor in tensors for size in (tensor.shape or (1,))]
+
+
+def _all_gathered(tensor: Tensor) -> list[Tensor]:
+    """Give a tensor, which has the same size everywhere, of all processes."""
+    carried = _for_transport(tensor)
+    received = [torch.empty_like(carried) for _ in range(num_processes())]
+    dist.all_gather(received, carried)
+    return [each.to(tensor.device) for each in received]
+
+
+def _gathered(tensor: Tensor, sizes: list[list[int]], pad: float) -> Tensor:
+    rows = tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
+    largest = [max(size) for size in zip(*sizes, strict=True)]
+    fill: list[int] = []
+    for have, want in zip(reversed(rows.shape), reversed(largest), strict=True):
+        fill += [0, want - have]
+    value = 0 if rows.dtype is torch.bool else pad
+    padded = functional.pad(rows, fill, value=value) if any(fill) else rows
+    received = _all_gathered(padded.contiguous())
+    return torch.cat([each[: size[0]] for each, size in zip(received, sizes, strict=True)])
+
+
+def _for_transport(tensor: Tensor) -> Tensor:
+    """Put a tensor where the backend can take it: NCCL alone takes nothing from the host."""
+    if tensor.device.type == "cpu" and "cpu:" not in dist.get_backend_config():
+        return tensor.to(torch.accelerator.current_accelerator())
+    return tensor

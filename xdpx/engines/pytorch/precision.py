@@ -1,0 +1,131 @@
+"""In which numbers a model computes: autocast around its forward pass, and the loss scale of fp16."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.engines.pytorch.collectives import map_tensors
+from xdpx.engines.pytorch.options import AUTOCAST
+
+Mode = Literal["no", "bf16", "fp16"]
+
+
+class Precision:
+    """Decides how a model computes; its weights keep their own type unless `full`.
+
+    Args:
+        mode: "no" leaves all as it is.
+        device: where the model computes.
+        full: evaluation alone in that type: `attach` casts the weights themselves.
+
+    Attributes:
+        scaler: a `torch.amp.GradScaler` under fp16, else None.
+    """
+
+    def __init__(self, mode: Mode, device: torch.device, *, full: bool = False) -> None:
+        if mode not in {"no", *AUTOCAST}:
+            raise ValueError(f"precision: is '{mode}'. Use no, bf16 or fp16.")
+        self.mode = mode
+        self.device = device
+        self.full = full
+        self.dtype = AUTOCAST.get(mode)
+        self._nothing: AbstractContextManager[None] = nullcontext()
+        scales = mode == "fp16" and not full
+        self.scaler = torch.amp.GradScaler(device.type) if scales else None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Give the context in which operations choose their own type; with "no", always the same empty one."""
+        if self.dtype is None or self.full:
+            return self._nothing
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    def attach(self, model: nn.Module) -> Callable[[], None]:
+        """Let every forward pass of a model run under autocast and give float32; give what takes that back.
+
+        Only the pass itself does: a loss that a user computes from the outputs is computed in float32.
+        Attach before a strategy prepares the model. With `full` the weights are cast instead, and stay cast.
+        """
+        if self.dtype is None:
+            return _nothing_to_do
+        if self.full:
+            model.to(self.dtype)
+            return _nothing_to_do
+        own = model.__dict__.get("forward")
+        if isinstance(own, _InPrecision):
+            return _nothing_to_do
+        model.forward = _InPrecision(model.forward, self)
+
+        def detach() -> None:
+            if own is None:
+                model.__dict__.pop("forward", None)
+            else:
+                model.forward = own
+
+        return detach
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss; under fp16 those of the scaled loss."""
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the loss scale, once per step and before they are clipped."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Take the optimizer's step; tell whether it was left out because gradients had overflown (fp16 only).
+
+        Nothing waits for the device, except under fp16, where the schedule must know.
+        """
+        if self.scaler is None:
+            optimizer.step()
+            return False
+        before = self.scaler.get_scale()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return self.scaler.get_scale() < before
+
+
+class _InPrecision:
+    """Stands in for the `forward` of a model. A class, not a closure, so that the model can still be copied."""
+
+    def __init__(self, forward: Callable[..., Any], precision: Precision) -> None:
+        functools.update_wrapper(self, forward)  # whoever asks for the signature gets that of the model
+        self._forward = forward
+        self._precision = precision
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._precision.autocast():
+            outputs = self._forward(*args, **kwargs)
+        return in_float32(outputs)
+
+
+def in_float32(tree: Any) -> Any:
+    """Give the same tree with its half precision tensors as float32; what has none is given back itself."""
+    halves = {torch.float16, torch.bfloat16}
+    if isinstance(tree, Tensor):
+        return tree.float() if tree.dtype in halves else tree
+    if not isinstance(tree, Mapping | list | tuple) or not _any_of(tree, halves):
+        return tree
+    return map_tensors(lambda each: each.float() if each.dtype in halves else each, tree)
+
+
+def _any_of(tree: Any, types: set[torch.dtype]) -> bool:
+    if isinstance(tree, Tensor):
+        return tree.dtype in types
+    parts: Iterable[Any] = ()
+    if isinstance(tree, Mapping):
+        parts = tree.values()
+    elif isinstance(tree, list | tuple):
+        parts = tree
+    return any(_any_of(part, types) for part in parts)
+
+
+def _nothing_to_do() -> None:
+    """Take nothing back."""

@@ -1,0 +1,77 @@
+"""Ways to spread training over processes; `choose` picks one."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from xdpx.engines.pytorch.strategies.base import DdpOptions, FsdpLike, Strategy
+from xdpx.engines.pytorch.strategies.sharded import Sharded
+from xdpx.engines.pytorch.strategies.whole import DataParallel, Distributed, Single
+from xdpx.engines.pytorch.world import World
+
+__all__ = ["DataParallel", "DdpOptions", "Distributed", "FsdpLike", "Sharded", "Single", "Strategy", "choose"]
+
+KINDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+
+
+def choose(
+    world: World,
+    *,
+    fsdp: FsdpLike | None = None,
+    ddp: DdpOptions | None = None,
+    precision: str = "no",
+    deepspeed: Any = None,
+    place: bool = True,
+) -> Strategy:
+    """Give the way to spread training that fits the launch and the arguments. On all processes.
+
+    Args:
+        world: where this process stands.
+        fsdp: what is sharded; None shards nothing.
+        ddp: how gradients are averaged when nothing is sharded.
+        precision: "no", "bf16" or "fp16".
+        deepspeed: a DeepSpeed configuration, when one was asked for.
+        place: whether models are moved to the device; shards always are.
+
+    Raises:
+        ValueError: sharding was asked for without a launcher, or in a way that is not known.
+        ImportError: a library that was asked for is not there.
+    """
+    if deepspeed:
+        _refuse_deepspeed(fsdp)
+    if fsdp is not None:
+        return _sharding(world, fsdp, ddp, precision, place=place)
+    if world.size > 1:
+        return Distributed(world, ddp, place=place)
+    return DataParallel(world, place=place) if world.num_gpus > 1 else Single(world, place=place)
+
+
+def _sharding(world: World, fsdp: FsdpLike, ddp: DdpOptions | None, precision: str, *, place: bool) -> Strategy:
+    if getattr(fsdp, "xla", False):
+        raise ImportError(
+            "fsdp_config: xla is true, but torch_xla is not installed with which it would work. Leave xla out: "
+            "full_shard needs nothing but torch."
+        )
+    if fsdp.strategy not in KINDS:
+        raise ValueError(f"fsdp: is '{fsdp.strategy}'. Use one of {', '.join(KINDS)}.")
+    if world.mode != "distributed":
+        raise ValueError(
+            f"fsdp: is '{fsdp.strategy}', but this process was started alone, and there is nobody to share with. Start "
+            "the script by `torchrun --nproc_per_node <processes>` or `accelerate launch`, or leave fsdp out."
+        )
+    if fsdp.strategy == "no_shard" and not fsdp.offload and not fsdp.activation_checkpointing:
+        return Distributed(world, ddp, place=place)
+    return Sharded(world, fsdp, precision)
+
+
+def _refuse_deepspeed(fsdp: FsdpLike | None) -> None:
+    if fsdp is not None:
+        raise ValueError("deepspeed: is given together with fsdp; both shard the model. Leave one of them out.")
+    instead = (
+        "What its ZeRO stages do is there without it: stage 3 is fsdp='full_shard auto_wrap', stage 2 is "
+        "fsdp='shard_grad_op auto_wrap', and offloading to the host adds the word offload."
+    )
+    if importlib.util.find_spec("deepspeed") is None:
+        raise ImportError(f"deepspeed: is not installed: pip install deepspeed. {instead}")
+    raise ValueError(f"deepspeed: xdpx shards by torch alone and does not drive DeepSpeed. {instead}")

@@ -1,0 +1,176 @@
+"""What the Trainer asks of a way to spread training over processes. Nothing outside asks which way it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Missing = list[str]
+Unexpected = list[str]
+
+
+@dataclass(frozen=True)
+class DdpOptions:
+    """How `DistributedDataParallel` is set up; None leaves torch's own default.
+
+    Attributes:
+        find_unused_parameters: whether each step looks for weights that the loss does not depend on. Needed where
+            there are such, and otherwise only slower.
+        bucket_cap_mb: gradients are sent in pieces of so many megabytes.
+        broadcast_buffers: whether buffers (such as running means) are made equal before each pass.
+        static_graph: promises that the graph is the same at every step.
+    """
+
+    find_unused_parameters: bool | None = None
+    bucket_cap_mb: int | None = None
+    broadcast_buffers: bool | None = None
+    static_graph: bool | None = None
+
+
+class FsdpLike(Protocol):
+    """What the sharded strategy needs to know; `arguments.fsdp.FsdpOptions` is one."""
+
+    @property
+    def strategy(self) -> str:
+        """full_shard, shard_grad_op, no_shard, hybrid_shard or hybrid_shard_zero2."""
+        ...
+
+    @property
+    def offload(self) -> bool:
+        """Whether weights, gradients and optimizer state wait in host memory."""
+        ...
+
+    @property
+    def wrap(self) -> str:
+        """What becomes a unit of its own: none, transformer (layers of some classes) or size."""
+        ...
+
+    @property
+    def layer_classes(self) -> Sequence[str]:
+        """Class names for `auto_wrap` transformer; empty for what the model itself says."""
+        ...
+
+    @property
+    def min_num_params(self) -> int:
+        """For `wrap` size: from so many parameters on, a module becomes a unit."""
+        ...
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        """Whether the units' activations are computed again in the backward pass instead of kept."""
+        ...
+
+    @property
+    def state_dict_type(self) -> str:
+        """FULL_STATE_DICT or SHARDED_STATE_DICT: how checkpoints are written. Decides nothing here."""
+        ...
+
+    @property
+    def reshard_after_forward(self) -> bool:
+        """Whether gathered weights are let go after the forward pass, and gathered again for the backward pass."""
+        ...
+
+    @property
+    def ignored_modules(self) -> str | None:
+        """Pattern of the names of modules that every process keeps whole."""
+        ...
+
+
+class Strategy(Protocol):
+    """One way to spread training. Every verb is called on all processes, in the same order.
+
+    Attributes:
+        shards: whether `prepare` replaces the parameters, so that optimizers must be made after it; evaluation must
+            then run the same number of passes on all processes (`synced_gpus` of `generate`).
+    """
+
+    shards: bool
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Give the model that is called for training, on its device. All processes start from the first's weights."""
+        ...
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        """Give the model that the user made; what was not prepared is given back as it is."""
+        ...
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Give the context for the forward and backward pass of one micro-batch.
+
+        Args:
+            model: the prepared model.
+            last: whether the update follows; before, processes need not exchange gradients.
+        """
+        ...
+
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+        """Scale gradients down to a norm; give the norm they had, over all processes' shards.
+
+        Args:
+            parameters: hand in a list; walking through a model costs more than clipping does.
+            max_norm: 0 leaves the gradients as they are.
+
+        Returns:
+            The norm before, without dimensions, on the device: nothing waits for it.
+        """
+        ...
+
+    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+        """Give all weights and buffers by name on the host of the first process, {} on the others.
+
+        Args:
+            model: prepared or not.
+            wanted: whether this process is given them; None is the first process alone.
+
+        Names are those of the user's model; tied weights are one tensor. They may share memory with the model: copy
+        what outlives the next step.
+        """
+        ...
+
+    def load_weights(
+        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
+    ) -> tuple[Missing, Unexpected]:
+        """Fill a model, prepared or not. What the first process brings goes to the others that bring {}.
+
+        Returns:
+            The names that were not given, and those that the model does not have; the same on all processes.
+
+        Raises:
+            RuntimeError: sizes differ; or there are such names, and `strict`. Nothing was changed then.
+        """
+        ...
+
+    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Give the optimizer's state on the host of the first process, {} on the others.
+
+        It is what `optimizer.state_dict()` gives in one process, so that any number of processes can go on from it.
+        """
+        ...
+
+    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+        """Take over what `optimizer_state` gave, to whatever number of processes.
+
+        Raises:
+            ValueError: it is the state of another optimizer or model.
+        """
+        ...
+
+    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Write weights and optimizer state into a local folder that exists, every process its own shards.
+
+        The files are safetensors; see `strategies.shard_files`.
+        """
+        ...
+
+    def sharded_load(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Take over what `sharded_save` wrote, by whatever number of processes.
+
+        Raises:
+            FileNotFoundError, RuntimeError, ValueError: it is not there, damaged, or of another model.
+        """
+        ...

@@ -1,0 +1,209 @@
+"""Sharded checkpoints: every process writes what it holds, and any number of processes reads it back.
+
+`<folder>/pytorch_model_fsdp_0/*.safetensors` holds the weights by name and `<folder>/optimizer_0/*.safetensors` the
+optimizer's tensors as `<number of the parameter>.<name>`, each shard with its place in the whole; what else the
+optimizer keeps stands in `<folder>/optimizer_0/groups.json`. torch's distributed checkpoints (DCP) do the work, in
+their safetensors layout: the other one begins with a pickle, which may run code when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.strategies.states import parameters_of, refuse_other_groups
+from xdpx.utils import io
+
+MODEL = "pytorch_model_fsdp_0"
+OPTIMIZER = "optimizer_0"
+GROUPS = "groups.json"
+"""Folders are called as in the original."""
+
+
+def save(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+    """Write weights, and the optimizer's state. On all processes.
+
+    Args:
+        folder: a local folder that exists; on several machines one that all of them see.
+        model: not wrapped; sharded or whole.
+        optimizer: None leaves its state out.
+
+    Raises:
+        OSError: the disk is full, or fails otherwise.
+    """
+    _write(io.join(folder, MODEL), _weights_of(model))
+    if optimizer is None:
+        return
+    state = optimizer.state_dict()
+    tensors, rest = {}, {}
+    for number, kept in state["state"].items():
+        for name, value in kept.items():
+            into = tensors if isinstance(value, Tensor) and value.dim() > 0 else rest
+            into[f"{number}.{name}"] = value
+    _write(io.join(folder, OPTIMIZER), tensors)
+    if collectives.rank() == 0:
+        with io.open(io.join(folder, OPTIMIZER, GROUPS), "w") as file:
+            json.dump({"param_groups": state["param_groups"], "values": rest}, file, default=_written, indent=1)
+    collectives.barrier()
+
+
+def load(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+    """Take over what `save` wrote, into the shards that this process holds now. On all processes.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        RuntimeError: it is of another model, or damaged.
+        ValueError: it is of another optimizer.
+    """
+    weights = _weights_of(model)
+    _refuse_other_weights(weights, _sizes(io.join(folder, MODEL)), folder)
+    _read(io.join(folder, MODEL), weights)
+    if optimizer is not None:
+        _load_optimizer(io.join(folder, OPTIMIZER), optimizer)
+
+
+def read_whole(folder: str) -> dict[str, Tensor]:
+    """Give the whole weights of a sharded checkpoint, on the host. On this process alone: no other is asked.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        RuntimeError: it is damaged.
+    """
+    path = io.join(folder, MODEL)
+    weights = {name: torch.empty(each.size, dtype=each.properties.dtype) for name, each in _sizes(path).items()}
+    _read(path, weights, alone=True)
+    return weights
+
+
+def is_sharded(folder: str) -> bool:
+    """Tell whether a checkpoint folder holds sharded weights."""
+    return io.isdir(io.join(folder, MODEL))
+
+
+def _weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Give the tensors of a model by name, tied ones once, under the first name."""
+    seen: set[int] = set()
+    found = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            # Shards have a place along dimensions; a view of a number has one.
+            found[name] = value.detach().reshape(1) if value.dim() == 0 else value.detach()
+    return found
+
+
+def _load_optimizer(path: str, optimizer: Optimizer) -> None:
+    sizes = _sizes(path, optional=True)
+    with io.open(io.join(path, GROUPS), "r") as file:
+        saved = json.load(file)
+    refuse_other_groups(optimizer, {"state": {}, "param_groups": saved["param_groups"]})
+    parameters = parameters_of(optimizer)
+    tensors = {name: _room_for(parameters[_number(name)], each) for name, each in sizes.items()}
+    _read(path, tensors)
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in (*tensors.items(), *saved["values"].items()):
+        state.setdefault(_number(name), {})[name.partition(".")[2]] = _restored(value)
+    groups = [
+        {key: _restored(value, kind=type(own.get(key))) for key, value in group.items()}
+        for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True)
+    ]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _room_for(parameter: Tensor, saved: TensorStorageMetadata) -> Tensor:
+    """Give a tensor to read into, sharded like its parameter where it has the same shape."""
+    dtype = saved.properties.dtype
+    if isinstance(parameter, DTensor) and parameter.shape == saved.size:
+        return torch.zeros_like(parameter, dtype=dtype).detach()
+    return torch.empty(saved.size, dtype=dtype)
+
+
+def _number(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+def _written(value: object) -> dict[str, Any]:
+    """Write a number that is a tensor, for `_restored`."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return {"tensor": value.item(), "dtype": str(value.dtype).removeprefix("torch.")}
+    raise TypeError(
+        f"sharded checkpoint: the optimizer keeps a {type(value).__name__}, which is neither tensor nor plain value. "
+        "Use state_dict_type FULL_STATE_DICT with it."
+    )
+
+
+def _restored(value: Any, kind: type = object) -> Any:
+    if isinstance(value, Mapping) and value.keys() == {"tensor", "dtype"}:
+        return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"]))
+    return tuple(value) if kind is tuple and isinstance(value, list) else value
+
+
+def _write(path: str, tensors: Mapping[str, Tensor]) -> None:
+    if collectives.rank() == 0 and io.exists(path):
+        io.rmtree(path)  # shards of more processes than there are now would stay
+    collectives.barrier()
+    writer = dcp.HuggingFaceStorageWriter(path, save_distributed=True)
+    with _quiet():
+        dcp.save(dict(tensors), storage_writer=writer, no_dist=collectives.num_processes() == 1)
+
+
+def _read(path: str, tensors: dict[str, Any], *, alone: bool = False) -> None:
+    if not tensors:
+        return
+    alone = alone or collectives.num_processes() == 1
+    with _quiet():
+        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(path), no_dist=alone)
+
+
+def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
+    """Give what tensors there are in a folder of shards.
+
+    Raises:
+        FileNotFoundError: there are none.
+        RuntimeError: a file is damaged.
+    """
+    if not io.isdir(path):
+        raise FileNotFoundError(f"{path}: there is no such folder, so this is no sharded checkpoint with all its parts.")
+    try:
+        found = dict(dcp.HuggingFaceStorageReader(path).read_metadata().state_dict_metadata)
+    except Exception as error:  # safetensors has an error of its own, KeyError and JSON errors come as well
+        raise RuntimeError(f"{path}: cannot be read ({error}). Use another checkpoint, or copy it again.") from error
+    if not found and not optional:
+        raise FileNotFoundError(f"{path}: holds no shards (*.safetensors). Use another checkpoint, or copy it again.")
+    return found
+
+
+def _refuse_other_weights(own: Mapping[str, Tensor], saved: Mapping[str, TensorStorageMetadata], folder: str) -> None:
+    faults = [f"{name} is not in the checkpoint" for name in own.keys() - saved.keys()]
+    faults += [f"{name} is not in the model" for name in saved.keys() - own.keys()]
+    faults += [
+        f"{name} is {tuple(saved[name].size)} in the checkpoint and {tuple(value.shape)} in the model"
+        for name, value in own.items()
+        if name in saved and saved[name].size != value.shape
+    ]
+    if faults:
+        listed = "\n  ".join(sorted(faults)[:8])
+        raise RuntimeError(
+            f"{folder}: these are the weights of another model ({len(faults)} differences):\n  {listed}\n"
+            "Use the model that they were saved with."
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from saying that there is one process: that is intended."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="torch.distributed.checkpoint")
+        yield

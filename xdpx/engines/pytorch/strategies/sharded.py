@@ -1,0 +1,192 @@
+"""The strategy in which every process holds a share of the weights, gradients and optimizer state (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.options import AUTOCAST
+from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.engines.pytorch.strategies.base import FsdpLike
+from xdpx.engines.pytorch.strategies.recompute import recompute
+from xdpx.engines.pytorch.strategies.states import (
+    fill_optimizer,
+    fill_weights,
+    whole_optimizer_state,
+    whole_weights,
+)
+from xdpx.engines.pytorch.strategies.units import kept_whole, units_of
+from xdpx.engines.pytorch.strategies.whole import NOTHING, unwrapped
+from xdpx.engines.pytorch.world import World, join_alone
+
+REPLICATE, SHARD = "replicate", "shard"
+
+
+class Sharded:
+    """Implements `strategies.base.Strategy` with `fully_shard`, on GPUs and, over gloo, on CPUs.
+
+    Args:
+        world: where this process stands.
+        options: what is sharded, and how.
+        precision: "no", "bf16" or "fp16": the type in which weights are gathered and used; shards keep their own.
+    """
+
+    shards: bool = True
+
+    def __init__(self, world: World, options: FsdpLike, precision: str = "no") -> None:
+        self.world = world
+        self.options = options
+        self._precision = precision
+        self._exchanges = True
+        if not dist.is_initialized():
+            join_alone(world.device)
+        self.mesh = self._new_mesh()
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Give the same model, its parameters replaced by shards. Make the optimizer from these."""
+        if isinstance(model, FSDPModule):
+            return model
+        _refuse_empty_weights(model)
+        for tensor in {id(each): each for each in (*model.parameters(), *model.buffers())}.values():
+            collectives.broadcast_tensor_(tensor)
+        units = units_of(model, self.options)
+        if self.options.activation_checkpointing:
+            for unit in units or [model]:
+                recompute(unit)
+        settings = self._settings() | {"ignored_params": self._kept_whole(model)}
+        for unit in [*units, model]:
+            fully_shard(unit, **settings)
+        if hasattr(model, "generate"):  # calls the model's parts, which must be gathered for it
+            register_fsdp_forward_method(model, "generate")
+        return model
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        """Give the model that the user made, which is the one that was prepared."""
+        return unwrapped(model)
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Let processes keep whole gradients to themselves until the last micro-batch."""
+        inner = unwrapped(model)
+        if last != self._exchanges and isinstance(inner, FSDPModule):
+            inner.set_requires_gradient_sync(last)
+            self._exchanges = last
+        return NOTHING
+
+    @torch.no_grad()
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+        """Scale gradients down to a norm over all shards; see `Strategy.clip`."""
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        own = [each.to_local() for each in gradients if isinstance(each, DTensor)]
+        common = [each for each in gradients if not isinstance(each, DTensor)]
+        squares = _sum_of_squares(own, self.world.device)
+        dist.all_reduce(squares, group=self.mesh.get_group(SHARD))
+        norm = (squares + _sum_of_squares(common, self.world.device)).sqrt()
+        if max_norm > 0 and gradients:
+            share = torch.clamp(max_norm / (norm + 1e-6), max=1.0)  # 1e-6 as in torch, so that norms agree
+            torch._foreach_mul_(own + common, share.to(gradients[0].device))
+        return norm
+
+    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+        """Gather all weights, one after another; see `Strategy.weights`."""
+        return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
+
+    def load_weights(
+        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Give each process its shards; see `Strategy.load_weights`."""
+        return fill_weights(unwrapped(model), weights, strict=strict)
+
+    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Gather the optimizer's state; see `Strategy.optimizer_state`."""
+        del model
+        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
+
+    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+        """Give each process its shards; see `Strategy.load_optimizer_state`."""
+        del model
+        fill_optimizer(optimizer, saved)
+
+    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Write each process's shards; see `strategies.shard_files`."""
+        shard_files.save(folder, unwrapped(model), optimizer)
+
+    def sharded_load(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Read each process's shards; see `strategies.shard_files`."""
+        shard_files.load(folder, unwrapped(model), optimizer)
+
+    def _kept_whole(self, model: nn.Module) -> set[nn.Parameter]:
+        """Give the parameters that are not sharded, on the device, and let processes average their gradients."""
+        kept = kept_whole(model, self.options)
+        for parameter in kept:
+            parameter.data = parameter.data.to(self.world.device)
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._average_gradient)
+        return kept
+
+    def _average_gradient(self, parameter: Tensor) -> None:
+        if self._exchanges and parameter.grad is not None:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= self.world.size
+
+    def _wanted(self, wanted: bool | None) -> bool:
+        return self.world.is_main if wanted is None else wanted
+
+    def _new_mesh(self) -> DeviceMesh:
+        """Lay out the processes: rows hold the same, and those of a row share one copy among them."""
+        kind, size, local = self.options.strategy, self.world.size, self.world.local_size
+        columns = 1 if kind == "no_shard" else local if kind.startswith("hybrid") else size
+        if size % columns:
+            raise ValueError(
+                f"fsdp: {kind} needs equally many processes on each machine, but {size} in all do not go into {local} "
+                "on this one. Start as many on each, or use full_shard."
+            )
+        return init_device_mesh(
+            self.world.device.type, (size // columns, columns), mesh_dim_names=(REPLICATE, SHARD)
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        """Give what `fully_shard` is called with."""
+        dtype = AUTOCAST.get(self._precision)
+        offload = OffloadPolicy()
+        if self.options.offload:
+            offload = CPUOffloadPolicy(pin_memory=self.world.device.type == "cuda")
+        rows = self.mesh.size(0)
+        return {
+            "mesh": self.mesh if rows > 1 else self.mesh[SHARD],
+            "reshard_after_forward": self.options.reshard_after_forward,
+            # Gradients are summed in float32: in half precision that would depend on the number of processes.
+            "mp_policy": MixedPrecisionPolicy(dtype, torch.float32) if dtype else MixedPrecisionPolicy(),
+            "offload_policy": offload,
+        }
+
+
+def _sum_of_squares(gradients: list[Tensor], device: torch.device) -> Tensor:
+    if not gradients:
+        return torch.zeros((), device=device)
+    return torch.stack(torch._foreach_norm(gradients)).float().to(device).square().sum()
+
+
+def _refuse_empty_weights(model: nn.Module) -> None:
+    empty = [name for name, each in model.named_parameters() if each.is_meta]
+    if empty:
+        raise ValueError(
+            f"fsdp: {len(empty)} weights of {type(model).__name__} have no values yet (device 'meta'), such as "
+            f"{empty[0]}. Load the model without device_map, or set fsdp_config: cpu_ram_efficient_loading to false."
+        )

@@ -1,0 +1,163 @@
+"""Weights and optimizer states between processes that hold all of them, or a shard, and plain whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.collectives import Place
+
+
+def whole_weights(model: nn.Module, *, wanted: bool) -> dict[str, Tensor]:
+    """Give the whole tensors of a model by name, on the host; {} where they are not wanted. On all processes."""
+    whole: dict[int, Tensor] = {}
+    named: dict[str, Tensor] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        if id(value) not in whole:  # tied weights are one tensor, and are gathered once
+            whole[id(value)] = _whole(value, wanted=wanted)
+        if wanted:
+            named[name] = whole[id(value)]
+    return named
+
+
+def fill_weights(model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool) -> tuple[list[str], list[str]]:
+    """Fill a model; see `Strategy.load_weights`. On all processes."""
+    own = model.state_dict(keep_vars=True)
+    travel = not collectives.all_have(weights)
+    shapes = {name: tuple(value.shape) for name, value in weights.items() if isinstance(value, Tensor)}
+    shapes = collectives.broadcast_object(shapes) if travel else shapes
+    missing, unexpected = _differences(own, shapes)
+    _refuse_differences(own, shapes, (missing, unexpected) if strict else ([], []))
+    if not travel and not any(isinstance(value, DTensor) for value in own.values()):
+        model.load_state_dict(weights, strict=False)  # a model may have hooks of its own
+        return missing, unexpected
+    filled: set[int] = set()
+    with torch.no_grad():
+        for name, target in own.items():
+            if name in shapes and isinstance(target, Tensor) and id(target) not in filled:
+                _fill(target, weights.get(name), travel=travel)
+                filled.add(id(target))
+    return missing, unexpected
+
+
+def whole_optimizer_state(optimizer: Optimizer, *, wanted: bool) -> dict[str, Any]:
+    """Give `optimizer.state_dict()` with whole tensors on the host; {} where not wanted. On all processes."""
+    whole = collectives.map_tensors(lambda value: _whole(value, wanted=wanted), optimizer.state_dict())
+    return dict(whole) if wanted else {}
+
+
+def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Take over a whole state; see `Strategy.load_optimizer_state`. On all processes."""
+    outline, tensors = collectives.apart(dict(saved))
+    travel = not collectives.all_have(saved)
+    outline = collectives.broadcast_object(outline) if travel else outline
+    refuse_other_groups(optimizer, outline)
+    state = {}
+    for index, parameter in enumerate(parameters_of(optimizer)):
+        if index in outline["state"]:
+            # One whole tensor at a time: a shard alone stays.
+            state[index] = collectives.together(
+                outline["state"][index],
+                lambda place, parameter=parameter: like(  # type: ignore[misc]
+                    parameter, collectives.receive(place, tensors) if travel else tensors[place.index]
+                ),
+            )
+    groups = collectives.together(outline["param_groups"], lambda place: _plain(place, tensors, travel=travel))
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """Give the parameters of an optimizer in the order of the numbers that its `state_dict` has for them."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def like(parameter: Tensor, whole: Tensor) -> Tensor:
+    """Give the part of a whole tensor that goes with this process's shard of a parameter of the same shape.
+
+    Anything else, such as a number of steps, is given back as it is.
+    """
+    if isinstance(parameter, DTensor) and whole.shape == parameter.shape and whole.dim() > 0:
+        return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return whole
+
+
+def refuse_other_groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Compare the parameter groups of a saved state with those of an optimizer.
+
+    Raises:
+        ValueError: they differ in number or size.
+    """
+    if not {"state", "param_groups"} <= saved.keys():
+        raise ValueError(
+            f"optimizer state: has {sorted(saved) or 'nothing'} in it; it must have 'state' and 'param_groups', as "
+            "optimizer.state_dict() gives. Resume from another checkpoint, or with the optimizer left out."
+        )
+    have = [len(group["params"]) for group in optimizer.param_groups]
+    given = [len(group["params"]) for group in saved["param_groups"]]
+    if have != given:
+        raise ValueError(
+            f"optimizer state: its groups have {given} parameters, those of this optimizer {have}. It was saved with "
+            "another model, other frozen weights, or other parameter groups: use the ones it was saved with."
+        )
+
+
+def _whole(value: Any, *, wanted: bool) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    gathered = value.detach().full_tensor() if isinstance(value, DTensor) else value.detach()
+    return gathered.cpu() if wanted else gathered.new_empty(0)  # nobody keeps what is not wanted
+
+
+def _fill(target: Tensor, source: Tensor | None, *, travel: bool) -> None:
+    """Copy a whole tensor, or the first process's where it has to travel, into a weight or a shard of it."""
+    if isinstance(target, DTensor):
+        device = torch.device(target.device_mesh.device_type)
+        value = torch.empty(target.shape, dtype=target.dtype, device=device)
+        if source is not None:
+            value.copy_(source)
+        origin = 0 if travel else None
+        shard = distribute_tensor(value, target.device_mesh, target.placements, src_data_rank=origin)
+        target.to_local().copy_(shard.to_local())
+    else:
+        if source is not None:
+            target.copy_(source)
+        if travel:
+            collectives.broadcast_tensor_(target)
+
+
+def _plain(place: Place, tensors: list[Tensor], *, travel: bool) -> Tensor:
+    return collectives.receive(place, tensors) if travel else tensors[place.index]
+
+
+def _differences(own: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Give (missing, unexpected) names. A name is not missing when one that it is tied to is given."""
+    there = {id(value) for name, value in own.items() if name in given}
+    missing = [
+        name for name, value in own.items() if name not in given and isinstance(value, Tensor) and id(value) not in there
+    ]
+    return missing, [name for name in given if name not in own]
+
+
+def _refuse_differences(
+    own: Mapping[str, Any], given: Mapping[str, tuple[int, ...]], names: tuple[list[str], list[str]]
+) -> None:
+    missing, unexpected = names
+    faults = [f"{name} is not in the file" for name in missing]
+    faults += [f"{name} is not in the model" for name in unexpected]
+    faults += [
+        f"{name} is {shape} in the file and {tuple(own[name].shape)} in the model"
+        for name, shape in given.items()
+        if name in own and tuple(own[name].shape) != shape
+    ]
+    if faults:
+        listed = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
+        raise RuntimeError(
+            f"weights: these are those of another model:\n  {listed}\nUse the model that they were saved with, or take "
+            "out of the file what the model should learn anew."
+        )

@@ -1,0 +1,94 @@
+"""Which parts of a model are gathered and let go together when it is sharded."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+
+from xdpx.engines.pytorch.strategies.base import FsdpLike
+from xdpx.logger import log
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+"""Have no forward pass of their own, so nothing would gather them."""
+
+
+def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
+    """Give the modules below a model that become units of their own, inner ones first. The rest is one more unit.
+
+    Raises:
+        ValueError: a class that is asked for is not in the model.
+    """
+    if options.wrap == "transformer":
+        found = _by_class(model, options.layer_classes)
+    elif options.wrap == "size" and options.min_num_params > 0:
+        found = _by_size(model, options.min_num_params)
+    else:
+        found = []
+    return [module for module in found if not _shares_weights(model, module)]
+
+
+def kept_whole(model: nn.Module, options: FsdpLike) -> set[nn.Parameter]:
+    """Give the parameters that no process may share out: single numbers, and those of the modules to be ignored."""
+    kept = {each for each in model.parameters() if each.dim() == 0}
+    if options.ignored_modules:
+        for name, module in model.named_modules():
+            if name and re.fullmatch(options.ignored_modules, name):
+                kept.update(module.parameters())
+    return kept
+
+
+def _by_class(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
+    wanted = set(names) or set(getattr(model, "_no_split_modules", None) or ())
+    if not wanted:
+        log.warning(
+            f"fsdp: {type(model).__name__} does not say what its layers are, so it is gathered as a whole in each pass. "
+            "Name the class of its layers in fsdp_config: transformer_layer_cls_to_wrap to need less memory."
+        )
+        return []
+    below = list(model.modules())[1:]
+    found = [module for module in below if type(module).__name__ in wanted]
+    absent = set(names) - {type(module).__name__ for module in found}
+    if absent:
+        classes = sorted({type(module).__name__ for module in below})
+        raise ValueError(
+            f"fsdp_config: transformer_layer_cls_to_wrap names {', '.join(sorted(absent))}, but there is no such layer "
+            f"in {type(model).__name__}. It has: {', '.join(classes)}."
+        )
+    return found[::-1]
+
+
+def _by_size(model: nn.Module, minimum: int) -> list[nn.Module]:
+    """Cut from below: a module becomes a unit as soon as what is left of it has enough parameters."""
+    units: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> int:
+        """Give how many parameters of a module are in no unit yet."""
+        total = _count(module.parameters())
+        if total < minimum:
+            return total
+        if not isinstance(module, nn.MultiheadAttention):  # which uses its parts without calling them
+            total = _count(module.parameters(recurse=False)) + sum(visit(child) for child in module.children())
+        if total < minimum or isinstance(module, CONTAINERS) or module is model:
+            return total
+        units.append(module)
+        return 0
+
+    visit(model)
+    return units
+
+
+def _count(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def _shares_weights(model: nn.Module, unit: nn.Module) -> bool:
+    """Whether a weight of the unit is also used outside of it: as a shard of its own it would no longer be tied."""
+    inside = _uses(unit)
+    return any(count > inside[key] > 0 for key, count in _uses(model).items())
+
+
+def _uses(module: nn.Module) -> Counter[int]:
+    return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))

@@ -1,0 +1,167 @@
+"""Strategies in which every process holds the whole model: alone, on several GPUs by threads, or as DDP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.engines.pytorch.strategies.base import DdpOptions
+from xdpx.engines.pytorch.strategies.states import (
+    fill_optimizer,
+    fill_weights,
+    whole_optimizer_state,
+    whole_weights,
+)
+from xdpx.engines.pytorch.world import World
+from xdpx.logger import log
+
+NOTHING: AbstractContextManager[None] = nullcontext()
+"""An empty context may be entered any number of times: there need be only one."""
+
+
+class Single:
+    """Implements `strategies.base.Strategy` for one process and one device; the others here build on it.
+
+    Args:
+        world: where this process stands.
+        place: whether `prepare` moves the model to the device; a model that is spread over devices already stays.
+    """
+
+    shards: bool = False
+
+    def __init__(self, world: World, *, place: bool = True) -> None:
+        self.world = world
+        self._place = place
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Give the model itself, on the device."""
+        return self._placed(model)
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        """Give the model that the user made, whatever is around it."""
+        return unwrapped(model)
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Give an empty context: there is nobody to exchange gradients with."""
+        del model, last
+        return NOTHING
+
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+        """Scale gradients down to a norm; see `Strategy.clip`."""
+        if max_norm > 0:
+            return nn.utils.clip_grad_norm_(parameters, max_norm)
+        return nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
+
+    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+        """Give all weights on the host; see `Strategy.weights`."""
+        return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
+
+    def load_weights(
+        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Fill the model; see `Strategy.load_weights`."""
+        return fill_weights(unwrapped(model), weights, strict=strict)
+
+    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Give the optimizer's state on the host; see `Strategy.optimizer_state`."""
+        del model
+        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
+
+    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+        """Take over an optimizer's state; see `Strategy.load_optimizer_state`."""
+        del model
+        fill_optimizer(optimizer, saved)
+
+    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Write weights and optimizer state as shards; see `strategies.shard_files`."""
+        shard_files.save(folder, unwrapped(model), optimizer)
+
+    def sharded_load(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Take over what `sharded_save` wrote; see `strategies.shard_files`."""
+        shard_files.load(folder, unwrapped(model), optimizer)
+
+    def _wanted(self, wanted: bool | None) -> bool:
+        return self.world.is_main if wanted is None else wanted
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        return model.to(self.world.device) if self._place and not _spread(model) else model
+
+
+class DataParallel(Single):
+    """One process and several GPUs: each takes a part of every batch in a thread of its own."""
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Give the model with its copies on the other GPUs."""
+        model = self._placed(model)
+        if self.world.num_gpus < 2 or _spread(model):
+            return model
+        log.warning(
+            f"this one process drives {self.world.num_gpus} GPUs by nn.DataParallel: a batch is that many times as "
+            f"large, and slow. Start `torchrun --nproc_per_node {self.world.num_gpus}` with the same script instead, "
+            "or name one GPU in CUDA_VISIBLE_DEVICES."
+        )
+        return nn.DataParallel(model)
+
+
+class Distributed(Single):
+    """Every process has the model and a part of each batch; gradients are averaged (DDP)."""
+
+    def __init__(self, world: World, options: DdpOptions | None = None, *, place: bool = True) -> None:
+        super().__init__(world, place=place)
+        self.options = options or DdpOptions()
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Give the model as DDP; one without anything to train is left as it is."""
+        model = self._placed(model)
+        if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
+            return model
+        on_one_gpu = self.world.device.type == "cuda" and not _spread(model)
+        return DistributedDataParallel(
+            model, device_ids=[self.world.device.index] if on_one_gpu else None, **self._chosen(model)
+        )
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Give a context that keeps gradients to this process until the last micro-batch."""
+        if last or not isinstance(model, DistributedDataParallel):
+            return NOTHING
+        context: AbstractContextManager[Any] = model.no_sync()
+        return context
+
+    def _chosen(self, model: nn.Module) -> dict[str, Any]:
+        options = self.options
+        chosen: dict[str, Any] = {"bucket_cap_mb": options.bucket_cap_mb, "static_graph": options.static_graph}
+        chosen["broadcast_buffers"] = options.broadcast_buffers
+        chosen["find_unused_parameters"] = options.find_unused_parameters
+        if options.find_unused_parameters is None:
+            # As the original decides: looking for unused weights and computing activations anew do not go together.
+            chosen["find_unused_parameters"] = not _recomputes(model)
+        return {name: value for name, value in chosen.items() if value is not None}
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Give the model inside DDP, DataParallel and torch.compile, in whatever order they are around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, DistributedDataParallel | nn.DataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _spread(model: nn.Module) -> bool:
+    """Whether parts of the model were put on several devices, or quantised for one, when it was loaded."""
+    places = getattr(model, "hf_device_map", None) or {}
+    return len(set(places.values())) > 1 or bool(getattr(model, "is_quantized", False))
+
+
+def _recomputes(model: nn.Module) -> bool:
+    flags = ("is_activation_checkpointing", "is_gradient_checkpointing")
+    return any(bool(getattr(model, flag, False)) for flag in flags)
+
