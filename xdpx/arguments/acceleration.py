@@ -1,0 +1,73 @@
+"""`accelerator_config`: how batches reach the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from xdpx.arguments.structured import read_dict
+from xdpx.config.faults import nearest
+from xdpx.utils.paths import StrPath
+
+
+@dataclass
+class AcceleratorConfig:
+    """How batches reach the processes.
+
+    Attributes:
+        split_batches: the batch size given is that of all processes together, not of each.
+        dispatch_batches: let the first process load everything and send the others their part; None: for iterable data.
+        even_batches: complete the last round with samples from the start, so that all processes take as many steps.
+        use_seedable_sampler: shuffle by seed and epoch alone. Always so here; accepted for older scripts.
+        non_blocking: copy batches to the device without waiting.
+        gradient_accumulation_kwargs: `num_steps` instead of gradient_accumulation_steps; `sync_each_batch`.
+        use_configured_state: use processes that the program has connected already, as they are.
+    """
+
+    split_batches: bool = False
+    dispatch_batches: bool | None = None
+    even_batches: bool = True
+    use_seedable_sampler: bool = True
+    non_blocking: bool = False
+    gradient_accumulation_kwargs: dict[str, Any] | None = None
+    use_configured_state: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give all settings as plain values."""
+        return asdict(self)
+
+    def pop(self, key: str, default: Any = None) -> Any:
+        """Give one setting; it stays. For code that is used to taking settings out."""
+        return getattr(self, key, default)
+
+    @classmethod
+    def from_json_file(cls, json_file: StrPath) -> AcceleratorConfig:
+        """Read the settings from a JSON file. Raises ValueError when it cannot be read or holds unknown keys."""
+        return accelerator_config(str(json_file))
+
+
+def accelerator_config(value: Any) -> AcceleratorConfig:
+    """Give the settings that an argument stands for: None, a dict, JSON, a JSON file, or an object with the settings.
+
+    Raises:
+        ValueError: when it is none of these or has unknown keys; the message begins after the name of the argument.
+    """
+    if isinstance(value, AcceleratorConfig):
+        return value
+    if isinstance(value, type):
+        raise ValueError(f"is the class {value.__name__}. Give an object of it: {value.__name__}().")
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    settings = {} if value is None else read_dict(value)
+    _refuse_unknown(settings)
+    return AcceleratorConfig(**settings)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    known = [each.name for each in fields(AcceleratorConfig)]
+    unknown = [key for key in settings if key not in known]
+    if unknown:
+        near = nearest(unknown[0], known)
+        offer = f" Did you mean '{near}'?" if near else ""
+        raise ValueError(f"has no key {', '.join(map(repr, unknown))}.{offer} Known: {', '.join(known)}.")

@@ -1,0 +1,14 @@
+"""All fields of the arguments, in the order in which users know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdpx.arguments.learning_fields import LearningFields
+from xdpx.arguments.machine_fields import MachineFields
+from xdpx.arguments.reporting_fields import ReportingFields
+
+
+@dataclass(repr=False)
+class Fields(MachineFields, ReportingFields, LearningFields):
+    """Everything that can be decided about a training run. The bases stand in reverse: fields of the last come first."""

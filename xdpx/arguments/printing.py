@@ -1,0 +1,53 @@
+"""Arguments as plain values: for JSON, for trackers, for people. Tokens are never shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+
+def plain(arguments: Any) -> dict[str, Any]:
+    """Give each argument as text, number, list or dict, by name, in the order of the fields."""
+    return {each.name: _argument(each.name, getattr(arguments, each.name)) for each in fields(arguments) if each.init}
+
+
+def _argument(name: str, value: Any) -> Any:
+    if name.endswith("_token"):
+        return f"<{name.upper()}>"
+    return value.to_json() if name == "parallelism_config" and value is not None else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
+        return str(value).removeprefix("torch.")
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """Give values as JSON; what JSON does not know, such as a function that is a tracker, by its name."""
+    return json.dumps(values, indent=2, default=_named)
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__name__", value))
+
+
+def flat(values: dict[str, Any]) -> dict[str, bool | int | float | str]:
+    """Give values as a tracker's table of hyper-parameters takes them: numbers and truth as they are, the rest as text."""
+    return {name: value if type(value) in {bool, int, float, str} else str(value) for name, value in values.items()}
+
+
+def text(arguments: Any) -> str:
+    """Give the arguments for people, one to a line, sorted."""
+    lines = "".join(f"{name}={value},\n" for name, value in sorted(plain(arguments).items()))
+    return f"{type(arguments).__name__}(\n{lines})"
