@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xdpx.checkpoints.trainer_state import ExportableState, TrainerState, restore_states, states_of
+from xdpx.checkpoints.trainer_state import ExportableState, TrainerState, is_exportable, restore_states, states_of
 
-__all__ = ["ExportableState", "TrainerControl", "TrainerState", "restore_states", "states_of"]
+__all__ = ["ExportableState", "TrainerControl", "TrainerState", "is_exportable", "restore_states", "states_of"]
 
 
 @dataclass
