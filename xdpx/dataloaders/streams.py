@@ -1,0 +1,117 @@
+"""Data that can only be read from the start: which samples a rank keeps, and how a resumed run gets to its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from xdpx.logger import log
+from xdpx.utils.progress import Progress
+
+
+class RankStream(IterableDataset[Any]):
+    """One rank's part of a stream. Every rank reads all of it and keeps its batch of each round.
+
+    A last, incomplete round is shared out evenly, with a few samples of the start where it does not divide.
+
+    Args:
+        source: the stream.
+        batch_size: samples of a batch on each rank.
+        rank: whose part this is.
+        size: how many ranks there are.
+        drop_last: leave out an incomplete last round.
+    """
+
+    def __init__(self, source: Any, batch_size: int, *, rank: int, size: int, drop_last: bool = False) -> None:
+        self.source, self.batch_size, self.rank, self.size = source, batch_size, rank, size
+        self.drop_last = drop_last
+        self.epoch = 0
+        self.num_examples = 0
+
+    @property
+    def round_size(self) -> int:
+        """Samples that all ranks take at once."""
+        return self.batch_size * self.size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0."""
+        self.epoch = epoch
+        if hasattr(self.source, "set_epoch"):
+            self.source.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        rounds, rest = divmod(len(self.source), self.round_size)
+        return rounds * self.batch_size + (0 if self.drop_last else math.ceil(rest / self.size))
+
+    def __iter__(self) -> Iterator[Any]:
+        self.num_examples = 0
+        self._seed()
+        samples = iter(self.source)
+        beginning: list[Any] = []
+        while round_ := list(islice(samples, self.round_size)):
+            self.num_examples += len(round_)
+            beginning = beginning or round_[: self.size]
+            if len(round_) == self.round_size:
+                yield from self._own(round_)
+            elif not self.drop_last:
+                yield from self._own(round_ + list(islice(cycle(beginning), -len(round_) % self.size)))
+
+    def _own(self, round_: list[Any]) -> list[Any]:
+        share = len(round_) // self.size
+        return round_[self.rank * share : (self.rank + 1) * share]
+
+    def _seed(self) -> None:
+        """Let a stream that shuffles with a generator of its own shuffle alike on all ranks."""
+        generator = getattr(self.source, "generator", None)
+        if isinstance(generator, torch.Generator) and not hasattr(self.source, "set_epoch"):
+            generator.manual_seed(self.epoch)
+
+
+class Skipping(IterableDataset[Any]):
+    """A stream from some sample on. What comes before must be read; a bar shows how far that is."""
+
+    def __init__(self, source: Any, skip: int) -> None:
+        self.source, self.skip = source, skip
+
+    def __iter__(self) -> Iterator[Any]:
+        samples = iter(self.source)
+        with Progress(total=self.skip, what="skipping to where the run stopped", unit="samples") as progress:
+            for _ in islice(samples, self.skip):
+                progress.update()
+        yield from samples
+
+
+def is_stateful(source: Any) -> bool:
+    """Whether a stream can say where it stands, and be put there."""
+    return callable(getattr(source, "state_dict", None)) and callable(getattr(source, "load_state_dict", None))
+
+
+def resumed(source: Any, skip: int, state: Any = None) -> Any:
+    """Give a stream that goes on after `skip` samples, by its own means where it has some.
+
+    Args:
+        source: the stream from its start.
+        skip: samples already taken.
+        state: what its `state_dict` said at that place.
+    """
+    if state is not None and is_stateful(source):
+        source.load_state_dict(state)
+        return source
+    if callable(getattr(source, "skip", None)):
+        return source.skip(skip)
+    log.info(
+        f"The training data is a stream ({type(source).__name__}) without state_dict or skip: {skip} samples are read "
+        "again to get to where the run stopped. Set ignore_data_skip=True to begin anew with the data instead."
+    )
+    return Skipping(source, skip)
+
+
+def shards_of(source: Any) -> int:
+    """Give how many shards a stream can be cut into (`datasets.IterableDataset`); 1 if it cannot."""
+    count = getattr(source, "num_shards", getattr(source, "n_shards", 1))
+    return count if isinstance(count, int) and callable(getattr(source, "shard", None)) else 1
