@@ -1,0 +1,174 @@
+"""A checkpoint folder is saved while the process dies, or the disk fails, at every operation and at random moments."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.checkpoints.folders import FolderCommit, check, folder_name, newest, steps
+from xdpx.checkpoints.publishing import discard
+from xdpx.checkpoints.rotation import rotate
+
+KILLS = int(os.environ.get("XDPX_SAVE_KILLS", "8"))
+"""Random SIGKILLs of a process that saves all the time. `XDPX_SAVE_KILLS=500` makes a night of it."""
+
+
+def save(parent: Path, step: int, text: str) -> None:
+    with FolderCommit(parent, folder_name(step), facts={"step": step}) as staging:
+        for name in ("model.safetensors", "optimizer.pt", "below/shard"):
+            with staging.open(name, "w") as file:
+                file.write(f"{name} {text}" * 50)
+
+
+def content(parent: Path, step: int) -> str:
+    """Tell what a folder holds, after proving that it is whole."""
+    folder = parent / folder_name(step)
+    assert check(folder) == []
+    texts = {(folder / name).read_text().split(name)[1].strip() for name in ("model.safetensors", "below/shard")}
+    assert len(texts) == 1
+    return texts.pop()
+
+
+def newest_step(parent: Path) -> int:
+    path = newest(parent, resumable=False)
+    assert path is not None
+    return int(path.rpartition("-")[2])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+def test_a_kill_at_any_operation_leaves_the_step_before_or_the_new_one(tools: Any, tmp_path: Path, after: bool) -> None:
+    outcomes, code, at = [], 9, 0
+    while code == 9:
+        at += 1
+        parent = tmp_path / str(at)
+        save(parent, 10, "old")
+        trouble = tools.Trouble(at, tools.die, after=after)
+
+        def work(parent: Path = parent, trouble: Any = trouble) -> None:
+            tools.disturb_disk(trouble, pytest.MonkeyPatch())
+            save(parent, 20, "new")
+
+        code = tools.in_child(work)
+        outcomes.append(newest_step(parent))
+        assert content(parent, outcomes[-1]) == ("old" if outcomes[-1] == 10 else "new")
+        assert not [name for name in os.listdir(parent) if ".tmp-" in name]
+        save(parent, 20, "new")  # the same again finishes
+        assert content(parent, 20) == "new"
+    assert code == 0
+    assert at > 15  # every operation was struck, not none
+    assert outcomes == sorted(outcomes)  # 10, 10, ..., 20, 20: one moment decides
+    assert set(outcomes) == {10, 20}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
+def test_a_kill_while_a_step_is_saved_again_leaves_the_old_folder_or_the_new(
+    tools: Any, tmp_path: Path, after: bool
+) -> None:
+    outcomes, code, at = [], 9, 0
+    while code == 9:
+        at += 1
+        parent = tmp_path / str(at)
+        save(parent, 10, "old")
+        trouble = tools.Trouble(at, tools.die, after=after)
+
+        def work(parent: Path = parent, trouble: Any = trouble) -> None:
+            tools.disturb_disk(trouble, pytest.MonkeyPatch())
+            save(parent, 10, "new")
+
+        code = tools.in_child(work)
+        assert newest_step(parent) == 10
+        outcomes.append(content(parent, 10))
+        assert os.listdir(parent) == ["checkpoint-10"]
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert set(outcomes) == {"old", "new"}
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_an_error_at_any_operation_is_raised_and_leaves_a_whole_folder(tools: Any, tmp_path: Path, number: int) -> None:
+    trouble = tools.Trouble(0, tools.raise_(number))
+    while trouble.at <= len(trouble.seen):
+        trouble = tools.Trouble(trouble.at + 1, tools.raise_(number))
+        parent = tmp_path / str(trouble.at)
+        save(parent, 10, "old")
+        error = None
+        with pytest.MonkeyPatch.context() as patch:
+            tools.disturb_disk(trouble, patch)
+            try:
+                save(parent, 10, "new")
+            except OSError as caught:
+                error = caught
+        assert newest_step(parent) == 10
+        found = content(parent, 10)
+        assert found == "new" or (error is not None and error.errno == number)
+    assert trouble.at > 15
+
+
+def test_a_kill_at_any_operation_of_deleting_never_leaves_half_a_checkpoint(tools: Any, tmp_path: Path) -> None:
+    code, at = 9, 0
+    while code == 9:
+        at += 1
+        parent = tmp_path / str(at)
+        for step in (10, 20):
+            save(parent, step, "old")
+        trouble = tools.Trouble(at, tools.die)
+
+        def work(parent: Path = parent, trouble: Any = trouble) -> None:
+            tools.disturb_disk(trouble, pytest.MonkeyPatch())
+            discard(str(parent / "checkpoint-10"))
+
+        code = tools.in_child(work)
+        assert newest_step(parent) == 20
+        for step in steps(parent):
+            assert content(parent, step) == "old"
+    assert at > 4
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[2]]
+from tests.faults.test_folder_kills import save
+from xdpx.checkpoints.folders import recover, steps
+from xdpx.checkpoints.rotation import rotate
+parent = Path(sys.argv[1])
+recover(parent)
+step = max(steps(parent), default=0)
+print("begun", flush=True)
+while True:
+    step += 1
+    save(parent, step, str(step))
+    rotate(parent, limit=2, current=step)
+    save(parent, step, str(step))  # a step may be saved twice
+"""
+
+
+@pytest.mark.timeout(120 + 10 * KILLS)
+def test_killed_at_random_moments_of_saving_and_deleting_a_whole_checkpoint_is_there(tmp_path: Path) -> None:
+    dice, reached = random.Random(0), 0
+    for _ in range(KILLS):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), str(Path(__file__).parents[2])]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"begun\n"
+        time.sleep(0.05 + dice.random() * 0.3)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        found = newest_step(tmp_path)
+        assert found >= reached
+        assert found == max(steps(tmp_path))
+        assert all(content(tmp_path, step) == str(step) for step in steps(tmp_path))
+        assert not [name for name in os.listdir(tmp_path) if ".tmp-" in name]
+        reached = found
+    assert reached > KILLS
+    rotate(tmp_path, limit=1)
+    assert steps(tmp_path) == [reached]
