@@ -14,6 +14,7 @@ from xdpx.arguments.enums import (
     SchedulerType,
 )
 from xdpx.arguments.fsdp import FSDPOption, FsdpOptions
+from xdpx.arguments.parser import HfArg, HfArgumentParser
 from xdpx.arguments.seq2seq import Seq2SeqTrainingArguments
 from xdpx.arguments.training import TrainingArguments
 
@@ -23,6 +24,8 @@ __all__ = [
     "DebugOption",
     "FSDPOption",
     "FsdpOptions",
+    "HfArg",
+    "HfArgumentParser",
     "HubStrategy",
     "IntervalStrategy",
     "OptimizerNames",

@@ -7,6 +7,9 @@ from typing import NoReturn
 
 from xdpx.config.faults import nearest
 
+FEW = 12
+"""Most words that a refusal lists besides the nearest one."""
+
 
 class Word(StrEnum):
     """One of a fixed set of words."""
@@ -16,7 +19,8 @@ class Word(StrEnum):
         words = [word.value for word in cls]
         near = nearest(str(value), words)
         offer = f" Did you mean '{near}'?" if near else ""
-        raise ValueError(f"no '{value}' is known.{offer} Choose one of: {', '.join(words)}.")
+        listed = f" Choose one of: {', '.join(words)}." if len(words) <= FEW or not near else ""
+        raise ValueError(f"no '{value}' is known.{offer}{listed}")
 
 
 class IntervalStrategy(Word):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import types
-import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
-from functools import cache
-from typing import Any, Union, get_type_hints
+from typing import Any
 
 from xdpx.arguments import fsdp
 from xdpx.arguments.acceleration import AcceleratorConfig, accelerator_config
@@ -24,6 +21,7 @@ from xdpx.arguments.enums import (
 )
 from xdpx.arguments.fields import Fields
 from xdpx.arguments.places import library_level
+from xdpx.arguments.plain_values import plain, plain_kinds
 from xdpx.arguments.structured import read_dict, truth
 from xdpx.arguments.trackers import trackers
 from xdpx.config.faults import Fault
@@ -37,14 +35,15 @@ WORDS: dict[str, type[Word]] = {
     "lr_scheduler_type": SchedulerType,
     "optim": OptimizerNames,
 }
+OLD_WORDS = {"optim": {"adamw_hf": "adamw_torch", "adamw_apex_fused": "adamw_torch_fused"}}
+"""Words of earlier years, and what does the same today."""
+
 SCORED_SCHEDULES = {SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY}
 """Schedules that look at the score of evaluations."""
 
 KEYWORDS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs",
             "liger_kernel_config")  # fmt: skip
 """Dicts that are handed on as keyword arguments; a path stands for the JSON file there."""
-
-EXAMPLES = {int: "a whole number, e.g. 8", float: "a number, e.g. 5e-5", bool: "true or false"}
 
 
 def normalise(arguments: Fields, dict_fields: Iterable[str]) -> list[Fault]:
@@ -76,41 +75,13 @@ def _paths(arguments: Fields) -> None:
         arguments.hub_token = None
 
 
-@cache
-def _plain_kinds() -> dict[str, type]:
-    """Give the fields that hold a number or a truth value, by name."""
-    kinds = {}
-    for name, hint in get_type_hints(Fields).items():
-        united = typing.get_origin(hint) in {Union, types.UnionType}
-        parts = [part for part in typing.get_args(hint) if part is not type(None)] if united else [hint]
-        if len(parts) == 1 and parts[0] in EXAMPLES:
-            kinds[name] = parts[0]
-    return kinds
-
-
 def _numbers(arguments: Fields) -> Iterator[Fault]:
     """Turn texts, and numbers of NumPy and the like, into plain ones: YAML and environments give texts."""
-    for name, kind in _plain_kinds().items():
-        value = getattr(arguments, name)
-        fits = (int, bool) if kind is int else (int, float, bool)
-        if value is None or type(value) in fits:
-            continue
+    for name, kind in plain_kinds(Fields).items():
         try:
-            setattr(arguments, name, _plain(value, kind))
-        except (ValueError, TypeError, RuntimeError, OverflowError):
-            yield _refused(arguments, name, f"is {value!r}. Use {EXAMPLES[kind]}.")
-
-
-def _plain(value: Any, kind: type) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    if kind is bool:
-        return truth(value)
-    number = float(value)
-    if kind is float:
-        return value if isinstance(value, int) else number
-    if not number.is_integer():
-        raise ValueError(value)
-    return int(value) if isinstance(value, int) else int(number)
+            setattr(arguments, name, plain(getattr(arguments, name), kind))
+        except ValueError as error:
+            yield _refused(arguments, name, error)
 
 
 def _dicts(arguments: Fields, names: Iterable[str]) -> Iterator[Fault]:
@@ -127,7 +98,7 @@ def _dicts(arguments: Fields, names: Iterable[str]) -> Iterator[Fault]:
 def _words(arguments: Fields) -> Iterator[Fault]:
     for name, words in WORDS.items():
         try:
-            setattr(arguments, name, words(getattr(arguments, name)))
+            setattr(arguments, name, words(_todays_word(name, getattr(arguments, name))))
         except ValueError as error:
             yield _refused(arguments, name, error)
             setattr(arguments, name, words(getattr(arguments, name)))
@@ -137,6 +108,13 @@ def _words(arguments: Fields) -> Iterator[Fault]:
     except ValueError as error:
         arguments.debug = []
         yield Fault("debug", str(error))
+
+
+def _todays_word(name: str, word: Any) -> Any:
+    today = OLD_WORDS.get(name, {}).get(str(word), word)
+    if today != word:
+        log.warning(f"TrainingArguments: {name} '{word}' is of earlier years; '{today}' does the same.", once=True)
+    return today
 
 
 def _earlier_names(arguments: Fields) -> None:
