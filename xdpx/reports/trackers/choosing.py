@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 from typing import Any
 
 OURS = {
@@ -12,22 +13,30 @@ OURS = {
 }
 """Those written here, by name."""
 
+WHERE_THEIRS_ARE = "transformers.integrations"
 THEIRS = {
-    "azure_ml": "AzureMLCallback",
-    "clearml": "ClearMLCallback",
-    "codecarbon": "CodeCarbonCallback",
-    "comet_ml": "CometCallback",
-    "dagshub": "DagsHubCallback",
-    "dvclive": "DVCLiveCallback",
-    "flyte": "FlyteCallback",
-    "kubeflow": "KubeflowCallback",
-    "mlflow": "MLflowCallback",
-    "neptune": "NeptuneCallback",
-    "swanlab": "SwanLabCallback",
-    "trackio": "TrackioCallback",
-    "wandb": "WandbCallback",
+    "azure_ml": ("AzureMLCallback", "azureml"),
+    "clearml": ("ClearMLCallback", "clearml"),
+    "codecarbon": ("CodeCarbonCallback", "codecarbon"),
+    "comet_ml": ("CometCallback", "comet_ml"),
+    "dagshub": ("DagsHubCallback", "dagshub"),
+    "dvclive": ("DVCLiveCallback", "dvclive"),
+    "flyte": ("FlyteCallback", "flytekit"),
+    "kubeflow": ("KubeflowCallback", ""),
+    "mlflow": ("MLflowCallback", "mlflow"),
+    "neptune": ("NeptuneCallback", "neptune"),
+    "swanlab": ("SwanLabCallback", "swanlab"),
+    "trackio": ("TrackioCallback", "trackio"),
+    "wandb": ("WandbCallback", "wandb"),
 }
-"""Those that transformers has, by name; each needs a package of its own."""
+"""Those that transformers has, by name: the class, and the package that it needs."""
+
+TO_INSTALL = {"azureml": "azureml-sdk", "comet_ml": "comet-ml"}
+"""What a package is called where it is installed from, when not by its own name."""
+
+
+class TrackerMissing(RuntimeError, ImportError):
+    """A tracker cannot be used here. Both errors in one, since the original raises now this, now that."""
 
 
 def trackers_for(report_to: Any) -> list[Any]:
@@ -39,7 +48,7 @@ def trackers_for(report_to: Any) -> list[Any]:
 
     Raises:
         ValueError: for an unknown name.
-        RuntimeError, ImportError: when a tracker's package is missing.
+        TrackerMissing: when what a tracker needs is not there.
     """
     wanted = list(report_to) if isinstance(report_to, list | tuple | set) else [report_to]
     names = [name for one in wanted for name in (installed() if one == "all" else [one])]
@@ -64,20 +73,27 @@ def tracker_for(wanted: Any) -> Any:
 
 def installed() -> list[str]:
     """Name the trackers whose packages are there; those that need none are asked for by name only."""
-    from transformers.integrations import get_available_reporting_integrations
-
-    return list(get_available_reporting_integrations())
+    return list(importlib.import_module(WHERE_THEIRS_ARE).get_available_reporting_integrations())
 
 
 def _make(name: str) -> Any:
-    if name not in OURS and name not in THEIRS:
+    if name in OURS:
+        module, _, kind = OURS[name].partition(":")
+    elif name in THEIRS:
+        module, (kind, package) = WHERE_THEIRS_ARE, THEIRS[name]
+        if package and importlib.util.find_spec(package) is None:
+            raise TrackerMissing(_needing(name, package))
+    else:
         raise ValueError(f"report_to: {_unknown(name, sorted({*OURS, *THEIRS}))}")
-    module, _, kind = OURS.get(name, f"transformers.integrations:{THEIRS.get(name)}").partition(":")
     try:
         return getattr(importlib.import_module(module), kind)()
     except (ImportError, RuntimeError) as error:
-        sort = ImportError if isinstance(error, ImportError) else RuntimeError
-        raise sort(f"report_to: '{name}' cannot be used here: {error} Or leave '{name}' out of report_to.") from error
+        raise TrackerMissing(f"report_to: '{name}' cannot be used here: {error}") from error
+
+
+def _needing(name: str, package: str) -> str:
+    command = f"pip install {TO_INSTALL.get(package, package)}"
+    return f"report_to: '{name}' needs the package {package}. Run `{command}`, or leave '{name}' out of report_to."
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -23,7 +23,7 @@ class Bars:
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin the bar, at the step where a resumed training stands."""
-        self.training_bar = _closed(self.training_bar)
+        self._end_training_bar()
         self.current_step = state.global_step
         if state.is_world_process_zero:
             self.training_bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
@@ -47,11 +47,11 @@ class Bars:
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take the bar over the batches away."""
-        self.prediction_bar = _closed(self.prediction_bar)
+        self._end_prediction_bar()
 
     def on_predict(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take the bar over the batches away."""
-        self.prediction_bar = _closed(self.prediction_bar)
+        self._end_prediction_bar()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         """Write what is logged above the bar."""
@@ -60,7 +60,17 @@ class Bars:
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave the bar as it is, and begin a new line."""
-        self.training_bar = _closed(self.training_bar)
+        self._end_training_bar()
+
+    def _end_training_bar(self) -> None:
+        if self.training_bar is not None:
+            self.training_bar.close()
+        self.training_bar = None
+
+    def _end_prediction_bar(self) -> None:
+        if self.prediction_bar is not None:
+            self.prediction_bar.close()
+        self.prediction_bar = None
 
 
 class Printing:
@@ -90,8 +100,3 @@ def _length(loader: object) -> int | None:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:  # a DataLoader has a length only when its data have one
         return None
-
-
-def _closed(bar: Any) -> None:
-    if bar is not None:
-        bar.close()

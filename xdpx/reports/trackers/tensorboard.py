@@ -43,7 +43,7 @@ class TensorBoardCallback:
             return
         writer.add_text("args", args.to_json_string())
         config = getattr(model, "config", None)
-        if hasattr(config, "to_json_string"):
+        if config is not None and hasattr(config, "to_json_string"):
             writer.add_text("model_config", config.to_json_string())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:

@@ -193,7 +193,7 @@ class CallbackHandler:
         if event == "on_train_begin" or len(now) != len(known) or not all(map(is_, now, known)):
             self._known, self._listeners = list(now), {}
         if event not in self._listeners:
-            methods = [(callback, getattr(callback, event, None)) for callback in now]
+            methods: list[tuple[Any, Any]] = [(callback, getattr(callback, event, None)) for callback in now]
             self._listeners[event] = [(callback, method) for callback, method in methods if _says_something(method)]
         return self._listeners[event]
 
