@@ -44,9 +44,14 @@ def test_leaving_it_waits_and_raises() -> None:
 
 def test_leaving_it_by_an_exception_waits_and_keeps_that_exception() -> None:
     done: list[int] = []
-    with pytest.raises(KeyError), Background() as background:
-        background.start(lambda: done.append(1))
-        raise KeyError("mine")
+
+    def leave() -> None:
+        with Background() as background:
+            background.start(lambda: done.append(1))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        leave()
     assert done == [1]
 
 

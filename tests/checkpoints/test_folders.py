@@ -272,7 +272,9 @@ def test_machines_with_a_disk_of_their_own_each_get_a_folder(tmp_path: Path, eve
 
     def work(rank: int) -> str:
         ranks = company.ranks(rank, nodes=2)
-        return commit_folder(tmp_path / f"node-{rank // 2}", "checkpoint-7", together, ranks=ranks, everywhere=everywhere)
+        return commit_folder(
+            tmp_path / f"node-{rank // 2}", "checkpoint-7", together, ranks=ranks, everywhere=everywhere
+        )
 
     company.run(work)
     for node, own in ((0, (0, 1)), (1, (2, 3))):

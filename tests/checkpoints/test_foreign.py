@@ -69,7 +69,9 @@ def test_a_folder_that_lacks_a_part_is_not_continued_from(folder: Path, name: st
 def test_a_shard_that_is_missing_is_found(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict(zip("ab", files, strict=True))}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": dict(zip("ab", files, strict=True))})
+    )
     assert check(folder) == [f"{files[1]}: it is missing."]
 
 

@@ -16,8 +16,9 @@ HISTORY = [
 
 def card(**more: object) -> ModelCard:
     fields = {
-        "model_name": "mine", "finetuned_from": "them/base", "license": "mit", "tags": "toy", "tasks": "text-classification",
-        "dataset_tags": "glue", "dataset": "GLUE SST2", "log_history": HISTORY, "arguments": {"learning_rate": 2e-5},
+        "model_name": "mine", "finetuned_from": "them/base", "license": "mit", "tags": "toy",
+        "tasks": "text-classification", "dataset_tags": "glue", "dataset": "GLUE SST2", "log_history": HISTORY,
+        "arguments": {"learning_rate": 2e-5},
     }  # fmt: skip
     return ModelCard(**{**fields, **more})  # type: ignore[arg-type]
 

@@ -103,7 +103,13 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_head_of_other_size_is_refused_for_a_model_of_transformers(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 9}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "vocab_size": 9,
+    }
     ModelFiles(BertForSequenceClassification(BertConfig(**sizes, num_labels=3))).write(str(tmp_path))
     with pytest.raises(RuntimeError, match=r"classifier\.weight"):
         load_model(BertForSequenceClassification(BertConfig(**sizes, num_labels=2)), str(tmp_path))

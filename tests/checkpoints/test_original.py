@@ -1,4 +1,4 @@
-"""The installed Hugging Face Trainer is the judge: each continues from what the other has saved, to the same numbers."""
+"""The installed Hugging Face Trainer is the judge: each continues from what the other has saved, bit for bit."""
 
 from __future__ import annotations
 
@@ -150,13 +150,21 @@ def test_the_generators_of_the_original_are_restored(both: tuple[Path, Path]) ->
 
 def tiny_bert() -> transformers.PreTrainedModel:
     torch.manual_seed(1)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 20}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "vocab_size": 20,
+    }
     return transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, max_position_embeddings=8))
 
 
 def tiny_gpt() -> transformers.PreTrainedModel:
     torch.manual_seed(1)
-    return transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8))
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8)
+    )
 
 
 class Texts(Dataset[dict[str, Any]]):

@@ -11,7 +11,7 @@ import torch
 from xdpx.checkpoints.plain import NotPlain, plain, plain_json
 
 
-class Color(str, enum.Enum):
+class Color(enum.StrEnum):
     RED = "red"
 
 

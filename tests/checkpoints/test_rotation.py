@@ -23,7 +23,14 @@ def test_as_many_as_asked_for_stay(tmp_path: Path, limit: int | None, expected: 
 
 @pytest.mark.parametrize(
     ("limit", "best", "expected"),
-    [(3, 5, [5, 20, 25]), (2, 5, [5, 25]), (1, 5, [5, 25]), (1, 25, [25]), (2, 25, [20, 25]), (4, 15, [10, 15, 20, 25])],
+    [
+        (3, 5, [5, 20, 25]),
+        (2, 5, [5, 25]),
+        (1, 5, [5, 25]),
+        (1, 25, [25]),
+        (2, 25, [20, 25]),
+        (4, 15, [10, 15, 20, 25]),
+    ],
 )
 def test_the_best_and_the_newest_stay(tmp_path: Path, limit: int, best: int, expected: list[int]) -> None:
     make(tmp_path, 5, 10, 15, 20, 25)

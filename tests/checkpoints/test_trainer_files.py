@@ -181,7 +181,9 @@ def test_in_the_background_the_same_files_are_written(tmp_path: Path) -> None:
         frozen = ModelFiles(run.model).frozen()
         save_checkpoint(tmp_path / "later", 5, contents, frozen.write, own=own, background=background)
         run.step()
-    files = [{p.name: p.read_bytes() for p in (tmp_path / when / "checkpoint-5").iterdir()} for when in ("now", "later")]
+    files = [
+        {p.name: p.read_bytes() for p in (tmp_path / when / "checkpoint-5").iterdir()} for when in ("now", "later")
+    ]
     for one in files:
         manifest = json.loads(one.pop(folders.MANIFEST))
         assert manifest["facts"] == {"step": 5, "processes": 1, "resumable": True, "world_size": 1}

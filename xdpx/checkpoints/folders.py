@@ -106,7 +106,7 @@ class FolderCommit:
         needs_bytes: when known, refuse at once if the disk has less room than 1.1 times this.
     """
 
-    def __init__(  # noqa: PLR0913 - each is one plain choice of the caller
+    def __init__(
         self,
         parent: StrPath,
         name: str,

@@ -119,9 +119,7 @@ class Hub:
     def _later(self, folder: str, message: str, **options: Any) -> None:
         self._pushes.append(Push(folder, self._upload(folder, message, blocking=False, **options)))
 
-    def _upload(
-        self, folder: str, message: str, *, blocking: bool, ignore: Sequence[str] = (), **options: Any
-    ) -> Any:
+    def _upload(self, folder: str, message: str, *, blocking: bool, ignore: Sequence[str] = (), **options: Any) -> Any:
         if not self.repo_id:
             self.open()
         asked = {"token": self.token, "revision": self.revision, **options}

@@ -18,7 +18,7 @@ SHOWN_ARGUMENTS = (
     "optim", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "lr_scheduler_type",
     "warmup_steps", "num_train_epochs", "max_steps", "fp16", "bf16", "label_smoothing_factor", "neftune_noise_alpha",
 )  # fmt: skip
-_SPEED = ("_runtime", "_per_second", "_preparation_time", "epoch", "step")
+_SPEED = ("runtime", "per_second", "preparation_time")
 Words = str | Sequence[str] | None
 
 

@@ -1,4 +1,4 @@
-"""How the files of a `checkpoint-<step>/` folder are called: as the Hugging Face Trainer calls them, and two of ours."""
+"""The names of the files in a `checkpoint-<step>/`: as the Hugging Face Trainer calls them, and some of ours."""
 
 from __future__ import annotations
 

@@ -12,7 +12,12 @@ from xdpx.utils.paths import StrPath
 
 
 def rotate(
-    parent: StrPath, *, limit: int | None, current: int | None = None, best: str | None = None, busy: Collection[str] = ()
+    parent: StrPath,
+    *,
+    limit: int | None,
+    current: int | None = None,
+    best: str | None = None,
+    busy: Collection[str] = (),
 ) -> list[str]:
     """Delete the oldest checkpoints until `limit` are left; call it on one process per disk.
 
@@ -43,7 +48,12 @@ def rotate(
 
 
 def surplus(
-    parent: StrPath, *, limit: int | None, current: int | None = None, best: str | None = None, busy: Collection[str] = ()
+    parent: StrPath,
+    *,
+    limit: int | None,
+    current: int | None = None,
+    best: str | None = None,
+    busy: Collection[str] = (),
 ) -> list[str]:
     """Give the paths that `rotate` would delete, in its order."""
     place = io.plain(parent)

@@ -305,7 +305,9 @@ class TrainerCheckpoint:
         return loaded
 
 
-def changed_arguments(saved: Mapping[str, Any] | None, now: Mapping[str, Any], *, ignore: Sequence[str] = ()) -> list[str]:
+def changed_arguments(
+    saved: Mapping[str, Any] | None, now: Mapping[str, Any], *, ignore: Sequence[str] = ()
+) -> list[str]:
     """Give `name: was …, is …` for each argument that differs from those of the run that saved a checkpoint."""
     before, after = saved or {}, plain_json(now)
     names = [name for name in after if name in before and name not in ignore and not name.endswith(HIDDEN)]

@@ -25,6 +25,7 @@ _TRANSIENT_NAMES = frozenset({
     "ReadTimeoutError", "ConnectTimeoutError", "ResponseStreamingError", "IncompleteReadError", "IncompleteRead",
     "ProtocolError", "ChunkedEncodingError", "RequestError", "FSTimeoutError", "ShortRead",
 })  # fmt: skip
+_DICE = random.SystemRandom()  # not the generator that a training draws from
 WARN_AT_TRY = 4
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 _secrets: set[str] = set()
@@ -46,7 +47,7 @@ class RetryPolicy:
         """Give the waits, each drawn from the upper half of its range so that many processes do not return together."""
         delay = self.first_delay
         while True:
-            yield delay * random.uniform(0.5, 1.0)
+            yield delay * _DICE.uniform(0.5, 1.0)
             delay = min(2 * delay, self.longest_delay)
 
 
