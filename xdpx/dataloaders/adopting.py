@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from xdpx.dataloaders.loaders import Loader, Ranks, train_loader
+from xdpx.dataloaders.loaders import Loader, Ranks, rank_batches, train_loader
 from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.plan import length
 from xdpx.dataloaders.randomness import Randomness, untouched
 from xdpx.dataloaders.rank_batches import RankBatchLists
+from xdpx.dataloaders.streams import pass_over
 from xdpx.logger import log
-from xdpx.utils.progress import Progress
 
 READING = (
     "collate_fn", "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
@@ -54,8 +53,9 @@ class Adopted:
         batch_sampler = getattr(self.loader, "batch_sampler", None)
         inner = getattr(batch_sampler, "sampler", getattr(self.loader, "sampler", None))
         for part in (self.loader, batch_sampler, inner, getattr(self.loader, "dataset", None)):
-            if callable(getattr(part, "set_epoch", None)):
-                part.set_epoch(epoch)
+            set_epoch = getattr(part, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
         """Begin the next iteration, and no other, at a batch of it; see `Loader.start_at`."""
@@ -94,10 +94,8 @@ class Adopted:
             self._start = Randomness.now()
             if type(self.loader) is DataLoader and not isinstance(self.loader.dataset, IterableDataset):
                 return _entered(self.loader, batch_index)
-            batches = iter(self.loader)
-            with Progress(total=batch_index, what="skipping to where the run stopped", unit="batches") as progress:
-                for _ in islice(batches, batch_index):
-                    progress.update()
+            batches: Iterator[Any] = iter(self.loader)
+            pass_over(batches, batch_index, unit="batches")
             return batches
 
 
@@ -111,8 +109,8 @@ def adopt(loader: Any, world: Ranks) -> Any:
         return loader
     if world.size > 1 and world.rank == 0 and type(loader) is DataLoader and _is_whole(loader):
         log.warning(
-            f"get_train_dataloader: returns a plain DataLoader, so each of the {world.size} processes goes through all of "
-            "the data. Return self.accelerator.prepare(DataLoader(...)), or give it a DistributedSampler."
+            f"get_train_dataloader: returns a plain DataLoader, so each of the {world.size} processes goes through all "
+            "of the data. Return self.accelerator.prepare(DataLoader(...)), or give it a DistributedSampler."
         )
     return Adopted(loader)
 
@@ -139,10 +137,16 @@ def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None
         in_order=loader.in_order,
         **changes,
     )
-    own = loader.batch_sampler if type(loader.batch_sampler) is not BatchSampler else None
-    sampler = own if own is not None else loader.sampler
-    return train_loader(
-        loader.dataset, collator=loader.collate_fn, sampler=sampler, options=options, world=world, seed=seed
+    if isinstance(loader.dataset, IterableDataset):
+        return train_loader(loader.dataset, collator=loader.collate_fn, sampler=None, options=options, world=world)
+    sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
+    return Loader(
+        loader.dataset,
+        batches=rank_batches(loader.dataset, sampler, options, world, seed),
+        options=options,
+        collator=loader.collate_fn,
+        world=world,
+        worker_init=loader.worker_init_fn,
     )
 
 
@@ -151,7 +155,11 @@ def _entered(loader: DataLoader[Any], batch_index: int) -> Iterator[Any]:
     batches = RankBatchLists(loader.batch_sampler)
     batches.start_at(batch_index)
     reading = {name: getattr(loader, name) for name in READING}
-    return iter(DataLoader(loader.dataset, batch_sampler=batches, **reading))
+    entered = iter(DataLoader(loader.dataset, batch_sampler=batches, **reading))
+    if loader.num_workers == 0:
+        # Without workers the order is drawn with the first batch, which is later than the caller can wait.
+        batches.start_at(batch_index, {"randomness": Randomness.now().saved()})
+    return entered
 
 
 def _is_whole(loader: DataLoader[Any]) -> bool:

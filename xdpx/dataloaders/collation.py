@@ -45,7 +45,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
 def default_collator(processing_class: Any) -> Any:
     """Give the collator for a tokenizer or feature extractor, which pads; without one, plain stacking."""
     if isinstance(processing_class, PreTrainedTokenizerBase | SequenceFeatureExtractor):
-        return DataCollatorWithPadding(processing_class)
+        return DataCollatorWithPadding(processing_class)  # type: ignore[arg-type]
     return default_data_collator
 
 
@@ -55,8 +55,8 @@ def _column(rows: list[Mapping[str, Any]], name: str) -> list[Any]:
     except KeyError:
         index, row = next((index, row) for index, row in enumerate(rows) if name not in row)
         raise ValueError(
-            f"'{name}': the first sample of a batch has it, sample {index} has only {', '.join(map(str, row))}. Give all "
-            "samples the same columns, or pass a data_collator of your own."
+            f"'{name}': the first sample of a batch has it, sample {index} has only {', '.join(map(str, row))}. Give "
+            "all samples the same columns, or pass a data_collator of your own."
         ) from None
 
 
@@ -88,12 +88,12 @@ def _stacked(name: str, values: list[Any]) -> Tensor:
 
 
 def _unequal(name: str, values: list[Any], error: Exception) -> str:
-    sizes = sorted({len(value) for value in values if hasattr(value, "__len__") and getattr(value, "ndim", 1)})
+    sizes = sorted({len(value) for value in values if hasattr(value, "__len__") and not isinstance(value, np.generic)})
     if len(sizes) > 1:
         return (
-            f"'{name}': samples of a batch have lengths {', '.join(map(str, sizes))} and cannot be stacked. Pad them while "
-            "tokenizing, or pass the tokenizer as processing_class (or a DataCollatorWithPadding as data_collator), "
-            "which pads each batch."
+            f"'{name}': samples of a batch have lengths {', '.join(map(str, sizes))} and cannot be stacked. Pad them "
+            "while tokenizing, or pass the tokenizer as processing_class (or a DataCollatorWithPadding as "
+            "data_collator), which pads each batch."
         )
     kinds = sorted({type(value).__name__ for value in values})
     return f"'{name}': values of type {', '.join(kinds)} do not make a tensor ({error}). Remove or convert the column."

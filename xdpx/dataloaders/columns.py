@@ -194,7 +194,7 @@ def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
             collator([{name: value for name, value in row.items() if name not in unused}])
         except KeyError as error:
             missing = error.args[0] if error.args else None
-        except Exception:  # noqa: BLE001 - one sample may be too few for it; the question is only what it asks for
+        except Exception:  # one sample may be too few for it; the question is only what it asks for
             return False
         else:
             return False
@@ -204,10 +204,10 @@ def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
     return True
 
 
-def _say_needed(name: str) -> None:
+def _say_needed(name: Any) -> None:
     log.info(
-        f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are left to "
-        "the collator."
+        f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are left "
+        "to the collator."
     )
 
 

@@ -71,7 +71,7 @@ class Joiner:
         if not self._outlines or not self.concatenate:
             self._outlines.append(_map(tree, lambda _: None))
         if any(isinstance(leaf, Tensor) and leaf.is_cuda for _, leaf in leaves):
-            self._coming = torch.cuda.Event()
+            self._coming = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._coming.record()
         else:
             self._batches[-1] = [_as_array(leaf) for leaf in self._batches[-1]]
@@ -89,7 +89,9 @@ class Joiner:
             return [_filled(outline, leaves) for outline, leaves in zip(outlines, batches, strict=True)]
         columns = [list(column) for column in zip(*batches, strict=True)]
         del batches
-        joined = [_joined(column, self.pad, f"{self.what}{path}") for path, column in zip(self._paths, columns, strict=True)]
+        joined = [
+            _joined(column, self.pad, f"{self.what}{path}") for path, column in zip(self._paths, columns, strict=True)
+        ]
         return _filled(outlines[0], joined)
 
     def _settle(self) -> None:
@@ -128,9 +130,9 @@ def _joined(parts: list[Any], pad: float, what: str) -> Any:
         return parts
     shapes = {part.shape[2:] for part in parts}
     if len(shapes) > 1 or len({part.ndim for part in parts}) > 1:
+        odd = next(part for part in parts if part.shape[2:] != parts[0].shape[2:] or part.ndim != parts[0].ndim)
         raise ValueError(
-            f"{what}: batches differ in shape, {parts[0].shape} and "
-            f"{next(part.shape for part in parts if part.shape[2:] != parts[0].shape[2:] or part.ndim != parts[0].ndim)}."
+            f"{what}: batches differ in shape, {parts[0].shape} and {odd.shape}."
             " Only the first two dimensions may differ. Set eval_do_concat_batches=False to have one result per batch."
         )
     rows = sum(len(part) for part in parts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -18,8 +17,7 @@ from xdpx.dataloaders.randomness import Randomness, seed_worker, untouched
 from xdpx.dataloaders.rank_batches import Agreed, RankBatches, RankBatchLists
 from xdpx.dataloaders.rebalance import BatchRebalance
 from xdpx.dataloaders.samplers import EpochSampler, LengthGrouped
-from xdpx.dataloaders.streams import RankStream, is_stateful, resumed, shards_of
-from xdpx.utils.progress import Progress
+from xdpx.dataloaders.streams import RankStream, is_stateful, pass_over, resumed, shards_of
 
 Collator = Callable[[list[Any]], Any]
 _END = object()
@@ -81,6 +79,11 @@ class Loader(DataLoader[Any]):
             super().__init__(dataset, batch_sampler=batches, **self._torch_options)
 
     @property
+    def _source(self) -> Any:
+        """The dataset as the user gave it."""
+        return self.dataset.source if isinstance(self.dataset, RankStream) else self.dataset
+
+    @property
     def is_stream(self) -> bool:
         """Whether the data can only be read from its start."""
         return isinstance(self.dataset, IterableDataset)
@@ -96,13 +99,13 @@ class Loader(DataLoader[Any]):
     @property
     def total_dataset_length(self) -> int:
         """Samples on all ranks."""
-        return len(getattr(self.dataset, "source", self.dataset))
+        return len(self._source)
 
     @property
     def remainder(self) -> int:
         """Samples of the last, incomplete round over all ranks; 0 if it is complete, -1 if unknown."""
         total = self.total_batch_size
-        samples = length(getattr(self.dataset, "source", self.dataset))
+        samples = length(self._source)
         if samples is None and isinstance(self.dataset, RankStream) and self.num_workers == 0:
             samples = self.dataset.num_examples
         if samples is None or not isinstance(total, int):
@@ -113,8 +116,9 @@ class Loader(DataLoader[Any]):
         """Say which epoch comes next, from 0, to whoever orders the samples."""
         self.iteration = epoch
         for part in (self.dataset, self.batch_sampler):
-            if hasattr(part, "set_epoch"):
-                part.set_epoch(epoch)
+            set_epoch = getattr(part, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
         """Begin the next iteration, and no other, at a batch of it.
@@ -204,10 +208,8 @@ class Loader(DataLoader[Any]):
         if self.num_workers > 0:
             return
         self._ahead["randomness"] = Randomness.now()
-        if self.is_stream:
-            source = getattr(self.dataset, "source", self.dataset)
-            if is_stateful(source):
-                self._ahead["stream"] = source.state_dict()
+        if self.is_stream and is_stateful(self._source):
+            self._ahead["stream"] = self._source.state_dict()
 
 
 def train_loader(
@@ -233,7 +235,7 @@ def train_loader(
     if isinstance(dataset, IterableDataset):
         return _stream_loader(dataset, collator=collator, options=options, world=world)
     init = partial(seed_worker, num_workers=options.num_workers, rank=world.rank)
-    batches = _batches(dataset, sampler, options, world, seed)
+    batches = rank_batches(dataset, sampler, options, world, seed)
     return Loader(dataset, batches=batches, options=options, collator=collator, world=world, worker_init=init)
 
 
@@ -243,7 +245,7 @@ def eval_loader(
     """Load data to evaluate or predict; for the arguments see `train_loader`."""
     if isinstance(dataset, IterableDataset):
         return _stream_loader(dataset, collator=collator, options=options, world=world)
-    batches = _batches(dataset, sampler, options, world, None)
+    batches = rank_batches(dataset, sampler, options, world)
     return Loader(dataset, batches=batches, options=options, collator=collator, world=world)
 
 
@@ -267,7 +269,8 @@ def seedable(sampler: Any, seed: int | None) -> Any:
     )
 
 
-def _batches(dataset: Any, sampler: Any, options: LoaderOptions, world: Ranks, seed: int | None) -> Any:
+def rank_batches(dataset: Any, sampler: Any, options: LoaderOptions, world: Ranks, seed: int | None = None) -> Any:
+    """Give the batch sampler of one rank for an order of samples, or for a user's batch sampler."""
     if isinstance(sampler, BatchRebalance):
         return sampler
     if isinstance(sampler, BatchSampler):
@@ -312,7 +315,5 @@ def _stream_loader(dataset: Any, *, collator: Collator | None, options: LoaderOp
 
 def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
     """Leave out the first batches; workers have made them all the same."""
-    with Progress(total=count, what="skipping to where the run stopped", unit="batches") as progress:
-        for _ in islice(batches, count):
-            progress.update()
+    pass_over(batches, count, unit="batches")
     yield from batches

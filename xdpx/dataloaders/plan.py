@@ -86,12 +86,19 @@ def plan_training(args: Any, loader: Any, *, batch_size: int, num_processes: int
     if batches is None:
         if args.max_steps <= 0:
             raise ValueError(
-                f"max_steps: is {args.max_steps}, and the training data has no length to count epochs by. Set max_steps "
-                "to the number of updates to train for, or give the dataset a __len__."
+                f"max_steps: is {args.max_steps}, and the training data has no length to count epochs by. Set "
+                "max_steps to the number of updates to train for, or give the dataset a __len__."
             )
         samples = total * args.max_steps
         return Plan(
-            FOR_EVER, args.max_steps, samples, samples, total, args.max_steps * accumulation, args.max_steps, accumulation
+            FOR_EVER,
+            args.max_steps,
+            samples,
+            samples,
+            total,
+            args.max_steps * accumulation,
+            args.max_steps,
+            accumulation,
         )
     if batches == 0:
         raise ValueError(_no_batch(loader, batch_size, num_processes))

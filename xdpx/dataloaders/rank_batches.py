@@ -176,7 +176,7 @@ class RankBatchLists(Sampler[list[int]]):
 
     def __init__(self, batch_sampler: Any, *, rank: int = 0, size: int = 1, even: bool = True) -> None:
         self.batch_sampler, self.rank, self.num_processes, self.even = batch_sampler, rank, size, even
-        self.batch_size = getattr(batch_sampler, "batch_size", None)
+        self.batch_size: int | None = getattr(batch_sampler, "batch_size", None)
         self.drop_last = bool(getattr(batch_sampler, "drop_last", False))
         self.sampler = getattr(batch_sampler, "sampler", None)
         self._start, self._drawn = 0, _Drawn(needed=True)
@@ -195,8 +195,9 @@ class RankBatchLists(Sampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next, from 0."""
         for sampler in (self.batch_sampler, self.sampler):
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(epoch)
+            set_epoch = getattr(sampler, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
 
     def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
         """Begin the next iteration, and no other, at a batch of it; those before it are skipped, not read."""
@@ -227,14 +228,14 @@ class RankBatchLists(Sampler[list[int]]):
         if self.batch_size is None:
             missing = islice(cycle(beginning), self.num_processes - len(round_))
             return [*round_, *missing][self.rank]
-        return self._filled(round_, beginning)
+        return self._filled(round_, beginning, self.batch_size)
 
-    def _filled(self, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
+    def _filled(self, round_: list[list[int]], beginning: list[list[int]], size: int) -> list[int]:
         """Fill up short batches with samples from the start, in turn; batches longer than `batch_size` stay."""
         spare = cycle([index for batch in beginning for index in batch])
         for place in range(self.num_processes):
             batch = round_[place] if place < len(round_) else []
-            filled = [*batch, *islice(spare, max(self.batch_size - len(batch), 0))]
+            filled = [*batch, *islice(spare, max(size - len(batch), 0))]
             if place == self.rank:
                 return filled
         raise IndexError(f"There is no rank {self.rank} among {self.num_processes}.")

@@ -101,7 +101,7 @@ class LengthGrouped(Sampler[int]):
     def order(self) -> Tensor:
         """Draw the indices of an epoch."""
         order = torch.randperm(len(self), generator=self.generator)
-        groups = order.split(self._group_size())
+        groups = torch.split(order, self._group_size())
         # Stable, as equal lengths must stay in the order they were drawn in.
         ordered = [group[self.lengths[group].argsort(descending=True, stable=True)] for group in groups]
         longest = int(torch.stack([self.lengths[group[0]] for group in ordered]).argmax())

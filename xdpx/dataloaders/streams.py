@@ -80,10 +80,15 @@ class Skipping(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         samples = iter(self.source)
-        with Progress(total=self.skip, what="skipping to where the run stopped", unit="samples") as progress:
-            for _ in islice(samples, self.skip):
-                progress.update()
+        pass_over(samples, self.skip, unit="samples")
         yield from samples
+
+
+def pass_over(items: Iterator[Any], count: int, *, unit: str) -> None:
+    """Read and leave out the first items, with a bar."""
+    with Progress[Any](total=count, what="skipping to where the run stopped", unit=unit) as progress:
+        for _ in islice(items, count):
+            progress.update()
 
 
 def is_stateful(source: Any) -> bool:
