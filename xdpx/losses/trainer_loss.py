@@ -96,9 +96,21 @@ def _num_labels(config: object) -> int:
 
 
 def shifts_labels(model: nn.Module) -> bool:
+    """Tell whether the first label of each row is left out of the count that training divides by.
+
+    So the original decides, by the loss that transformers noted for the model: it noted none for GPT2LMHeadModel, so
+    that one is divided by a few targets too many there and, for the same numbers, here. See `compares_with_next`.
+    """
+    return _loss_function_name(model) == "ForCausalLMLoss" and not _has_encoder(model)
+
+
+def compares_with_next(model: nn.Module) -> bool:
     """Tell whether the model's own loss compares position t with label t+1, so that the first label is no target."""
-    encoder_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-    return _loss_function_name(model) == "ForCausalLMLoss" and not encoder_decoder
+    return shifts_labels(model) or (smoother_shifts_labels(model) and not _has_encoder(model))
+
+
+def _has_encoder(model: nn.Module) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def _loss_function_name(model: nn.Module) -> str | None:
@@ -120,13 +132,13 @@ def smoother_shifts_labels(model: nn.Module) -> bool:
     return type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
 
 
-def count_targets(batches: Sequence[Any], *, shifted: bool = False) -> Tensor | None:
+def count_targets(batches: Sequence[Any], *, shift: bool = False) -> Tensor | None:
     """Count the targets of a window of micro-batches on this process, without waiting for a device.
 
     Args:
         batches: Micro-batches with `labels` (any shape, `IGNORED` where there is no target), or `shift_labels` where
             a collator shifted them itself.
-        shifted: The first label of each row is no target (`shifts_labels`).
+        shift: The first label of each row is no target (`shifts_labels`).
 
     Returns:
         A number, shape (), where the labels are; None where there are none, or none that can be counted.
@@ -134,18 +146,18 @@ def count_targets(batches: Sequence[Any], *, shifted: bool = False) -> Tensor | 
     if not batches or "labels" not in batches[0]:
         return None
     try:
-        counts = [_targets_of(batch, shifted).ne(IGNORED).sum() for batch in batches]
+        counts = [_targets_of(batch, shift).ne(IGNORED).sum() for batch in batches]
     except (AttributeError, TypeError, IndexError):  # e.g. lists of boxes
         return None
     return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
 
 
-def _targets_of(batch: Any, shifted: bool) -> Tensor:
+def _targets_of(batch: Any, shift: bool) -> Tensor:
     if "shift_labels" in batch:
         chosen: Tensor = batch["shift_labels"]
         return chosen
     labels: Tensor = batch["labels"]
-    return labels[..., 1:] if shifted else labels
+    return labels[..., 1:] if shift else labels
 
 
 def global_count(

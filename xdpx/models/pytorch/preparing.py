@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -31,6 +31,24 @@ def _inside(model: nn.Module) -> nn.Module | None:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model.base_model.model  # type: ignore[operator,union-attr]
         wrapped = base if base is not model else None
     return wrapped if isinstance(wrapped, nn.Module) else None
+
+
+class Wishes(Protocol):
+    """What is read from the arguments of a training."""
+
+    use_liger_kernel: bool
+    liger_kernel_config: dict[str, bool] | None
+    activation_checkpointing: bool | None
+    activation_checkpointing_kwargs: dict[str, Any] | None
+
+
+def before_training(model: nn.Module, args: Wishes, processing_class: Any = None) -> None:
+    """Do to the model what the arguments ask for, in the order of the original: kernels, checkpointing, tokens."""
+    if args.use_liger_kernel:
+        apply_liger(model, args.liger_kernel_config)
+    if args.activation_checkpointing:
+        checkpoint_activations(model, args.activation_checkpointing_kwargs)
+    align_special_tokens(model, processing_class)
 
 
 def refuse_headless(model: nn.Module) -> None:
@@ -71,7 +89,7 @@ def refuse_quantized(model: nn.Module) -> None:
         raise ValueError("The model is quantised and compiled. Give the model itself and leave torch_compile out.")
     if not hasattr(model, "peft_config") and not getattr(quantizer, "is_qat_trainable", False):
         raise ValueError(
-            "The model is quantised, and quantised weights cannot be trained. Add adapters to it (peft.get_peft_model), "
+            "The model is quantised, and quantised weights cannot be trained. Add adapters (peft.get_peft_model), "
             "or load it without quantization_config."
         )
     if not getattr(quantizer, "is_trainable", False):

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
@@ -56,7 +56,9 @@ def scheduler_for(
 
 def steps_on_metric(scheduler: object) -> bool:
     """Tell whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
-    return isinstance(scheduler, ReduceLROnPlateau) or any(kind.__name__ == "GreedyLR" for kind in type(scheduler).mro())
+    return isinstance(scheduler, ReduceLROnPlateau) or any(
+        kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
+    )
 
 
 def _factor(name: str, peak: float, warmup: int, total: int, given: dict[str, Any]) -> Factor:
@@ -70,7 +72,9 @@ def _factor(name: str, peak: float, warmup: int, total: int, given: dict[str, An
             raise TypeError(f"{where}: '{key}' is unknown. {_instead(key, known)}")
     for key, one in known.items():
         if one.default is one.empty and key not in given:
-            raise TypeError(f"{where}: '{key}' is missing. Give it, e.g. lr_scheduler_kwargs={{'{key}': {total // 5}}}.")
+            raise TypeError(
+                f"{where}: '{key}' is missing. Give it, e.g. lr_scheduler_kwargs={{'{key}': {total // 5}}}."
+            )
     return build(peak, warmup, total, **given)
 
 
@@ -87,8 +91,7 @@ def _greedy(optimizer: Optimizer, given: dict[str, Any]) -> LRScheduler:
     """
     from transformers.optimization import GreedyLR
 
-    scheduler: LRScheduler = GreedyLR(optimizer, **given)
-    return scheduler
+    return cast(LRScheduler, GreedyLR(optimizer, **given))
 
 
 def _constant(_: int) -> float:
@@ -138,7 +141,7 @@ def _polynomial(step: int, *, warmup: int, total: int, peak: float, end: float, 
     if step > total:
         return end / peak
     left = max(0.0, 1.0 - _share(step, warmup, total))
-    return ((peak - end) * left**power + end) / peak
+    return ((peak - end) * math.pow(left, power) + end) / peak
 
 
 def _inverse_sqrt(step: int, *, warmup: int, timescale: int) -> float:
@@ -159,7 +162,7 @@ def _cosine_from_first(
     return max(0.0, _wave(cycles, share) * (1.0 - floor) + floor)
 
 
-def _stable(  # noqa: PLR0913 - the three stages have seven numbers
+def _stable(
     step: int, *, warmup: int, stable: int, decay: int, rise: Ramp, fall: Ramp, floor: float, cycles: float
 ) -> float:
     if step < warmup:
@@ -226,7 +229,7 @@ def _build_cosine_with_min_lr(
     return partial(_cosine, warmup=warmup, total=total, cycles=num_cycles, floor=floor)
 
 
-def _build_cosine_warmup_with_min_lr(  # noqa: PLR0913 - the keys that users write
+def _build_cosine_warmup_with_min_lr(
     peak: float,
     warmup: int,
     total: int,

@@ -114,7 +114,7 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    return tensor.norm(2) / (tensor.numel() ** 0.5)
+    return torch.linalg.vector_norm(tensor) / tensor.numel() ** 0.5
 
 
 def _rate(group: dict[str, Any], state: dict[str, Any]) -> float | Tensor:

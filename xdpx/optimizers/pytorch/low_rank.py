@@ -99,7 +99,9 @@ class Layerwise(torch.optim.Optimizer):
         }
         self.param_groups = [group for layer in self.layers.values() for group in layer.param_groups]
         self._hooks = [
-            weight.register_post_accumulate_grad_hook(self._step_one) for weight in self.layers if weight.requires_grad
+            weight.register_post_accumulate_grad_hook(self._step_one)  # type: ignore[no-untyped-call]
+            for weight in self.layers
+            if weight.requires_grad
         ]
 
     def _step_one(self, weight: torch.Tensor) -> None:

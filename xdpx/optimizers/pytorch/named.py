@@ -13,6 +13,7 @@ from xdpx.optimizers.pytorch import packages
 from xdpx.optimizers.pytorch.adafactor import Adafactor
 from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Wishes, pairs
 
+
 def class_and_kwargs(args: Wishes, model: nn.Module | None = None) -> Chosen:
     """Choose the class of the optimizer and the arguments it is built with; nothing is built or changed.
 

@@ -127,7 +127,9 @@ def _apollo(request: Request) -> Chosen:
 
 
 def _lomo(request: Request) -> Chosen:
-    kind = _borrow(request, f"lomo_optim:{'AdaLomo' if request.name == 'adalomo' else 'Lomo'}", "pip install lomo-optim")
+    kind = _borrow(
+        request, f"lomo_optim:{'AdaLomo' if request.name == 'adalomo' else 'Lomo'}", "pip install lomo-optim"
+    )
     if request.model is None:
         raise ValueError(f"optim: '{request.name}' steps within the backward pass of a model. Give the model.")
     return kind, {**request.rate, "model": request.model}

@@ -30,7 +30,7 @@ def attach(model: nn.Module, alpha: float) -> Handle:
     if not alpha > 0:
         raise ValueError(f"neftune_noise_alpha: is {alpha}. Use a number above 0, e.g. 5.0, or None for no noise.")
     embedding = _embedding_of(bare(model))
-    embedding.neftune_noise_alpha = alpha
+    embedding.__dict__["neftune_noise_alpha"] = alpha
     return Handle(embedding, embedding.register_forward_hook(_Noise()))
 
 
@@ -70,12 +70,12 @@ class _Noise:
 
 
 def _embedding_of(model: nn.Module) -> nn.Module:
+    found: object = None
+    cause: Exception | None = None
     try:
         found = model.get_input_embeddings()  # type: ignore[operator]
     except (AttributeError, NotImplementedError) as error:
-        found, cause = None, error
-    else:
-        cause = None
+        cause = error
     if isinstance(found, nn.Module):
         return found
     raise AttributeError(

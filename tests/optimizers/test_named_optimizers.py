@@ -1,0 +1,279 @@
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from transformers import trainer_optimizer as original
+from transformers.training_args import OptimizerNames
+
+from xdpx.optimizers.pytorch import groups, named, packages
+from xdpx.optimizers.pytorch.adafactor import Adafactor
+
+CLASSES = {
+    "bitsandbytes.optim": ["AdamW", "Lion", "RMSprop", "AdEMAMix"],
+    "galore_torch": ["GaLoreAdafactor", "GaLoreAdamW", "GaLoreAdamW8bit"],
+    "apollo_torch": ["APOLLOAdamW"],
+    "lomo_optim": ["Lomo", "AdaLomo"],
+    "grokadamw": ["GrokAdamW"],
+    "torchao.optim": ["AdamW4bit", "AdamW8bit"],
+    "schedulefree": ["RAdamScheduleFree", "AdamWScheduleFree", "SGDScheduleFree"],
+    "optimi": ["StableAdamW"],
+    "torchdistx.optimizers": ["AnyPrecisionAdamW"],
+    "torch_xla.amp.syncfree": ["AdamW"],
+    "torch_npu.optim": ["NpuFusedAdamW"],
+}
+OF_TORCH = ["adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"]
+OF_PACKAGES = [name.value for name in OptimizerNames if name.value not in OF_TORCH]
+
+
+def wishes(optim, **others):
+    keys = {
+        "optim": optim,
+        "optim_args": None,
+        "optim_target_modules": "all-linear",
+        "learning_rate": 0.03,
+        "weight_decay": 0.1,
+        "adam_beta1": 0.8,
+        "adam_beta2": 0.95,
+        "adam_epsilon": 1e-7,
+        "warmup_steps": 5,
+        "max_steps": 100,
+        "gradient_accumulation_steps": 1,
+        "parallel_mode": "not_distributed",
+    }
+    return SimpleNamespace(**{**keys, **others})
+
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.LayerNorm(6), torch.nn.Linear(6, 3))
+
+
+@pytest.fixture
+def every_package(monkeypatch):
+    """Stand-ins for the packages, so that the choice can be compared with the original's on any machine."""
+    for source, names in CLASSES.items():
+        parts = source.split(".")
+        for length in range(1, len(parts) + 1):
+            path = ".".join(parts[:length])
+            if path not in sys.modules:
+                monkeypatch.setitem(sys.modules, path, ModuleType(path))
+        for name in names:
+            made = type(name, (torch.optim.SGD,), {"__module__": source})
+            monkeypatch.setattr(sys.modules[source], name, made, raising=False)
+    for name in dir(original):
+        if name.startswith("is_") and name.endswith("_available"):
+            monkeypatch.setattr(original, name, lambda *_: True)
+    real = original.importlib.metadata.version
+    monkeypatch.setattr(
+        original.importlib.metadata, "version", lambda name: "0.15.0" if name == "torchao" else real(name)
+    )
+
+
+def choice_of_original(args, for_model):
+    context = original.OptimizerContext(
+        args=args,
+        model=for_model,
+        optimizer_kwargs={"lr": args.learning_rate},
+        adam_kwargs={"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon},
+        optim_args=original._parse_optim_args(args.optim_args),
+    )
+    return original._OPTIMIZER_HANDLERS[args.optim](context)
+
+
+def comparable(kwargs):
+    """The same, with parameters told by where they lie."""
+    groups_of = kwargs.get("params")
+    if groups_of is None:
+        return kwargs
+    told = [{**group, "params": [weight.data_ptr() for weight in group["params"]]} for group in groups_of]
+    return {**kwargs, "params": told}
+
+
+def test_every_name_of_the_original_is_known():
+    assert sorted(named.optimizer_names()) == sorted(name.value for name in OptimizerNames)
+
+
+@pytest.mark.parametrize("name", [name.value for name in OptimizerNames if "layerwise" not in name.value])
+def test_each_name_gives_the_class_and_the_arguments_of_the_original(name, every_package):
+    for_model = model()
+    kind, kwargs = named.class_and_kwargs(wishes(name), for_model)
+    their_kind, theirs = choice_of_original(wishes(OptimizerNames(name)), for_model)
+    assert kind.__name__ == their_kind.__name__
+    assert (kind is their_kind) or name == "adafactor"
+    assert comparable(kwargs) == comparable(theirs)
+
+
+EXTRAS = [
+    ("sgd", "momentum=0.9, dampening=0.1, weight_decay=0.2"),
+    ("sgd", "momentum=0.9,nesterov=true"),
+    ("adagrad", "lr_decay=0.1,weight_decay=0.2,eps=1e-4"),
+    ("rmsprop", "momentum=0.9,alpha=0.5,eps=1e-4,weight_decay=0.3,centered=yes"),
+    ("ademamix", "beta1=0.7,beta2=0.8,beta3=0.99,alpha=4,eps=1e-5,t_alpha=10,t_beta3=20"),
+    ("adamw_anyprecision", "use_kahan_summation=True,momentum_dtype=bfloat16"),
+    ("galore_adamw", "rank=4,update_proj_gap=7,scale=2.0,proj_type=right"),
+    ("apollo_adamw", "rank=4,proj=svd,scale_type=tensor,update_proj_gap=3,scale=2,proj_type=left"),
+    ("grokadamw", "alpha_init=0.5,lamb=1.0,gamma=0.2,gradient_clipping=0.7"),
+    ("schedule_free_adamw", "weight_lr_power=1.0,r=0.5"),
+    ("schedule_free_sgd", "weight_lr_power=1.0,r=0.5"),
+    ("stable_adamw", "max_lr=0.1,decouple_lr=True,kahan_sum=True"),
+]
+
+
+@pytest.mark.parametrize(("name", "extra"), EXTRAS)
+def test_optim_args_are_read_as_by_the_original(name, extra, every_package):
+    for_model = model()
+    ours = named.class_and_kwargs(wishes(name, optim_args=extra), for_model)
+    theirs = choice_of_original(wishes(OptimizerNames(name), optim_args=extra), for_model)
+    assert comparable(ours[1]) == comparable(theirs[1])
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_the_enum_of_the_original_names_the_same(name):
+    assert named.class_and_kwargs(wishes(OptimizerNames(name))) == named.class_and_kwargs(wishes(name))
+
+
+def test_an_extra_that_the_original_takes_for_true_is_read_as_written(every_package):
+    _, kwargs = named.class_and_kwargs(wishes("stable_adamw", optim_args="decouple_lr=False"))
+    assert kwargs["decouple_lr"] is False
+
+
+def test_numbers_reach_rmsprop_of_bitsandbytes_as_numbers(every_package):
+    _, kwargs = named.class_and_kwargs(wishes("rmsprop_bnb_8bit", optim_args="alpha=0.9,eps=1e-5"))
+    assert kwargs == {"lr": 0.03, "alpha": 0.9, "eps": 1e-5, "optim_bits": 8}
+
+
+@pytest.mark.parametrize("name", OF_PACKAGES)
+def test_a_missing_package_is_named_with_how_to_install_it(name, monkeypatch):
+    for source in CLASSES:
+        monkeypatch.setitem(sys.modules, source.partition(".")[0], None)
+        monkeypatch.setitem(sys.modules, source, None)
+    with pytest.raises(packages.MissingPackage, match=rf"optim: '{name}' is .* of the package .*(install|see)"):
+        named.class_and_kwargs(wishes(name), model())
+
+
+def test_a_missing_package_is_caught_as_either_error_of_the_original():
+    assert issubclass(packages.MissingPackage, ImportError)
+    assert issubclass(packages.MissingPackage, ValueError)
+
+
+def test_an_unknown_name_offers_the_nearest():
+    with pytest.raises(ValueError, match="there is no optimizer 'adamw_troch'. Did you mean 'adamw_torch'"):
+        named.class_and_kwargs(wishes("adamw_troch"))
+
+
+@pytest.mark.parametrize("text", ["momentum", "momentum=", "=0.9", "momentum=0.9=1"])
+def test_what_is_no_pair_is_refused(text):
+    if text == "momentum=":
+        with pytest.raises(ValueError, match="momentum is ''"):
+            named.class_and_kwargs(wishes("sgd", optim_args=text))
+    else:
+        with pytest.raises(ValueError, match="is no pair. Write key=value"):
+            named.class_and_kwargs(wishes("sgd", optim_args=text))
+
+
+def test_a_word_where_a_number_belongs_is_refused():
+    with pytest.raises(ValueError, match="optim_args: momentum is 'high'. Use a number"):
+        named.class_and_kwargs(wishes("sgd", optim_args="momentum=high"))
+
+
+@pytest.mark.parametrize("name", OF_TORCH)
+def test_what_needs_torch_alone_takes_a_step(name):
+    trained = model()
+    before = [weight.detach().clone() for weight in trained.parameters()]
+    optimizer = named.optimizer_for(wishes(name), trained, groups.decay_groups(trained, 0.1))
+    trained(torch.randn(5, 4)).square().sum().backward()
+    optimizer.step()
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    assert all(not torch.equal(old, new) for old, new in zip(before, trained.parameters(), strict=True))
+
+
+def test_a_class_and_arguments_of_the_user_are_used():
+    trained = model()
+    chosen = (torch.optim.SGD, {"lr": 0.5, "momentum": 0.3})
+    optimizer = named.optimizer_for(wishes("adamw_torch"), trained, groups.decay_groups(trained, 0.1), chosen)
+    assert type(optimizer) is torch.optim.SGD
+    assert optimizer.defaults["momentum"] == 0.3
+    assert chosen[1] == {"lr": 0.5, "momentum": 0.3}
+
+
+def test_a_factory_is_called_with_the_model():
+    class Halves:
+        def __call__(self, whole, lr):
+            return torch.optim.SGD(whole[0].parameters(), lr=lr)
+
+    trained = model()
+    optimizer = named.optimizer_for(wishes("sgd"), trained, [], (Halves, {"lr": 0.5}))
+    assert optimizer.param_groups[0]["params"] == list(trained[0].parameters())
+
+
+def test_parameters_that_the_user_chose_replace_the_groups():
+    trained = model()
+    chosen = (torch.optim.SGD, {"lr": 0.5, "params": list(trained[2].parameters())})
+    optimizer = named.optimizer_for(wishes("sgd"), trained, groups.decay_groups(trained, 0.1), chosen)
+    assert optimizer.param_groups[0]["params"] == list(trained[2].parameters())
+
+
+def test_lomo_is_given_the_model_and_steps_in_the_backward_pass(every_package, monkeypatch):
+    class Lomo(torch.optim.Optimizer):
+        def __init__(self, given, lr):
+            self.given = given
+            super().__init__(given.parameters(), {"lr": lr})
+
+        def fused_backward(self, loss, lr):
+            """Step."""
+
+    monkeypatch.setattr(sys.modules["lomo_optim"], "Lomo", Lomo)
+    trained = model()
+    optimizer = named.optimizer_for(wishes("lomo"), trained, [])
+    assert optimizer.given is trained
+    assert named.fused_backward_of(optimizer) is not None
+    with pytest.raises(ValueError, match="steps within the backward pass of a model. Give the model"):
+        named.class_and_kwargs(wishes("lomo"))
+
+
+def test_most_optimizers_leave_the_backward_pass_alone():
+    assert named.fused_backward_of(torch.optim.SGD(model().parameters(), lr=0.1)) is None
+
+
+def test_embeddings_stay_exact_under_8_bits(every_package, monkeypatch):
+    told = []
+    rules = SimpleNamespace(register_module_override=lambda *seen: told.append(seen))
+    kinds = sys.modules["bitsandbytes.optim"]
+    kinds.GlobalOptimManager = SimpleNamespace(get_instance=lambda: rules)
+    monkeypatch.setattr(sys.modules["bitsandbytes"], "optim", kinds, raising=False)
+    with_words = torch.nn.ModuleDict({"words": torch.nn.Embedding(5, 3), "out": torch.nn.Linear(3, 2)})
+    packages.keep_embeddings_exact(kinds.AdamW, {"optim_bits": 8}, with_words)
+    assert told == [(with_words["words"], "weight", {"optim_bits": 32})]
+    packages.keep_embeddings_exact(kinds.AdamW, {"optim_bits": 32}, with_words)
+    packages.keep_embeddings_exact(torch.optim.SGD, {"optim_bits": 8}, with_words)
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(5, 5), (0.1, 10.0), (0, 0)])
+def test_schedule_free_is_told_its_warm_up_in_steps(steps, expected, every_package):
+    _, kwargs = named.class_and_kwargs(wishes("schedule_free_adamw", warmup_steps=steps))
+    assert kwargs["warmup_steps"] == expected
+
+
+@pytest.mark.parametrize(
+    ("installed", "module"), [("0.5.0", "torchao.prototype.low_bit_optim"), ("0.12.1+cpu", "torchao.optim")]
+)
+def test_torchao_is_found_where_its_version_keeps_it(installed, module, monkeypatch):
+    monkeypatch.setattr(packages.metadata, "version", lambda _: installed)
+    with pytest.raises(packages.MissingPackage) as found:
+        named.class_and_kwargs(wishes("adamw_torch_4bit"))
+    assert "torchao" in str(found.value)
+    stand_in = ModuleType(module)
+    stand_in.AdamW4bit = torch.optim.SGD
+    monkeypatch.setitem(sys.modules, "torchao", ModuleType("torchao"))
+    monkeypatch.setitem(sys.modules, "torchao.prototype", ModuleType("torchao.prototype"))
+    monkeypatch.setitem(sys.modules, module, stand_in)
+    assert named.class_and_kwargs(wishes("adamw_torch_4bit"))[0] is torch.optim.SGD
+
+
+def test_adafactor_is_ours_with_a_rate_from_outside():
+    assert named.class_and_kwargs(wishes("adafactor")) == (
+        Adafactor,
+        {"lr": 0.03, "scale_parameter": False, "relative_step": False},
+    )
