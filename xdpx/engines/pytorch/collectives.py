@@ -202,7 +202,7 @@ def _sizes_of_all(tensors: list[Tensor]) -> list[list[list[int]]]:
             f"{[int(header[0]) for header in headers]} tensors. Each process must give the same ones: see what "
             "compute_loss, prediction_step or the model return on each."
         )
-    by_process = [each.split(own) for each in _all_gathered(torch.tensor(_sizes_of(tensors)))]
+    by_process = [torch.split(each, own) for each in _all_gathered(torch.tensor(_sizes_of(tensors)))]
     return [[process[index].tolist() for process in by_process] for index in range(len(own))]
 
 

@@ -71,7 +71,7 @@ class Precision:
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a loss; under fp16 those of the scaled loss."""
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        torch.autograd.backward(loss if self.scaler is None else self.scaler.scale(loss))
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Divide the gradients by the loss scale, once per step and before they are clipped."""

@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 Mode = Literal["single", "data_parallel", "distributed"]
 
@@ -72,9 +73,7 @@ class _Launch:
     node: int = 0
 
 
-def current(
-    *, use_cpu: bool = False, backend: str | None = None, timeout: float | timedelta | None = None
-) -> World:
+def current(*, use_cpu: bool = False, backend: str | None = None, timeout: float | timedelta | None = None) -> World:
     """Give the place of this process, and join it with the others, once, when there are several. On all processes.
 
     Args:
@@ -193,7 +192,7 @@ def _join(launch: _Launch, device: torch.device, backend: str | None, timeout: t
 
 def join_alone(device: torch.device) -> None:
     """Make a process group of this process alone, for what cannot do without one."""
-    store = dist.HashStore()
+    store = HashStore()
     dist.init_process_group(default_backend(device), store=store, rank=0, world_size=1)
     atexit.register(_leave)
 

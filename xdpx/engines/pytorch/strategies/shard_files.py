@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as read_shards
+from torch.distributed.checkpoint.state_dict_saver import save as write_shards
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -47,7 +48,8 @@ def save(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> N
     if optimizer is None:
         return
     state = optimizer.state_dict()
-    tensors, rest = {}, {}
+    tensors: dict[str, Tensor] = {}
+    rest: dict[str, Any] = {}
     for number, kept in state["state"].items():
         for name, value in kept.items():
             into = tensors if isinstance(value, Tensor) and value.dim() > 0 else rest
@@ -154,9 +156,9 @@ def _write(path: str, tensors: Mapping[str, Tensor]) -> None:
     if collectives.rank() == 0 and io.exists(path):
         io.rmtree(path)  # shards of more processes than there are now would stay
     collectives.barrier()
-    writer = dcp.HuggingFaceStorageWriter(path, save_distributed=True)
+    writer = HuggingFaceStorageWriter(path, save_distributed=True)
     with _quiet():
-        dcp.save(dict(tensors), storage_writer=writer, no_dist=collectives.num_processes() == 1)
+        write_shards(dict(tensors), storage_writer=writer, no_dist=collectives.num_processes() == 1)
 
 
 def _read(path: str, tensors: dict[str, Any], *, alone: bool = False) -> None:
@@ -164,7 +166,7 @@ def _read(path: str, tensors: dict[str, Any], *, alone: bool = False) -> None:
         return
     alone = alone or collectives.num_processes() == 1
     with _quiet():
-        dcp.load(tensors, storage_reader=dcp.HuggingFaceStorageReader(path), no_dist=alone)
+        read_shards(tensors, storage_reader=HuggingFaceStorageReader(path), no_dist=alone)
 
 
 def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
@@ -175,9 +177,9 @@ def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
         RuntimeError: a file is damaged.
     """
     if not io.isdir(path):
-        raise FileNotFoundError(f"{path}: there is no such folder, so this is no sharded checkpoint with all its parts.")
+        raise FileNotFoundError(f"{path}: there is no such folder; a sharded checkpoint has it.")
     try:
-        found = dict(dcp.HuggingFaceStorageReader(path).read_metadata().state_dict_metadata)
+        found = dict(HuggingFaceStorageReader(path).read_metadata().state_dict_metadata)
     except Exception as error:  # safetensors has an error of its own, KeyError and JSON errors come as well
         raise RuntimeError(f"{path}: cannot be read ({error}). Use another checkpoint, or copy it again.") from error
     if not found and not optional:
@@ -202,7 +204,7 @@ def _refuse_other_weights(own: Mapping[str, Tensor], saved: Mapping[str, TensorS
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Keep torch from saying that there is one process: that is intended."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="torch.distributed.checkpoint")

@@ -137,7 +137,7 @@ class Sharded:
         for parameter in kept:
             parameter.data = parameter.data.to(self.world.device)
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._average_gradient)
+                parameter.register_post_accumulate_grad_hook(self._average_gradient)  # type: ignore[no-untyped-call]
         return kept
 
     def _average_gradient(self, parameter: Tensor) -> None:
@@ -157,9 +157,7 @@ class Sharded:
                 f"fsdp: {kind} needs equally many processes on each machine, but {size} in all do not go into {local} "
                 "on this one. Start as many on each, or use full_shard."
             )
-        return init_device_mesh(
-            self.world.device.type, (size // columns, columns), mesh_dim_names=(REPLICATE, SHARD)
-        )
+        return init_device_mesh(self.world.device.type, (size // columns, columns), mesh_dim_names=(REPLICATE, SHARD))
 
     def _settings(self) -> dict[str, Any]:
         """Give what `fully_shard` is called with."""

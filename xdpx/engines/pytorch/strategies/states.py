@@ -110,7 +110,7 @@ def refuse_other_groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
 def _whole(value: Any, *, wanted: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
-    gathered = value.detach().full_tensor() if isinstance(value, DTensor) else value.detach()
+    gathered = value.full_tensor().detach() if isinstance(value, DTensor) else value.detach()
     return gathered.cpu() if wanted else gathered.new_empty(0)  # nobody keeps what is not wanted
 
 
@@ -138,9 +138,8 @@ def _plain(place: Place, tensors: list[Tensor], *, travel: bool) -> Tensor:
 def _differences(own: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Give (missing, unexpected) names. A name is not missing when one that it is tied to is given."""
     there = {id(value) for name, value in own.items() if name in given}
-    missing = [
-        name for name, value in own.items() if name not in given and isinstance(value, Tensor) and id(value) not in there
-    ]
+    absent = [name for name, value in own.items() if name not in given and isinstance(value, Tensor)]
+    missing = [name for name in absent if id(own[name]) not in there]
     return missing, [name for name in given if name not in own]
 
 

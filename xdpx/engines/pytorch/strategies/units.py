@@ -44,7 +44,7 @@ def _by_class(model: nn.Module, names: Sequence[str]) -> list[nn.Module]:
     wanted = set(names) or set(getattr(model, "_no_split_modules", None) or ())
     if not wanted:
         log.warning(
-            f"fsdp: {type(model).__name__} does not say what its layers are, so it is gathered as a whole in each pass. "
+            f"fsdp: {type(model).__name__} does not say what its layers are, so each pass gathers it as a whole. "
             "Name the class of its layers in fsdp_config: transformer_layer_cls_to_wrap to need less memory."
         )
         return []

@@ -136,7 +136,7 @@ class Distributed(Single):
     def _chosen(self, model: nn.Module) -> dict[str, Any]:
         options = self.options
         chosen: dict[str, Any] = {"bucket_cap_mb": options.bucket_cap_mb, "static_graph": options.static_graph}
-        chosen["broadcast_buffers"] = options.broadcast_buffers
+        chosen["forward_sync_buffers"] = options.broadcast_buffers  # which torch calls so since 2.13
         chosen["find_unused_parameters"] = options.find_unused_parameters
         if options.find_unused_parameters is None:
             # As the original decides: looking for unused weights and computing activations anew do not go together.
@@ -164,4 +164,3 @@ def _spread(model: nn.Module) -> bool:
 def _recomputes(model: nn.Module) -> bool:
     flags = ("is_activation_checkpointing", "is_gradient_checkpointing")
     return any(bool(getattr(model, flag, False)) for flag in flags)
-

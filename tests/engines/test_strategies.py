@@ -1,0 +1,219 @@
+"""Training over processes gives what one process gives. Two real ones run `two_processes.py`, once for all tests."""
+
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from xdpx.engines.pytorch import strategies
+from xdpx.engines.pytorch.strategies import DataParallel, Distributed, Single, choose, shard_files
+from xdpx.engines.pytorch.strategies.whole import unwrapped
+
+SCRIPT = Path(__file__).with_name("two_processes.py")
+ROOT = Path(__file__).parents[2]
+CHECKS = re.findall(r"^def (check_\w+)", SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def _script():
+    spec = importlib.util.spec_from_file_location("two_processes", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["two_processes"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+script = _script()
+ALONE = script.ALONE
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def environment(**extra):
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **extra}
+
+
+def launch(out, *names, by="torch.distributed.run"):
+    command = [sys.executable, "-m", by, "--nproc_per_node=2", f"--master_port={free_port()}", str(SCRIPT), str(out)]
+    return subprocess.run(
+        [*command, *names], env=environment(), capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The folder with what the two processes found."""
+    out = tmp_path_factory.mktemp("two")
+    (out / "of_one").mkdir()
+    model, optimizer, _ = script.one_process(range(3))
+    Single(ALONE).sharded_save(str(out / "of_one"), model, optimizer)
+    done = launch(out)
+    (out / "output").write_text(done.stdout + done.stderr)
+    return out
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_in_two_processes(two, name):
+    for rank in range(2):
+        file = two / f"{name}.{rank}"
+        assert file.exists(), (two / "output").read_text()[-3000:]
+        assert file.read_text() == "passed", f"process {rank}: {file.read_text()}"
+
+
+@pytest.mark.parametrize("kind", ["Distributed", "Sharded"])
+def test_what_two_processes_saved_is_plain_tensors_that_one_process_goes_on_from(two, kind):
+    saved = torch.load(two / f"from_{kind}.pt", weights_only=True)
+    found = script.resumed(Single(ALONE), saved["optimizer"], saved["weights"], range(3, 6))
+    script.same(found, dict(script.one_process(range(6))[0].state_dict()))
+
+
+def test_sharded_files_of_two_processes_are_read_by_one(two):
+    model = script.Small(seed=8)
+    optimizer = script.adamw(model, lr=0.9)
+    Single(ALONE).sharded_load(str(two / "sharded"), model, optimizer)
+    script.train(Single(ALONE), model, optimizer, range(4, 6))
+    script.same(dict(model.state_dict()), dict(script.one_process(range(6))[0].state_dict()))
+    assert shard_files.is_sharded(str(two / "sharded"))
+
+
+def test_torch_distributed_launch_which_adds_an_argument_starts_them_as_well(tmp_path):
+    name = "check_the_world_is_read_from_the_launcher"
+    done = launch(tmp_path, name, by="torch.distributed.launch")
+    assert (tmp_path / f"{name}.1").read_text() == "passed", done.stderr
+
+
+def test_mpi_says_it_by_other_names(tmp_path):
+    name = "check_values_travel"
+    shared = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_PORT": str(free_port())}
+    ranks = [{"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank)} for rank in range(2)]
+    both = [
+        subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path), name], env=environment(**shared, **rank))
+        for rank in ranks
+    ]
+    assert [each.wait(timeout=200) for each in both] == [0, 0]
+    assert (tmp_path / f"{name}.1").read_text() == "passed"
+
+
+def test_sharded_files_of_another_model_are_refused_with_the_differences(tmp_path):
+    Single(ALONE).sharded_save(str(tmp_path), script.Small())
+    with pytest.raises(RuntimeError, match="head.bias is not in the model"):
+        Single(ALONE).sharded_load(str(tmp_path), script.Small(tied=True))
+    with pytest.raises(FileNotFoundError, match="optimizer_0: there is no such folder"):
+        Single(ALONE).sharded_load(str(tmp_path), model := script.Small(), script.adamw(model))
+
+
+def test_damaged_sharded_files_are_refused_by_name(tmp_path):
+    Single(ALONE).sharded_save(str(tmp_path), script.Small())
+    shard = next((tmp_path / shard_files.MODEL).glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-5])
+    with pytest.raises(RuntimeError, match="pytorch_model_fsdp_0: cannot be read"):
+        Single(ALONE).sharded_load(str(tmp_path), script.Small())
+
+
+def test_an_optimizer_before_its_first_step_is_saved_and_read(tmp_path):
+    model = script.Small()
+    Single(ALONE).sharded_save(str(tmp_path), model, script.adamw(model, betas=(0.8, 0.9)))
+    optimizer = script.adamw(model)
+    Single(ALONE).sharded_load(str(tmp_path), model, optimizer)
+    assert optimizer.param_groups[0]["betas"] == (0.8, 0.9)
+    assert optimizer.state_dict()["state"] == {}
+
+
+def test_one_process_trains_alone():
+    strategy = choose(ALONE)
+    model = script.Small()
+    assert type(strategy) is Single
+    assert strategy.prepare(model) is model
+    assert strategy.accumulating(model, last=False) is strategy.accumulating(model, last=True)
+    assert not strategy.shards
+
+
+def test_the_norm_and_the_clipped_gradients_are_those_of_torch():
+    ours, torchs = script.Small(), script.Small()
+    for model in (ours, torchs):
+        script.loss_of(model, script.batch(0)).backward()
+    parameters = list(ours.parameters())
+    unclipped = Single(ALONE).clip(parameters, 0.0)
+    norm = Single(ALONE).clip(parameters, 0.1)
+    expected = torch.nn.utils.clip_grad_norm_(torchs.parameters(), 0.1)
+    assert torch.equal(norm, expected)
+    assert torch.equal(unclipped, expected)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(parameters, torchs.parameters(), strict=True))
+
+
+def test_weights_keep_ties_and_come_back_under_plain_names():
+    model = torch.nn.DataParallel(script.Small(tied=True))
+    weights = Single(ALONE).weights(model)
+    assert set(weights) == set(script.Small(tied=True).state_dict())
+    assert weights["head.weight"] is weights["embed.weight"]
+    assert Single(ALONE).weights(model, wanted=False) == {}
+
+
+def test_weights_that_do_not_fit_are_refused_and_change_nothing():
+    model = script.Small()
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    weights = {name: each + 1 for name, each in before.items()} | {"scale": torch.zeros(2)}
+    with pytest.raises(RuntimeError, match=r"scale is \(2,\) in the file and \(8,\) in the model"):
+        Single(ALONE).load_weights(model, weights)
+    script.same(dict(model.state_dict()), before, tolerance=0)
+
+
+def test_an_optimizer_state_without_its_parts_is_refused():
+    model = script.Small()
+    with pytest.raises(ValueError, match="must have 'state' and 'param_groups'"):
+        Single(ALONE).load_optimizer_state(model, script.adamw(model), {"model": 1})
+
+
+def test_several_gpus_in_one_process_are_driven_by_threads_and_a_warning(caplog):
+    four = replace(ALONE, num_gpus=4)
+    strategy = choose(four, place=False)
+    assert isinstance(strategy, DataParallel)
+    model = script.Small()
+    wrapped = strategy.prepare(model)
+    assert isinstance(wrapped, torch.nn.DataParallel)
+    assert strategy.unwrap(wrapped) is model
+    assert "torchrun --nproc_per_node 4" in caplog.text
+
+
+def test_whatever_is_around_a_model_is_taken_off():
+    model = script.Small()
+    assert unwrapped(torch.compile(torch.nn.DataParallel(model))) is model
+
+
+def test_sharding_without_a_launcher_is_refused():
+    with pytest.raises(ValueError, match="started alone.*torchrun"):
+        choose(ALONE, fsdp=script.Options())
+
+
+def test_an_unknown_way_of_sharding_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="is 'half_shard'. Use one of full_shard"):
+        choose(replace(ALONE, mode="distributed"), fsdp=script.Options(strategy="half_shard"))
+
+
+def test_xla_is_refused_where_it_is_not():
+    with pytest.raises(ImportError, match="torch_xla"):
+        choose(replace(ALONE, mode="distributed"), fsdp=replace(script.Options(), xla={"compute_dtype": "bfloat16"}))
+
+
+def test_deepspeed_is_refused_with_what_does_the_same(monkeypatch):
+    with pytest.raises(ImportError, match="not installed.*full_shard auto_wrap"):
+        choose(ALONE, deepspeed={"zero_optimization": {"stage": 3}})
+    monkeypatch.setattr(strategies.importlib.util, "find_spec", lambda name: object())
+    with pytest.raises(ValueError, match="does not drive DeepSpeed.*stage 2 is"):
+        choose(ALONE, deepspeed="ds.json")
+    with pytest.raises(ValueError, match="together with fsdp"):
+        choose(ALONE, deepspeed="ds.json", fsdp=script.Options())
+
+
+def test_ddp_is_chosen_for_several_processes():
+    assert isinstance(choose(replace(ALONE, size=2, mode="distributed")), Distributed)
