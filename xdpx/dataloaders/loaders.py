@@ -67,7 +67,7 @@ class Loader(DataLoader[Any]):
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
         self._start: Randomness | None = None
         self._ahead: dict[str, Any] = {}
-        pinned = options.pin_memory and world.device.type not in {"cpu", "mps"}
+        pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
         self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
         self._torch_options = {
             "collate_fn": collator, "pin_memory": pinned, "worker_init_fn": worker_init, **options.worker_options()
