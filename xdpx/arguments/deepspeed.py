@@ -49,7 +49,7 @@ def deepspeed_config(
         config.setdefault("checkpoint", {})["use_node_local_storage"] = True
     if wrong:
         lines = "\n".join(f"  {line}" for line in wrong)
-        raise ValueError(f"The DeepSpeed config and the arguments disagree:\n{lines}\nPut \"auto\" in the config there.")
+        raise ValueError(f'The DeepSpeed config and the arguments disagree:\n{lines}\nPut "auto" in the config there.')
     return config
 
 

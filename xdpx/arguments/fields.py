@@ -11,4 +11,4 @@ from xdpx.arguments.reporting_fields import ReportingFields
 
 @dataclass(repr=False)
 class Fields(MachineFields, ReportingFields, LearningFields):
-    """Everything that can be decided about a training run. The bases stand in reverse: fields of the last come first."""
+    """Everything that can be decided about a training run. Fields of the last base come first."""

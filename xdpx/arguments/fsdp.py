@@ -1,5 +1,7 @@
-"""`fsdp` and `fsdp_config`, as scripts of all years write them, and what accelerate's launcher says by environment
-variables, as one set of options.
+"""How to shard, as one set of options.
+
+They come from `fsdp` and `fsdp_config`, as scripts of all years write them, and from the environment variables by which
+accelerate's launcher says the same.
 """
 
 from __future__ import annotations
@@ -121,7 +123,7 @@ def _words(value: Any) -> list[str] | None:
 
 
 def unprefixed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the settings by their short names, lists where lists are meant: `fsdp_` in front of a key may be left out."""
+    """Give the settings by their short names (`fsdp_` may stand in front), lists where lists are meant."""
     settings = {key.removeprefix("fsdp_"): value for key, value in config.items()}
     if "offload_params" in settings:
         settings["cpu_offload"] = settings.pop("offload_params")
@@ -170,7 +172,7 @@ def _faults(config: Mapping[str, Any]) -> Iterator[Fault]:
     }
     for key, (spelled, allowed) in checks.items():
         value = config.get(key)
-        if value is not None and spelled(str(value)) not in allowed:  # type: ignore[operator]
+        if value is not None and spelled(str(value)) not in allowed:
             yield _unknown_word(f"fsdp_config.{key}", value, allowed)
     for key in (*FLAGS, "reshard_after_forward", "xla", "min_num_params"):
         yield from _fault_of(key, config.get(key))

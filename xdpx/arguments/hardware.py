@@ -27,4 +27,6 @@ def set_tf32(allowed: bool) -> None:
     """Let float32 products be computed in TF32, or not, from now on in this process."""
     import torch
 
-    torch.backends.fp32_precision = "tf32" if allowed else "ieee"
+    # torch.backends.fp32_precision would do both, and makes every later reading of allow_tf32 an error
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed

@@ -1,5 +1,6 @@
-"""Names of arguments that scripts of earlier years use: each is taken over, or accepted and left aside, and the log
-says so once.
+"""Names of arguments that scripts of earlier years use.
+
+Each is taken over, or accepted and left aside, and the log says so once.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _within(outer: str, key: str, kind: type) -> OldName:
     def take(value: Any, options: Options) -> None:
         if value is None:
             return
-        given = options.get(outer)
+        given: Any = options.get(outer)
         given = given.to_dict() if hasattr(given, "to_dict") else given
         options[outer] = {**(read_dict(given) if given else {}), key: value}
 
@@ -232,8 +233,8 @@ class OldAttribute:
 class AcceptsOldNames(ABCMeta):
     """Makes the constructor that `@dataclass` writes for a class, and for its subclasses, take old names too.
 
-    `@dataclass` sets the constructor after the class is made, so neither a base class nor `__init_subclass__` can change
-    it; a metaclass sees it being set.
+    `@dataclass` sets the constructor after the class is made, so neither a base class nor `__init_subclass__` can
+    change it; a metaclass sees it being set.
     """
 
     def __setattr__(cls, name: str, value: Any) -> None:
@@ -242,7 +243,7 @@ class AcceptsOldNames(ABCMeta):
 
 def _translating(constructor: Callable[..., None]) -> Callable[..., None]:
     @wraps(constructor)
-    def __init__(self: Any, *values: Any, **options: Any) -> None:  # noqa: N807  # it is a constructor
+    def __init__(self: Any, *values: Any, **options: Any) -> None:
         if OLD_NAMES.keys().isdisjoint(options):
             constructor(self, *values, **options)
             return

@@ -71,7 +71,7 @@ def _refused(arguments: Fields, name: str, error: object) -> Fault:
 
 def _paths(arguments: Fields) -> None:
     arguments.output_dir = os.path.expanduser(arguments.output_dir or "trainer_output")
-    if arguments.hub_token == "<HUB_TOKEN>":  # noqa: S105  # what to_dict writes instead of the token
+    if arguments.hub_token == "<HUB_TOKEN>":  # what to_dict writes instead of the token
         arguments.hub_token = None
 
 

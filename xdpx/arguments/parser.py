@@ -20,7 +20,7 @@ from xdpx.utils import io
 from xdpx.utils.paths import StrPath
 
 
-def HfArg(  # noqa: N802, PLR0913  # name and parameters as users know them
+def HfArg(  # name and parameters as users know them
     *,
     aliases: str | list[str] | None = None,
     help: str | None = None,  # noqa: A002
@@ -29,7 +29,9 @@ def HfArg(  # noqa: N802, PLR0913  # name and parameters as users know them
     metadata: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Any:
-    """Declare a field of a dataclass for the parser: `lr: float = HfArg(default=1e-3, aliases=["-l"], help="...")`.
+    """Declare a field of a dataclass, with what the parser should know of it.
+
+    `lr: float = HfArg(default=1e-3, aliases=["-l"], help="Peak learning rate.")`
 
     Args:
         aliases: more names of its option.
@@ -75,9 +77,9 @@ class HfArgumentParser(ArgumentParser):
             hints = get_type_hints(owner)
         except NameError as error:
             raise RuntimeError(
-                f"{owner.__name__}: the type of a field cannot be resolved ({error}). Put the class at the top level of "
-                "its file and import there what its fields are made of, or take `from __future__ import annotations` "
-                "out of that file."
+                f"{owner.__name__}: the type of a field cannot be resolved ({error}). Put the class at the top level "
+                "of its file and import there what its fields are made of, or take `from __future__ import "
+                "annotations` out of that file."
             ) from error
         for each in dataclasses.fields(owner):
             if each.init:
@@ -157,11 +159,8 @@ class HfArgumentParser(ArgumentParser):
         return owner(**values)
 
     def _unknown(self, rest: Sequence[str]) -> str:
-        offers = []
-        for flag in [word.partition("=")[0] for word in rest if word.startswith("--")]:
-            near = nearest(flag[2:], [known[2:] for known in self._option_string_actions if known.startswith("--")])
-            offers.append(f"no {flag} is known" + (f": did you mean --{near}?" if near else "."))
-        told = "".join(f"\n  {offer}" for offer in offers)
+        flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+        told = _offers(flags, self._option_string_actions)
         return f"Some specified arguments are not used by the HfArgumentParser: {list(rest)}.{told}"
 
     # ---- dicts and files
@@ -176,9 +175,8 @@ class HfArgumentParser(ArgumentParser):
             known |= names
             found.append(owner(**_plain_values(owner, {name: args[name] for name in args if name in names})))
         if unused and not allow_extra_keys:
-            near = {key: nearest(str(key), known) for key in sorted(unused, key=str)}
-            offers = "".join(f"\n  no {key} is known" + (f": did you mean {n}?" if n else ".") for key, n in near.items())
-            raise ValueError(f"Some keys are not used by the HfArgumentParser: {list(near)}.{offers}")
+            keys = sorted(map(str, unused))
+            raise ValueError(f"Some keys are not used by the HfArgumentParser: {keys}.{_offers(keys, known)}")
         return tuple(found)
 
     def parse_json_file(self, json_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
@@ -190,6 +188,12 @@ class HfArgumentParser(ArgumentParser):
         return self.parse_dict(_read(yaml_file, lambda text: _yaml(text, str(yaml_file))), allow_extra_keys)
 
 
+def _offers(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Give a line for each unknown name: the nearest known one."""
+    near = {name: nearest(name, known) for name in unknown}
+    return "".join(f"\n  no {name} is known" + (f": did you mean {n}?" if n else ".") for name, n in near.items())
+
+
 def _of_kind(kind: type) -> dict[str, Any]:
     settings = option_settings(kind)
     return settings if settings.get("action") is not Flag else settings | {"action": "store"}
@@ -198,8 +202,10 @@ def _of_kind(kind: type) -> dict[str, Any]:
 def _argument_files(
     words: list[str], beside_script: bool, named: StrPath | None, flag: str | None
 ) -> tuple[list[str], list[str]]:
-    """Give the files with more words, those of least weight first, and the words without the flag that names some."""
-    files = [str(named)] if named else [str(Path(sys.argv[0]).with_suffix(".args"))] if beside_script and sys.argv else []
+    """Give the files with more words, the weightiest last, and the words without the flag that names some."""
+    files = [str(named)] if named else []
+    if not named and beside_script and sys.argv and sys.argv[0]:
+        files = [str(Path(sys.argv[0]).with_suffix(".args"))]
     if flag:
         finder = ArgumentParser(add_help=False, allow_abbrev=False)
         finder.add_argument(flag, dest="files", action="append", default=[])

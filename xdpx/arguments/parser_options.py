@@ -66,8 +66,8 @@ def option_settings(hint: Any) -> dict[str, Any]:
         words = _one_word((get_args(lists[0]) or (str,))[0])
         return {"nargs": "+", **words, **({"action": OneOrMore} if str in parts else {})}
     # where any text is allowed it is left as it is, unless there are words to choose from
-    words = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
-    return _one_word(words[0] if words else str if str in parts else parts[0])
+    named = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
+    return _one_word(named[0] if named else str if str in parts else parts[0])
 
 
 def _one_word(kind: Any) -> dict[str, Any]:

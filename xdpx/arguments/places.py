@@ -1,4 +1,4 @@
-"""What the arguments tell about the place of this process: device, rank, levels of logs. Asked for, never set up before.
+"""What the arguments tell about the place of this process: device, rank, levels of logs.
 
 Making arguments connects no processes and touches no device: that happens when one of these is first read.
 """
@@ -57,7 +57,7 @@ class Places(Fields):
 
             found = world.current(use_cpu=self.use_cpu, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
             vars(self)["_world"] = found
-        return found  # type: ignore[no-any-return]  # __dict__ knows no types
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process, so that arguments can be sent to another one."""
@@ -110,7 +110,7 @@ class Places(Fields):
 
     @property
     def distributed_state(self) -> Any:
-        """accelerate's view of the same processes, for scripts that use it. Needs accelerate installed."""
+        """Show the same processes as accelerate sees them, for scripts that use that. Needs accelerate installed."""
         joined = self.world
         try:
             from accelerate import PartialState

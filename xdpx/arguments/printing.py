@@ -43,7 +43,7 @@ def _named(value: Any) -> str:
 
 
 def flat(values: dict[str, Any]) -> dict[str, bool | int | float | str]:
-    """Give values as a tracker's table of hyper-parameters takes them: numbers and truth as they are, the rest as text."""
+    """Give values as a table of hyper-parameters takes them: numbers and truth as they are, the rest as text."""
     return {name: value if type(value) in {bool, int, float, str} else str(value) for name, value in values.items()}
 
 

@@ -49,7 +49,7 @@ class Setters(Fields):
         delay: float | None = None,
         loss_only: bool = False,
     ) -> Self:
-        """Set when and how to evaluate; a strategy other than "no" turns `do_eval` on. Raises ValueError for 0 steps."""
+        """Set when and how to evaluate. Turns `do_eval` on, or off for "no". Raises ValueError for 0 steps."""
         when = IntervalStrategy(strategy)
         return self._set(
             eval_strategy=when,
@@ -81,7 +81,7 @@ class Setters(Fields):
             save_on_each_node=on_each_node,
         )
 
-    def set_logging(  # noqa: PLR0913
+    def set_logging(
         self,
         strategy: str | IntervalStrategy = "steps",
         steps: float = 500,
