@@ -2,25 +2,78 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from xdpx.arguments import (
+        HfArgumentParser,
+        HubStrategy,
+        IntervalStrategy,
+        OptimizerNames,
+        ParallelMode,
+        SaveStrategy,
+        SchedulerType,
+        Seq2SeqTrainingArguments,
+        TrainingArguments,
+    )
     from xdpx.config.faults import ConfigError
     from xdpx.config.loading import load
     from xdpx.config.parameters import Parameters, param
+    from xdpx.dataloaders.collation import DataCollatorWithPadding, default_data_collator
+    from xdpx.trainer.hooks.builtin import (
+        DefaultFlowCallback,
+        EarlyStoppingCallback,
+        PrinterCallback,
+        ProgressCallback,
+    )
+    from xdpx.trainer.hooks.events import TrainerCallback
+    from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
+    from xdpx.trainer.outputs import BestRun, EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+    from xdpx.trainer.seq2seq import Seq2SeqTrainer
+    from xdpx.trainer.trainer import Trainer
+    from xdpx.trainer.wiring import set_seed
 
 __version__ = "1.0.0.dev0"
-__all__ = ["ConfigError", "Parameters", "__version__", "load", "param"]
+
+_HOMES = {
+    "xdpx.arguments": (
+        "HfArgumentParser", "HubStrategy", "IntervalStrategy", "OptimizerNames", "ParallelMode", "SaveStrategy",
+        "SchedulerType", "Seq2SeqTrainingArguments", "TrainingArguments",
+    ),
+    "xdpx.config.faults": ("ConfigError",),
+    "xdpx.config.loading": ("load",),
+    "xdpx.config.parameters": ("Parameters", "param"),
+    "xdpx.dataloaders.collation": ("DataCollatorWithPadding", "default_data_collator"),
+    "xdpx.trainer.hooks.builtin": (
+        "DefaultFlowCallback", "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",
+    ),
+    "xdpx.trainer.hooks.events": ("TrainerCallback",),
+    "xdpx.trainer.hooks.state": ("ExportableState", "TrainerControl", "TrainerState"),
+    "xdpx.trainer.outputs": ("BestRun", "EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"),
+    "xdpx.trainer.seq2seq": ("Seq2SeqTrainer",),
+    "xdpx.trainer.trainer": ("Trainer",),
+    "xdpx.trainer.wiring": ("set_seed",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - the config first, then the Trainer
+    "__version__", "ConfigError", "Parameters", "load", "param",
+    "Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments", "HfArgumentParser",
+    "TrainerCallback", "TrainerState", "TrainerControl", "ExportableState", "DefaultFlowCallback",
+    "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",
+    "EvalPrediction", "EvalLoopOutput", "PredictionOutput", "TrainOutput", "BestRun",
+    "IntervalStrategy", "SaveStrategy", "HubStrategy", "SchedulerType", "OptimizerNames", "ParallelMode",
+    "DataCollatorWithPadding", "default_data_collator", "set_seed",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Give a public name; its room is imported when it is asked for, so that `import xdpx` costs nothing."""
-    if name not in __all__:
+    if name not in _HOME:
         raise AttributeError(f"module 'xdpx' has no attribute '{name}'")
-    from xdpx.config import faults, loading, parameters
-
-    homes = {"ConfigError": faults, "load": loading, "Parameters": parameters, "param": parameters}
-    return getattr(homes[name], name)
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -24,19 +24,23 @@ SIGNALS = tuple(
 class Preemption:
     """While entered, the first signal is only noted; the second one ends the process at once.
 
+    Args:
+        signals: the numbers of those that count.
+
     Attributes:
         received: the name of the signal that came, None as long as none did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Sequence[int] = SIGNALS) -> None:
         self.received: str | None = None
+        self._signals = signals
         self._waiting = False
         self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def __enter__(self) -> Preemption:
         # Python delivers signals to the main thread only; elsewhere whoever owns the process decides.
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
     def __exit__(

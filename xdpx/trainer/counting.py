@@ -1,0 +1,85 @@
+"""What a Trainer counts while it trains, without waiting for the device: tokens, operations, and what users record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xdpx.engines.pytorch import collectives
+from xdpx.logger import log
+
+
+class TokenCounter:
+    """Input tokens seen, all of them or those that are no padding (`include_num_input_tokens_seen`).
+
+    Args:
+        mode: "no", "all" or "non_padding".
+        name: of the model's main input.
+        pad_id: of padding, for batches without an attention mask.
+    """
+
+    def __init__(self, mode: str, name: str, pad_id: int | None) -> None:
+        self.mode, self._name, self._pad_id = mode, name, pad_id
+        self._new: Any = 0
+
+    def add(self, inputs: Any) -> None:
+        """Count the tokens of a micro-batch; the sum may stay on the device."""
+        if self.mode == "no":
+            return
+        if self._name not in inputs:
+            log.warning(
+                f"include_num_input_tokens_seen: batches have no '{self._name}' to count. Let the model name its main "
+                "input in `main_input_name`.",
+                once=True,
+            )
+            return
+        self._new = self._new + self._count(inputs)
+
+    def _count(self, inputs: Any) -> Any:
+        if self.mode == "non_padding":
+            if "attention_mask" in inputs:
+                return inputs["attention_mask"].sum()
+            if self._pad_id is not None:
+                return (inputs[self._name] != self._pad_id).sum()
+            log.warning("include_num_input_tokens_seen: padding cannot be told, so all tokens are counted.", once=True)
+        return inputs[self._name].numel()
+
+    def settle(self, state: Any, device: Any) -> None:
+        """Add what was counted on all processes to the state; on all processes."""
+        if self.mode == "no":
+            return
+        new = torch.as_tensor(self._new, device=device, dtype=torch.int64)
+        state.num_input_tokens_seen += int(collectives.sum_over_ranks(new))
+        self._new = 0
+
+
+def operations_per_token(model: Any) -> int:
+    """Give the floating point operations of a forward and a backward pass per input token; 0 where unknown."""
+    if not hasattr(model, "num_parameters"):
+        return 0
+    return 6 * int(model.num_parameters(exclude_embeddings=True))
+
+
+class Records:
+    """Values that users record between two logs: their means over the window and all processes."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[Any, int]] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        """Take a number or a tensor with one element, which stays where it is."""
+        value = value.detach() if isinstance(value, torch.Tensor) else value
+        total, count = self._sums.get(name, (0.0, 0))
+        self._sums[name] = (total + value, count + 1)
+
+    def take(self) -> dict[str, float]:
+        """Give the means, and begin anew; on all processes, which may have recorded different names."""
+        own = {name: (float(total), count) for name, (total, count) in self._sums.items()}
+        self._sums = {}
+        sums: dict[str, tuple[float, int]] = {}
+        for known in collectives.gather_objects(own):
+            for name, (total, count) in known.items():
+                before = sums.get(name, (0.0, 0))
+                sums[name] = (before[0] + total, before[1] + count)
+        return {name: total / count for name, (total, count) in sums.items()}

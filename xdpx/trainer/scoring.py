@@ -1,0 +1,248 @@
+"""Evaluate and predict: batch by batch without gradient, joined on the host, each metric computed once over all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from xdpx.dataloaders.joining import Joiner
+from xdpx.dataloaders.placing import find_batch_size
+from xdpx.dataloaders.plan import length
+from xdpx.engines.pytorch import collectives
+from xdpx.logger import log
+from xdpx.losses.trainer_loss import count_targets
+from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, speed_metrics
+from xdpx.trainer.wiring import evaluation_model
+
+
+def evaluate(trainer: Any, dataset: Any, *, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
+    """Score a data set, log its metrics and tell the hooks; of a dict of sets, each under `<prefix>_<name>`."""
+    given = dataset is not None
+    dataset = dataset if given else trainer.eval_dataset
+    if isinstance(dataset, dict):
+        metrics: dict[str, float] = {}
+        for name, part in dataset.items():
+            part = part if given else name  # a name finds the loader whose workers were kept
+            metrics |= trainer.evaluate(part, ignore_keys=ignore_keys, metric_key_prefix=f"{prefix}_{name}")
+        return metrics
+    loader, started = trainer.get_eval_dataloader(dataset), time.time()
+    only_loss = True if trainer.compute_metrics is None else None
+    output = trainer.evaluation_loop(
+        loader, "Evaluation", prediction_loss_only=only_loss, ignore_keys=ignore_keys, metric_key_prefix=prefix
+    )
+    output.metrics.update(_speed(trainer, output, prefix, started))
+    trainer.log(output.metrics)
+    handler = trainer.callback_handler
+    trainer.control = handler.on_evaluate(trainer.args, trainer.state, trainer.control, output.metrics)
+    return output.metrics  # type: ignore[no-any-return]
+
+
+def predict(trainer: Any, dataset: Any, *, ignore_keys: list[str] | None, prefix: str) -> PredictionOutput:
+    """Predict a data set; its metrics are given back, not logged."""
+    loader, started = trainer.get_test_dataloader(dataset), time.time()
+    output = trainer.evaluation_loop(loader, "Prediction", ignore_keys=ignore_keys, metric_key_prefix=prefix)
+    output.metrics.update(_speed(trainer, output, prefix, started))
+    handler = trainer.callback_handler
+    trainer.control = handler.on_predict(trainer.args, trainer.state, trainer.control, output.metrics)
+    return PredictionOutput(output.predictions, output.label_ids, output.metrics)
+
+
+def _speed(trainer: Any, output: EvalLoopOutput, prefix: str, started: float) -> dict[str, float]:
+    metrics, samples = output.metrics or {}, output.num_samples or 0
+    steps = -(-samples // (trainer.args.eval_batch_size * trainer.args.world_size))
+    started += metrics.get(f"{prefix}_model_preparation_time", 0.0)
+    return speed_metrics(prefix, started, num_samples=samples, num_steps=steps)
+
+
+class LossTally:
+    """The loss over a whole set: sum over targets / number of targets, however the set is cut into batches and ranks."""
+
+    def __init__(self, device: torch.device) -> None:
+        exact = torch.float32 if device.type == "mps" else torch.float64  # MPS has no double precision
+        self._sums = torch.zeros(2, dtype=exact, device=device)
+        self._empty = True
+
+    def add(self, loss: torch.Tensor, count: torch.Tensor | int) -> None:
+        """Add the mean loss of a batch with so many targets; a batch without targets (its mean is NaN) adds nothing."""
+        self._empty = False
+        count = torch.as_tensor(count, device=self._sums.device, dtype=self._sums.dtype)
+        weighted = torch.where(count > 0, loss.to(self._sums) * count, torch.zeros_like(count))
+        self._sums += torch.stack((weighted, count))
+
+    def mean(self) -> float | None:
+        """Give the mean over all ranks (all must ask); None when no batch had a loss."""
+        total, count = collectives.sum_over_ranks(self._sums).tolist()
+        if self._empty and not count:
+            return None
+        return total / count if count else float("nan")
+
+
+def evaluation_loop(
+    trainer: Any, loader: Any, description: str, *, only_loss: bool | None, ignore_keys: list[str] | None, prefix: str
+) -> EvalLoopOutput:
+    """Run the model over `loader`, and give predictions, labels and metrics (each name with `prefix`)."""
+    args = trainer.args
+    only_loss = args.prediction_loss_only if only_loss is None else only_loss
+    model = evaluation_model(trainer)
+    _announce(trainer, loader, description)
+    trainer.callback_handler.eval_dataloader = loader
+    seen = _Seen(trainer, loader, streaming=args.batch_eval_metrics and description != "Prediction")
+    for inputs, last in _with_last(loader) if args.batch_eval_metrics else ((batch, False) for batch in loader):
+        seen.observe(find_batch_size(inputs))
+        loss, logits, labels = trainer.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
+        seen.add(inputs, loss, logits, labels, last=last)
+        trainer.control = trainer.callback_handler.on_prediction_step(args, trainer.state, trainer.control)
+    predictions, label_ids, metrics = seen.result(prefix)
+    return EvalLoopOutput(predictions, label_ids, metrics, seen.num_samples)
+
+
+class _Seen:
+    """What an evaluation has seen so far: loss, and the rows that metrics are computed from, on the host.
+
+    Args:
+        trainer: the Trainer.
+        loader: what is gone through.
+        streaming: hand each batch to compute_metrics at once, and keep none.
+    """
+
+    def __init__(self, trainer: Any, loader: Any, *, streaming: bool) -> None:
+        args = trainer.args
+        self._trainer, self._loader, self._streaming = trainer, loader, streaming
+        self._tally = LossTally(args.device)
+        self._wanted = set(args.include_for_metrics)
+        self._parts = {name: Joiner(concatenate=args.eval_do_concat_batches) for name in PARTS}
+        self._metrics: dict[str, Any] | None = None
+        self._rows = 0
+
+    def observe(self, rows: int | None) -> None:
+        """Count the rows of a batch, on this rank."""
+        self._rows += rows or 0
+
+    def add(self, inputs: Any, loss: Any, logits: Any, labels: Any, *, last: bool) -> None:
+        """Take what `prediction_step` gave for a batch."""
+        trainer = self._trainer
+        rows = find_batch_size(inputs) or 1
+        if loss is not None:
+            self._tally.add(loss, _weight(trainer, inputs, rows))
+        if logits is not None and trainer.preprocess_logits_for_metrics is not None:
+            logits = trainer.preprocess_logits_for_metrics(logits, labels)
+        parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
+        if "inputs" in self._wanted:
+            parts["inputs"] = trainer._prepare_input(inputs[getattr(trainer.model, "main_input_name", "input_ids")])
+        if "loss" in self._wanted and loss is not None:
+            parts["losses"] = loss.detach().float().repeat(rows)
+        parts = {name: trainer.gather_function(part) for name, part in parts.items() if part is not None}
+        if self._trainer.args.batch_eval_metrics:
+            self._stream(parts, last=last)
+        if not self._streaming:
+            for name, part in parts.items():
+                self._parts[name].add(part)
+
+    def _stream(self, parts: dict[str, Any], *, last: bool) -> None:
+        if self._trainer.compute_metrics is not None and {"predictions", "label_ids"} <= parts.keys():
+            self._metrics = self._trainer.compute_metrics(EvalPrediction(**parts), compute_result=last)
+
+    @property
+    def num_samples(self) -> int:
+        """Give the number of samples: of the data set where it is known, else of what was seen on all ranks."""
+        dataset = getattr(self._loader, "dataset", None)
+        known = length(dataset) or 0
+        return known or int(collectives.sum_over_ranks(torch.tensor(self._rows, device=self._trainer.args.device)))
+
+    def result(self, prefix: str) -> tuple[Any, Any, dict[str, Any]]:
+        """Give predictions, labels and metrics. On all ranks."""
+        parts = {name: part.result() for name, part in self._parts.items()}
+        metrics = self._metrics or {}
+        compute = self._trainer.compute_metrics
+        if compute is not None and not self._trainer.args.batch_eval_metrics:
+            if parts["predictions"] is not None and parts["label_ids"] is not None:
+                metrics = compute(EvalPrediction(**parts))
+        metrics = _plain(dict(metrics))
+        loss = self._tally.mean()
+        if loss is not None:
+            metrics[f"{prefix}_loss"] = loss
+        if self._trainer.model_preparation_time is not None:
+            metrics[f"{prefix}_model_preparation_time"] = self._trainer.model_preparation_time
+        return parts["predictions"], parts["label_ids"], _prefixed(metrics, prefix)
+
+
+PARTS = ("predictions", "label_ids", "inputs", "losses")
+
+
+def _weight(trainer: Any, inputs: Any, rows: int) -> Any:
+    """Give the number of targets that the loss of a batch is the mean over; of rows where targets are no tokens."""
+    count = count_targets([inputs], shift=trainer._loss_shifts_labels)
+    return rows if count is None else count
+
+
+def _with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
+    """Yield each batch, and whether it is the last one."""
+    batches = iter(loader)
+    current = next(batches, None)
+    while current is not None:
+        following = next(batches, None)
+        yield current, following is None
+        current = following
+
+
+def _prefixed(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Give Python's own numbers for numpy's and for tensors of one element, so that JSON can hold them."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(part) for part in value)
+    one = isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return value.item() if one else value
+
+
+def _announce(trainer: Any, loader: Any, description: str) -> None:
+    examples = trainer.num_examples(loader) if length(loader) is not None else "unknown"
+    log.info(f"{description}: {examples} examples, batches of {trainer.args.eval_batch_size}")
+
+
+def prediction_step(
+    trainer: Any, model: Any, inputs: Any, *, only_loss: bool, ignore_keys: list[str] | None
+) -> tuple[Any, Any, Any]:
+    """Give (mean loss, logits, labels) of one batch, each None where there is none; single ones out of their tuple."""
+    names = trainer.label_names or ["labels"] * ("labels" in inputs)  # of a wrapper whose forward takes anything
+    labelled = bool(names) and all(inputs.get(name) is not None for name in names)
+    asked = inputs.get("return_loss")
+    with_loss = labelled or (not names and (trainer.can_return_loss if asked is None else asked))
+    inputs = trainer._prepare_inputs(inputs)
+    if ignore_keys is None:
+        ignore_keys = getattr(
+            getattr(trainer.model, "config", None), "keys_to_ignore_at_inference", ["past_key_values"]
+        )
+    # The labels are taken first: computing the loss may take them out of the inputs.
+    labels = _single(_detached(tuple(inputs.get(name) for name in names))) if with_loss else None
+    with torch.no_grad(), trainer.compute_loss_context_manager():
+        if with_loss:
+            loss, outputs = trainer.loss_calls.loss_and_outputs(model, inputs)
+            loss = loss.detach().mean()
+        else:
+            loss, outputs = None, model(**inputs)
+    if only_loss:
+        return loss, None, None
+    if isinstance(outputs, Mapping):
+        hidden = {*ignore_keys, "loss"} if with_loss else set(ignore_keys)
+        logits: Any = tuple(value for name, value in outputs.items() if name not in hidden)
+    else:
+        logits = outputs[1:] if with_loss else outputs
+    return loss, _single(_detached(logits)), labels
+
+
+def _detached(tree: Any) -> Any:
+    """Detach every tensor of nested tuples and dicts."""
+    return collectives.map_tensors(torch.Tensor.detach, tree)
+
+
+def _single(parts: Any) -> Any:
+    return parts[0] if isinstance(parts, list | tuple) and len(parts) == 1 else parts

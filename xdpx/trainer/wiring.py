@@ -1,0 +1,194 @@
+"""What a Trainer is made of: arguments that go together, model, strategy, callbacks; and its loaders."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from xdpx.dataloaders.collation import default_collator
+from xdpx.dataloaders.plan import length
+from xdpx.engines.pytorch import collectives, strategies
+from xdpx.engines.pytorch.precision import Precision
+from xdpx.losses import trainer_loss
+from xdpx.models.pytorch import preparing
+from xdpx.reports.trackers.choosing import trackers_for
+from xdpx.trainer.counting import Records, TokenCounter
+from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
+from xdpx.trainer.hooks.events import CallbackHandler
+from xdpx.trainer.hooks.levels import apply_log_level
+from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, states_of
+from xdpx.trainer.loss import LossCalls
+from xdpx.utils import io
+
+
+def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callbacks: list[Any]) -> None:
+    """Set everything that a Trainer needs before it is used, in the order of the original."""
+    args = trainer.args
+    if (model is None) == (model_init is None):
+        kind, what = (RuntimeError, "neither") if model is None else (ValueError, "both")
+        raise kind(f"Trainer: `model` or `model_init` must be given; there are {what}. Give exactly one of them.")
+    set_seed(args)
+    trainer.world = args.world
+    apply_log_level(args)
+    _choose_strategy(trainer)
+    trainer.model_init = model_init
+    take_model(trainer, model if model is not None else trainer.call_model_init())
+    trainer.data_collator = data_collator or default_collator(trainer.processing_class)
+    trainer.neftune_noise_alpha = args.neftune_noise_alpha
+    trainer.kept_loaders, trainer.records, trainer.continued = {}, Records(), None
+    pad_id = getattr(trainer.processing_class, "pad_token_id", None)
+    trainer.token_counter = TokenCounter(args.include_num_input_tokens_seen, trainer.main_input_name, pad_id)
+    trainer.gather_function = collectives.gather_rows
+    refuse(trainer)
+    _listen(trainer, callbacks)
+    if args.push_to_hub:
+        trainer.init_hf_repo()
+    if args.should_save and io.islocal(args.output_dir):
+        io.local_files.make_folder(args.output_dir)
+    trainer.control = trainer.callback_handler.on_init_end(args, trainer.state, trainer.control)
+    preparing.set_use_cache(trainer.model, args.use_cache)
+
+
+def set_seed(args: Any) -> None:
+    """Seed the generators of Python, NumPy and torch; with `full_determinism` also let torch compute deterministically."""
+    from transformers import trainer_utils
+
+    (trainer_utils.enable_full_determinism if args.full_determinism else trainer_utils.set_seed)(args.seed)
+
+
+def _choose_strategy(trainer: Any) -> None:
+    args = trainer.args
+    mode = args.mixed_precision
+    tf32 = args.tf32_wanted()
+    if tf32 is not None:
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    ddp = strategies.DdpOptions(
+        args.ddp_find_unused_parameters, args.ddp_bucket_cap_mb, args.ddp_broadcast_buffers, args.ddp_static_graph
+    )
+    trainer.precision = Precision(mode, trainer.world.device)
+    trainer.strategy = strategies.choose(
+        trainer.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=args.deepspeed,
+        place=args.place_model_on_device is not False,
+    )  # fmt: skip
+
+
+def take_model(trainer: Any, model: Any) -> None:
+    """Take over a model: on the device where it may be, and with what is asked once about it."""
+    args, bare = trainer.args, preparing.bare(model)
+    preparing.refuse_quantized(model)
+    if type(trainer).compute_loss is trainer.original_compute_loss and trainer.compute_loss_func is None:
+        preparing.refuse_headless(model)
+    place = args.place_model_on_device
+    if place is None:
+        spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
+        place = not (trainer.strategy.shards or args.fp16_full_eval or args.bf16_full_eval or spread)
+    trainer.place_model_on_device = place
+    trainer.model = trainer.model_wrapped = model.to(args.device) if place else model
+    trainer.model_accepts_loss_kwargs = trainer_loss.accepts_count(bare)
+    trainer._loss_shifts_labels = trainer_loss.shifts_labels(bare)
+    trainer.label_names = label_names(bare) if args.label_names is None else args.label_names
+    trainer.can_return_loss = _default_of(bare, "return_loss") is True
+    trainer.label_smoother = trainer_loss.smoother_for(args.label_smoothing_factor, bare)
+    trainer.smoother_shifts_labels = trainer_loss.smoother_shifts_labels(bare)
+    trainer.loss_calls = LossCalls(trainer)
+    trainer._signature_columns = None
+
+
+def label_names(model: Any) -> list[str]:
+    """Name the inputs of a model that are targets: those called like labels, and the ends of an answer in a text."""
+    answers = {"start_positions", "end_positions"} if "QuestionAnswering" in type(model).__name__ else set()
+    return [name for name in inspect.signature(model.forward).parameters if "label" in name or name in answers]
+
+
+def _default_of(model: Any, name: str) -> Any:
+    parameter = inspect.signature(model.forward).parameters.get(name)
+    return None if parameter is None else parameter.default
+
+
+def exportable(trainer: Any) -> list[Any]:
+    """Give the callbacks, and the control, whose state goes into checkpoints."""
+    return [each for each in [*trainer.callback_handler.callbacks, trainer.control] if is_exportable(each)]
+
+
+def _listen(trainer: Any, callbacks: list[Any]) -> None:
+    """Set up callbacks, control and state."""
+    args = trainer.args
+    every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]
+    trainer.callback_handler = CallbackHandler(
+        every, trainer.model, trainer.processing_class, trainer.optimizer, trainer.lr_scheduler
+    )
+    trainer.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
+    trainer.control = TrainerControl()
+    trainer.state = TrainerState(
+        is_local_process_zero=trainer.is_local_process_zero(), is_world_process_zero=trainer.is_world_process_zero(),
+        stateful_callbacks=states_of(exportable(trainer)),
+    )  # fmt: skip
+    trainer._train_batch_size = args.train_batch_size
+
+
+def refuse(trainer: Any) -> None:
+    """Raise for what does not go together; ValueError, RuntimeError or TypeError as the original does."""
+    args = trainer.args
+    given = trainer.optimizer is not None or trainer.lr_scheduler is not None
+    compute = trainer.compute_metrics
+    if trainer.optimizer is not None and trainer.optimizer_cls_and_kwargs is not None:
+        raise RuntimeError("Trainer: `optimizers` and `optimizer_cls_and_kwargs` are both given. Give one of them.")
+    if given and trainer.model_init is not None:
+        raise RuntimeError(
+            "Trainer: `optimizers` hold the weights of one model, but `model_init` makes a new one for each training. "
+            "Override create_optimizer_and_scheduler instead."
+        )
+    if given and trainer.strategy.shards:
+        raise RuntimeError(
+            "Trainer: `optimizers` hold weights that fsdp replaces by shards. Override create_optimizer_and_scheduler."
+        )
+    if args.batch_eval_metrics and compute is not None and not trainer_loss.takes(compute, "compute_result"):
+        raise ValueError(
+            "compute_metrics: has no parameter `compute_result`, by which batch_eval_metrics says that a batch was the "
+            "last. Add it, or set batch_eval_metrics=False."
+        )
+    if args.eval_strategy != "no" and trainer.eval_dataset is None:
+        raise ValueError(
+            f"eval_strategy: is '{args.eval_strategy}', but there is no eval_dataset. Give one, or set 'no'."
+        )
+    if (args.save_strategy == "best" or args.load_best_model_at_end) and args.metric_for_best_model is None:
+        raise ValueError("metric_for_best_model: is None, but the best model is asked for. Name a metric, e.g. 'loss'.")
+    if not callable(trainer.data_collator):
+        raise TypeError(f"data_collator: {type(trainer.data_collator).__name__} cannot be called. Give a function.")
+    if trainer.train_dataset is not None and length(trainer.train_dataset) is None and args.max_steps <= 0:
+        raise ValueError(
+            f"max_steps: is {args.max_steps}, and train_dataset has no length (`__len__`) from which steps could be "
+            "counted. Set max_steps above 0."
+        )
+
+
+def wrap(trainer: Any, model: Any, *, training: bool) -> Any:
+    """Give what is called in the place of a model: in its precision, spread over processes, compiled."""
+    args, strategy = trainer.args, trainer.strategy
+    trainer.precision.attach(model)
+    spread = training or strategy.shards or trainer.world.mode == "data_parallel"
+    wrapped = strategy.prepare(model) if spread else model
+    compiled = args.compile_options()
+    if compiled is not None:
+        preparing.compile_in_place(wrapped, compiled.backend, compiled.mode)
+    return wrapped
+
+
+def evaluation_model(trainer: Any) -> Any:
+    """Give the model to score with, in evaluation mode; outside of training in the type of a full evaluation."""
+    args = trainer.args
+    model = trainer._wrap_model(trainer.model, training=False)
+    if not trainer.is_in_train and (args.fp16_full_eval or args.bf16_full_eval):
+        model = model.to(dtype=torch.float16 if args.fp16_full_eval else torch.bfloat16, device=args.device)
+    model.eval()
+    switch_optimizer(trainer.optimizer, "eval")
+    return model
+
+
+def switch_optimizer(optimizer: Any, mode: str) -> None:
+    """Tell an optimizer that keeps two sets of weights (schedule-free ones) which of them is wanted."""
+    switch = getattr(optimizer, mode, None)
+    if callable(switch):
+        switch()
