@@ -11,6 +11,9 @@ from xdpx.config.faults import nearest
 from xdpx.utils.paths import StrPath
 
 
+PER_PROCESS = "use_configured_state"
+
+
 @dataclass
 class AcceleratorConfig:
     """How batches reach the processes.
@@ -34,8 +37,9 @@ class AcceleratorConfig:
     use_configured_state: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all settings as plain values."""
-        return asdict(self)
+        """Give all settings as plain values; use_configured_state, which belongs to a process, only when it is set."""
+        settings = asdict(self)
+        return settings if self.use_configured_state else {k: v for k, v in settings.items() if k != PER_PROCESS}
 
     def pop(self, key: str, default: Any = None) -> Any:
         """Give one setting; it stays. For code that is used to taking settings out."""

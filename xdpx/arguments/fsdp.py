@@ -198,21 +198,28 @@ def launched(environment: Mapping[str, str]) -> dict[str, Any] | None:
     if environment.get("ACCELERATE_USE_FSDP", "").lower() not in TRUE_WORDS:
         return None
     found = {key: environment[name] for name, key in ENVIRONMENT.items() if environment.get(name) not in {None, "None"}}
+    # FSDP1 was told a strategy, FSDP2 only whether to reshard; the launcher passes both, one of them by default
+    found.pop("sharding_strategy" if found.get("version") == "2" else "reshard_after_forward", None)
     return unprefixed({"auto_wrap_policy": "NO_WRAP", **found})
 
 
 def fsdp_options(arguments: Fields, environment: Mapping[str, str] = os.environ) -> FsdpOptions | None:
-    """Give how to shard, by the arguments and the launcher's environment (the arguments win); None: do not.
+    """Give how to shard; None: do not.
+
+    With `fsdp` the arguments alone decide. Without it the launcher's environment may ask for it: then `fsdp_config`
+    changes what that says.
 
     Raises:
         ValueError: when a setting from the environment is not known.
         ImportError: when torch_xla is asked for and not there.
     """
-    asked, base = bool(arguments.fsdp), launched(environment)
-    if not asked and base is None:
+    base = {} if arguments.fsdp else launched(environment)
+    if base is None:
         return None
     own = unprefixed(read_dict(arguments.fsdp_config)) if arguments.fsdp_config else {}
-    config = {**(base or {}), **own}
+    if own.keys() & {"sharding_strategy", "reshard_after_forward"}:
+        base = {key: value for key, value in base.items() if key not in {"sharding_strategy", "reshard_after_forward"}}
+    config = {**base, **own}
     faults = list(_faults(config))
     if faults:
         raise ValueError("FSDP:\n" + "\n".join(f"  {fault}" for fault in faults))

@@ -71,6 +71,9 @@ def _refused(arguments: Fields, name: str, error: object) -> Fault:
 
 def _paths(arguments: Fields) -> None:
     arguments.output_dir = os.path.expanduser(arguments.output_dir or "trainer_output")
+    resume = str(arguments.resume_from_checkpoint).lower()
+    if resume in {"true", "false"}:  # a command line cannot say True
+        arguments.resume_from_checkpoint = resume == "true" or None  # type: ignore[assignment]
     if arguments.hub_token == "<HUB_TOKEN>":  # what to_dict writes instead of the token
         arguments.hub_token = None
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from xdpx.arguments.enums import HubStrategy, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from xdpx.arguments.fields import Fields
+from xdpx.arguments.trackers import trackers
 
 # The signatures are those that users of the original know, hence so many parameters.
 
@@ -97,7 +98,7 @@ class Setters(Fields):
         return self._set(
             logging_strategy=when,
             logging_steps=_some("steps", when, steps),
-            report_to=report_to,
+            report_to=trackers(report_to),
             log_level=level,
             logging_first_step=first_step,
             logging_nan_inf_filter=nan_inf_filter,
