@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from xdpx.checkpoints import folders
+from xdpx.checkpoints import folders, foreign
 from xdpx.checkpoints.folders import FolderCommit, Ranks, Staging, check, commit_folder, find, newest
 from xdpx.checkpoints.publishing import REPLACED
 from xdpx.utils import io
@@ -72,7 +72,7 @@ def test_a_second_save_of_a_step_replaces_the_first(any_root: str) -> None:
     commit_folder(any_root, "checkpoint-5", lambda staging: fill(6, resumable=False)(staging))
     path = io.join(any_root, "checkpoint-5")
     assert check(path) == []
-    assert json.loads(io.open(io.join(path, "trainer_state.json")).read()) == {"global_step": 6}
+    assert foreign.read_json(io.join(path, "trainer_state.json")) == {"global_step": 6}
     assert not io.exists(io.join(path, "optimizer.pt"))
     assert io.listdir(any_root) == ["checkpoint-5"]
 

@@ -50,7 +50,7 @@ class ModelCard:
     def write(self, folder: str) -> bool:
         """Write `README.md` unless somebody wrote one by hand; tells whether it did. Tags of the old one stay."""
         path = io.join(folder, "README.md")
-        old = io.open(path).read() if io.isfile(path) else ""
+        old = io.store(path).read_bytes(path).decode("utf-8", "replace") if io.isfile(path) else ""
         if old and MARK not in old and _THEIR_MARK not in old:
             return False
         commit.write_text(path, self.text(_header_of(old).get("tags") or ()))
@@ -80,7 +80,7 @@ class ModelCard:
         return {
             name.removeprefix("eval_"): float(value)
             for name, value in last.items()
-            if isinstance(value, int | float) and not name.endswith(_SPEED)
+            if name.startswith("eval_") and isinstance(value, int | float) and not name.endswith(_SPEED)
         }
 
     def _header(self, more_tags: Iterable[str]) -> dict[str, Any]:

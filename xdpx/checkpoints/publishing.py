@@ -63,14 +63,23 @@ def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> N
     if files.entry(target) is not None:
         files.rename(target, replaced)
     try:
-        files.rename(staged, target)
+        _give_name(staged, target, owner)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            files.rename(replaced, target)
+        raise
+    with contextlib.suppress(OSError):  # the new one is whole; what is left over is cleared up at the next start
+        remove_tree(replaced)
+    files.sync_folder(os.path.dirname(target) or ".")
+
+
+def _give_name(staged: str, target: str, owner: str) -> None:
+    try:
+        io.local_files.rename(staged, target)
     except FileNotFoundError:
         found = commit.read_manifest(target, SET)
         if found is None or found.id != owner:  # else another process took this one for dead, and did it
             raise
-    files.sync_folder(os.path.dirname(target) or ".")
-    with contextlib.suppress(OSError):  # the new one is whole; what is left over is cleared up at the next start
-        remove_tree(replaced)
 
 
 def discard(path: str) -> None:
