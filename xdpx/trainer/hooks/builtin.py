@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from xdpx.arguments import IntervalStrategy, SaveStrategy
 from xdpx.logger import log
 from xdpx.reports.trackers.console import Bars, Printing
 from xdpx.trainer.hooks.events import TrainerCallback
@@ -12,8 +13,6 @@ from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerSta
 
 if TYPE_CHECKING:
     from xdpx.arguments import TrainingArguments as Arguments
-
-STEPS, EPOCH, NO = "steps", "epoch", "no"
 
 
 class DefaultFlowCallback(TrainerCallback):
@@ -28,11 +27,13 @@ class DefaultFlowCallback(TrainerCallback):
             control.should_training_stop = True
         if step == 1 and args.logging_first_step:
             control.should_log = True
-        if args.logging_strategy == STEPS and step % state.logging_steps == 0:
+        if args.logging_strategy == IntervalStrategy.STEPS and step % state.logging_steps == 0:
             control.should_log = True
-        if args.eval_strategy == STEPS and args.eval_delay <= step and (last or step % state.eval_steps == 0):
+        evaluates = args.eval_strategy == IntervalStrategy.STEPS and args.eval_delay <= step
+        if evaluates and (last or step % state.eval_steps == 0):
             control.should_evaluate = True
-        if args.save_strategy == STEPS and (last or (state.save_steps > 0 and step % state.save_steps == 0)):
+        saves = args.save_strategy == SaveStrategy.STEPS
+        if saves and (last or (state.save_steps > 0 and step % state.save_steps == 0)):
             control.should_save = True
         return control
 
@@ -40,11 +41,11 @@ class DefaultFlowCallback(TrainerCallback):
         self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
         """Ask at the end of every epoch."""
-        if args.logging_strategy == EPOCH:
+        if args.logging_strategy == IntervalStrategy.EPOCH:
             control.should_log = True
-        if args.eval_strategy == EPOCH and args.eval_delay <= state.epoch:
+        if args.eval_strategy == IntervalStrategy.EPOCH and args.eval_delay <= state.epoch:
             control.should_evaluate = True
-        if args.save_strategy == EPOCH:
+        if args.save_strategy == SaveStrategy.EPOCH:
             control.should_save = True
         return control
 
@@ -78,7 +79,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         """Refuse arguments that leave nothing to compare. Raises ValueError."""
         if args.metric_for_best_model is None:
             raise MisusedCallback("EarlyStoppingCallback: set metric_for_best_model, e.g. to 'eval_loss'; it is None.")
-        if args.eval_strategy == NO:
+        if args.eval_strategy == IntervalStrategy.NO:
             raise MisusedCallback("EarlyStoppingCallback: set eval_strategy to 'steps' or 'epoch'; it is 'no'.")
         if not args.load_best_model_at_end:
             advice = "Set load_best_model_at_end=True to end with the best."

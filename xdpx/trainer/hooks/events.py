@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from xdpx.arguments import TrainingArguments as Arguments
 
 Answer = TrainerControl | None
-SURROUNDINGS = ("model", "processing_class", "optimizer", "lr_scheduler", "train_dataloader", "eval_dataloader")
 SILENT = frozenset({"transformers.trainer_callback", __name__})
 """Where the `TrainerCallback`s stand whose own methods do nothing, and need not be called."""
 
@@ -176,8 +175,11 @@ class CallbackHandler:
         listeners = self._listening_to(event)
         if not listeners:
             return control
-        everything = {name: getattr(self, name) for name in SURROUNDINGS}
-        everything = {**everything, "tokenizer": self.processing_class, **more}
+        everything = {
+            "model": self.model, "processing_class": self.processing_class, "tokenizer": self.processing_class,
+            "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler,
+            "train_dataloader": self.train_dataloader, "eval_dataloader": self.eval_dataloader, **more,
+        }  # fmt: skip
         for callback, method in listeners:
             try:
                 answer = method(args, state, control, **everything)
