@@ -126,8 +126,9 @@ class Joiner:
 
 def _joined(parts: list[Any], pad: float, what: str) -> Any:
     """Put the rows of all parts into one array; `parts` is emptied on the way, so that memory is not taken twice."""
-    if not isinstance(parts[0], np.ndarray):
+    if not isinstance(parts[0], np.ndarray | np.generic):
         return parts
+    parts[:] = map(np.atleast_1d, parts)
     shapes = {part.shape[2:] for part in parts}
     if len(shapes) > 1 or len({part.ndim for part in parts}) > 1:
         odd = next(part for part in parts if part.shape[2:] != parts[0].shape[2:] or part.ndim != parts[0].ndim)
@@ -136,7 +137,7 @@ def _joined(parts: list[Any], pad: float, what: str) -> Any:
             " Only the first two dimensions may differ. Set eval_do_concat_batches=False to have one result per batch."
         )
     rows = sum(len(part) for part in parts)
-    width = tuple(max(part.shape[1] for part in parts) for _ in range(min(parts[0].ndim - 1, 1)))
+    width = (max(part.shape[1] for part in parts),) if parts[0].ndim > 1 else ()
     result = np.empty((rows, *width, *parts[0].shape[2:]), np.result_type(*{part.dtype for part in parts}))
     parts.reverse()
     at = 0
@@ -188,10 +189,10 @@ def _on_host(leaf: Any) -> Any:
 
 
 def _as_array(leaf: Any, *, copy: bool = False) -> Any:
-    """Give a tensor as an array with at least one dimension; anything but tensors, arrays and numbers stays."""
-    if isinstance(leaf, Tensor):
-        leaf = leaf.numpy().copy() if copy else leaf.numpy()
-    return np.atleast_1d(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
+    """Give a tensor as an array; anything else stays."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return leaf.numpy().copy() if copy else leaf.numpy()
 
 
 def _host_memory() -> int:
