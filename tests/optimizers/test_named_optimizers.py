@@ -152,6 +152,14 @@ def test_a_missing_package_is_named_with_how_to_install_it(name, monkeypatch):
         named.class_and_kwargs(wishes(name), model())
 
 
+def test_what_an_installed_package_lacks_is_named_itself(monkeypatch, tmp_path):
+    (tmp_path / "galore_torch.py").write_text("import bitsandbytes")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(packages.MissingPackage, match="Install it: pip install bitsandbytes;"):
+        named.class_and_kwargs(wishes("galore_adamw"), model())
+
+
 def test_a_missing_package_is_caught_as_either_error_of_the_original():
     assert issubclass(packages.MissingPackage, ImportError)
     assert issubclass(packages.MissingPackage, ValueError)

@@ -56,9 +56,12 @@ def scheduler_for(
 
 def steps_on_metric(scheduler: object) -> bool:
     """Tell whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
-    return isinstance(scheduler, ReduceLROnPlateau) or any(
-        kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
-    )
+    return _kind_steps_on_metric(type(scheduler))
+
+
+@cache
+def _kind_steps_on_metric(kind: type) -> bool:
+    return any(each is ReduceLROnPlateau or each.__name__ == "GreedyLR" for each in kind.mro())
 
 
 def _factor(name: str, peak: float, warmup: int, total: int, given: dict[str, Any]) -> Factor:

@@ -26,6 +26,9 @@ def _borrow(request: Request, source: str, install: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         package = module.partition(".")[0]
+        missing = (getattr(error, "name", None) or package).partition(".")[0]
+        if missing != package:  # it is there, but what it needs is not
+            install = f"pip install {missing}"
         raise MissingPackage(
             f"optim: '{request.name}' is {name} of the package {package}, which cannot be imported ({error}). "
             f"Install it: {install}; or choose optim='adamw_torch', which needs torch alone."
@@ -99,7 +102,7 @@ def _npu(request: Request) -> Chosen:
 def _galore(request: Request) -> Chosen:
     names = {"adafactor": "GaLoreAdafactor", "8bit": "GaLoreAdamW8bit", "adamw": "GaLoreAdamW"}
     name = next(name for mark, name in names.items() if mark in request.name)
-    install = "pip install git+https://github.com/jiaweizzhao/GaLore"
+    install = "pip install galore-torch"
     kind = _borrow(request, f"galore_torch:{name}", install)
     rank = {
         "rank": request.whole("rank", 128),
@@ -112,7 +115,7 @@ def _galore(request: Request) -> Chosen:
 
 
 def _apollo(request: Request) -> Chosen:
-    kind = _borrow(request, "apollo_torch:APOLLOAdamW", "pip install git+https://github.com/zhuhanqing/APOLLO")
+    kind = _borrow(request, "apollo_torch:APOLLOAdamW", "pip install apollo-torch")
     rank = {
         "rank": request.whole("rank", 128),
         "proj": request.text("proj", "random"),
