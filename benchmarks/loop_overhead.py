@@ -48,9 +48,9 @@ def measure_batch_size(batch_size: int) -> Row:
     """Compare the two loops at one batch size."""
     from xdpx.config.loading import load
     from xdpx.runs.assembly import build_parts
-    from xdpx.trainer.callbacks.logging import LOG, Logging
-    from xdpx.trainer.callbacks.tables import GrowingTable
-    from xdpx.trainer.ledger import Ledger
+    from xdpx.runs.callbacks.logging import LOG, Logging
+    from xdpx.runs.callbacks.tables import GrowingTable
+    from xdpx.runs.ledger import Ledger
     from xdpx.trainer.loop import Session, fit
     from xdpx.trainer.progress import Progress
 

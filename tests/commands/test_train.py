@@ -310,7 +310,7 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_saved(data: Path, start: S
 import resource, sys
 from xdpx.runs import training
 training.draw_figures = lambda settings: None
-from xdpx.trainer.callbacks import saving
+from xdpx.runs.callbacks import saving
 save = saving.Saving._save_state
 def limited(self, session):
     if session.number == 8:  # from here on no file can grow beyond 10 kB, as on a full disk

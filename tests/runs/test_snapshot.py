@@ -22,7 +22,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_holds_the_package_the_users_modules_and_the_config(desk: Path) -> None:
     write_snapshot("run/snapshot.zip", config="train")
     names = zipfile.ZipFile("run/snapshot.zip").namelist()
-    assert {"xdpx/trainer/snapshot.py", "xdpx/__init__.py", "user/modules/mine.py", "config/train.hjson"} <= set(names)
+    assert {"xdpx/runs/snapshot.py", "xdpx/__init__.py", "user/modules/mine.py", "config/train.hjson"} <= set(names)
     assert not [
         name for name in names if "venv" in name or "__pycache__" in name or name.endswith((".bin", "huge.txt"))
     ]

@@ -108,7 +108,7 @@ class Evaluate:
         return [find_input(name, plan, "valid_subset", self.source) for name in names]
 
     def _row(self, predictor: Predictor, source: Input) -> dict[str, Any]:
-        from xdpx.trainer.evaluation import evaluate
+        from xdpx.runs.evaluation import evaluate
 
         options = self.parameters
         limit = options.max_eval_steps

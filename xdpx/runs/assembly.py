@@ -13,10 +13,10 @@ from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Position, TrainingData
 from xdpx.engines.base import Batch, Engine, Split
-from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.runs import resuming
-from xdpx.trainer.evaluation import Metrics
+from xdpx.runs.evaluation import Metrics
 from xdpx.runs.parameters import TrainParameters
+from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.trainer.progress import Place, Progress
 from xdpx.utils import io
 

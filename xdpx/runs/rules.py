@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdpx.reports.references import named_references
-from xdpx.trainer.callbacks.evaluating import EvaluationPlan
-from xdpx.trainer.callbacks.saving import SavePolicy
-from xdpx.trainer.callbacks.stopping import StopRules
+from xdpx.runs.callbacks.evaluating import EvaluationPlan
+from xdpx.runs.callbacks.saving import SavePolicy
+from xdpx.runs.callbacks.stopping import StopRules
 from xdpx.runs.parameters import TrainParameters
 from xdpx.utils import io
 

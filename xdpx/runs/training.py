@@ -14,22 +14,22 @@ from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
 from xdpx.runs import environment, resuming, run_folder
 from xdpx.runs.assembly import Parts, build_parts, plan_of
-from xdpx.trainer.callbacks.evaluating import EVALUATION, Evaluating, score_of
-from xdpx.trainer.callbacks.inspecting import Inspecting
-from xdpx.trainer.callbacks.logging import LOG, Logging
-from xdpx.trainer.callbacks.plotting import Plotting
-from xdpx.trainer.callbacks.saving import Saving, restore
-from xdpx.trainer.callbacks.stopping import Stopping, StopWhenAsked
-from xdpx.trainer.callbacks.tables import GrowingTable
-from xdpx.trainer.evaluation import evaluate
-from xdpx.trainer.ledger import Ledger
-from xdpx.trainer.loop import Callback, Session, Stop, fit
+from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, score_of
+from xdpx.runs.callbacks.inspecting import Inspecting
+from xdpx.runs.callbacks.logging import LOG, Logging
+from xdpx.runs.callbacks.plotting import Plotting
+from xdpx.runs.callbacks.saving import Saving, restore
+from xdpx.runs.callbacks.stopping import Stopping, StopWhenAsked
+from xdpx.runs.callbacks.tables import GrowingTable
+from xdpx.runs.evaluation import evaluate
+from xdpx.runs.ledger import Ledger
 from xdpx.runs.parameters import TrainParameters
-from xdpx.trainer.preemption import Preemption
-from xdpx.trainer.progress import Progress
 from xdpx.runs.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
 from xdpx.runs.status import STATUS_FILE, RunState, Status, read_status
+from xdpx.trainer.loop import Callback, Session, Stop, fit
+from xdpx.trainer.preemption import Preemption
+from xdpx.trainer.progress import Progress
 from xdpx.utils import commit, io
 
 

@@ -24,7 +24,7 @@ from xdpx.trainer.outputs import TrainOutput, speed_metrics
 from xdpx.trainer.preemption import EXIT_CODE, Preemption
 from xdpx.trainer.progress import Progress
 from xdpx.trainer.stepping import OverrideEngine, Place
-from xdpx.trainer.wiring import exportable, set_seed, take_model
+from xdpx.trainer.wiring import exportable, seed_from, take_model
 
 SHRINK = 0.9
 """What auto_find_batch_size multiplies the batch size by, each time that memory runs out."""
@@ -37,7 +37,7 @@ def train(trainer: Any, resume: str | bool | None, trial: Any, ignore_keys: list
         trainer.is_in_train = True
         afterwards.callback(setattr, trainer, "is_in_train", False)
         if trainer.model_init is not None:
-            set_seed(args)
+            seed_from(args)
             take_model(trainer, trainer.call_model_init(trial))
             trainer.optimizer = trainer.lr_scheduler = None
         trainer._hp_search_setup(trial)

@@ -16,6 +16,9 @@ from xdpx.trainer.trainer import Inputs, Trainer
 FROM_LABELS = ("decoder_input_ids", "decoder_attention_mask")
 """Inputs that a collator makes of the labels: generation must not see them."""
 
+LENGTH_OF_TRANSFORMERS = 20
+"""Tokens that are generated at most where nobody says how many."""
+
 
 class Seq2SeqTrainer(Trainer):
     """A Trainer for models that generate: with `predict_with_generate`, predictions are generated ids.
@@ -85,9 +88,8 @@ class Seq2SeqTrainer(Trainer):
         loss = self._loss_of(model, inputs) if "labels" in inputs else None
         options = gen_kwargs or self._gen_kwargs
         generated = self.model.generate(**_without_labels(inputs), **{"synced_gpus": self.strategy.shards, **options})
-        longest = self._longest(options)
-        labels = self._filled_up(inputs["labels"], longest) if "labels" in inputs else None
-        return loss, self._filled_up(generated, longest), labels
+        labels = self._filled_up(inputs["labels"]) if "labels" in inputs else None
+        return loss, self._filled_up(generated), labels
 
     def _loss_of(self, model: nn.Module, inputs: Inputs) -> Tensor:
         with torch.no_grad(), self.compute_loss_context_manager():
@@ -98,16 +100,12 @@ class Seq2SeqTrainer(Trainer):
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs[0]
         return loss.detach().mean()
 
-    def _longest(self, options: dict[str, Any]) -> int:
-        """Give the number of tokens to fill up to: what may be generated at most, as far as anybody says."""
-        config = self.model.generation_config
-        if options.get("max_new_tokens") or config.max_new_tokens:
-            return int(options.get("max_new_tokens") or config.max_new_tokens) + 1
-        return int(options.get("max_length") or config.max_length or 0)
-
-    def _filled_up(self, ids: Tensor, length: int) -> Tensor:
-        missing = length - ids.shape[-1]
-        return ids if missing <= 0 else nn.functional.pad(ids, (0, missing), value=self._pad_id())
+    def _filled_up(self, ids: Tensor) -> Tensor:
+        """Fill rows up to what the model's own generation config lets it generate at most, if they are shorter."""
+        config, have = self.model.generation_config, ids.shape[-1]
+        lengths = (config.max_length or LENGTH_OF_TRANSFORMERS, (config.max_new_tokens or 0) + 1)
+        wanted = next((length for length in lengths if have < length), have)
+        return nn.functional.pad(ids, (0, wanted - have), value=self._pad_id()) if wanted > have else ids
 
     def _pad_id(self) -> int:
         """Give the id of padding: of the tokenizer, or of the model."""

@@ -29,7 +29,7 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
     if (model is None) == (model_init is None):
         kind, what = (RuntimeError, "neither") if model is None else (ValueError, "both")
         raise kind(f"Trainer: `model` or `model_init` must be given; there are {what}. Give exactly one of them.")
-    set_seed(args)
+    seed_from(args)
     trainer.world = args.world
     apply_log_level(args)
     _choose_strategy(trainer)
@@ -51,8 +51,15 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
     preparing.set_use_cache(trainer.model, args.use_cache)
 
 
-def set_seed(args: Any) -> None:
-    """Seed the generators of Python, NumPy and torch; with `full_determinism` also let torch compute deterministically."""
+def set_seed(seed: int, deterministic: bool = False) -> None:
+    """Seed the generators of Python, NumPy and torch; `deterministic` lets torch compute the same way each time."""
+    from transformers import trainer_utils
+
+    trainer_utils.set_seed(seed, deterministic=deterministic)
+
+
+def seed_from(args: Any) -> None:
+    """Seed as the arguments of a training say."""
     from transformers import trainer_utils
 
     (trainer_utils.enable_full_determinism if args.full_determinism else trainer_utils.set_seed)(args.seed)

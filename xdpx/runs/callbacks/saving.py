@@ -8,7 +8,7 @@ from typing import Any
 
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.logger import log
-from xdpx.trainer.ledger import Ledger
+from xdpx.runs.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Progress
 

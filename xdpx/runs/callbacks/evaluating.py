@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.engines.base import Batch
 from xdpx.logger import log
-from xdpx.trainer.callbacks.logging import TrainMetrics, train_metrics
-from xdpx.trainer.callbacks.tables import Cell, GrowingTable
-from xdpx.trainer.evaluation import Metrics, evaluate
-from xdpx.trainer.ledger import Ledger, Window
+from xdpx.runs.callbacks.logging import TrainMetrics, train_metrics
+from xdpx.runs.callbacks.tables import Cell, GrowingTable
+from xdpx.runs.evaluation import Metrics, evaluate
+from xdpx.runs.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Progress
 

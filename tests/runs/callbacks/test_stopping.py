@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from xdpx.trainer.callbacks.stopping import Stopping, StopRules, StopWhenAsked
+from xdpx.runs.callbacks.stopping import Stopping, StopRules, StopWhenAsked
 from xdpx.trainer.loop import Session, Step
 from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.progress import Progress

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xdpx.logger import log
-from xdpx.trainer.callbacks.tables import Cell, GrowingTable
-from xdpx.trainer.ledger import Ledger, Window
+from xdpx.runs.callbacks.tables import Cell, GrowingTable
+from xdpx.runs.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 
 TrainMetrics = Callable[[Mapping[str, float]], dict[str, float]]

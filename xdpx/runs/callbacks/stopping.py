@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xdpx.trainer.callbacks.logging import Logging
+from xdpx.runs.callbacks.logging import Logging
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.preemption import Preemption
 

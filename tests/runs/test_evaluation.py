@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xdpx.trainer.evaluation import evaluate, gather
+from xdpx.runs.evaluation import evaluate, gather
 
 
 def test_metrics_do_not_depend_on_how_rows_are_cut_into_batches(engine: Any, loss: Any) -> None:

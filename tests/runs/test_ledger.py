@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from xdpx.trainer.ledger import PENDING_AT_MOST, Diverged, Ledger, Stopwatch
+from xdpx.runs.ledger import PENDING_AT_MOST, Diverged, Ledger, Stopwatch
 
 
 def facts(loss: float, **more: float) -> dict[str, float]:
