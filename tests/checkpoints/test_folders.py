@@ -261,7 +261,7 @@ def test_processes_that_share_a_disk_make_one_folder(tmp_path: Path, nodes: int)
     assert os.listdir(tmp_path) == ["checkpoint-7"]
     manifest = folders.manifest_of(tmp_path / "checkpoint-7")
     assert manifest is not None
-    assert manifest.facts["world_size"] == 4
+    assert manifest.facts["processes"] == 4
     assert {f"rng_state_{rank}.pth" for rank in range(4)} <= set(manifest.files)
     assert check(tmp_path / "checkpoint-7") == []
 

@@ -10,7 +10,7 @@ import torch
 
 from tests.checkpoints.test_folders import Company
 from xdpx.checkpoints import folders, parts, rng
-from xdpx.checkpoints.background import Background, copied
+from xdpx.checkpoints.background import Background
 from xdpx.checkpoints.model_files import ModelFiles
 from xdpx.checkpoints.trainer_files import (
     Contents,
@@ -172,46 +172,71 @@ def test_each_process_keeps_its_own_generators(tmp_path: Path) -> None:
     assert saved.rng() is None
 
 
-def test_in_the_background_the_same_files_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_function", [False, True], ids=["a model", "a function"])
+def test_in_the_background_the_same_files_are_written(tmp_path: Path, as_function: bool) -> None:
     run, own = Run().step(), OwnState.of_this_process()
     save(tmp_path / "now", run, run.contents(), own=own)
+    files = ModelFiles(run.model)
     with Background() as background:
-        contents = run.contents()
-        contents = Contents(contents.state, None, copied(contents.optimizer), contents.scheduler)
-        frozen = ModelFiles(run.model).frozen()
-        save_checkpoint(tmp_path / "later", 5, contents, frozen.write, own=own, background=background)
-        run.step()
-    files = [
+        model = files.write if as_function else files
+        save_checkpoint(tmp_path / "later", 5, run.contents(), model, own=own, background=background)
+        run.step()  # training goes on
+    found = [
         {p.name: p.read_bytes() for p in (tmp_path / when / "checkpoint-5").iterdir()} for when in ("now", "later")
     ]
-    for one in files:
+    for one in found:
         manifest = json.loads(one.pop(folders.MANIFEST))
-        assert manifest["facts"] == {"step": 5, "processes": 1, "resumable": True, "world_size": 1}
-    assert files[0] == files[1]
+        assert manifest["facts"] == {"step": 5, "processes": 1, "resumable": True}
+    assert found[0] == found[1]
 
 
-def test_in_the_background_one_process_writes_for_all(tmp_path: Path) -> None:
-    run, company, told = Run().step(), Company(2), []
+@pytest.mark.parametrize("as_function", [False, True], ids=["a model", "a function"])
+def test_in_the_background_one_process_writes_for_all(tmp_path: Path, as_function: bool) -> None:
+    run, company, told, called = Run().step(), Company(2), [], []
 
     def work(rank: int) -> None:
+        def write(folder: str) -> None:
+            called.append(rank)
+            company.gather(rank, "the weights")  # as a sharded model does
+            if rank == 0:
+                ModelFiles(run.model).write(folder)
+
         with Background() as background:
             save_checkpoint(
-                tmp_path, 5, run.contents(), ModelFiles(run.model).write, own=OwnState({**rng.capture(), "rank": rank}),
-                ranks=company.ranks(rank), background=background, then=lambda path: told.append((rank, path)),
+                tmp_path, 5, run.contents(), write if as_function else ModelFiles(run.model),
+                own=OwnState({**rng.capture(), "rank": rank}), ranks=company.ranks(rank), background=background,
+                then=lambda path: told.append((rank, path)),
             )  # fmt: skip
 
     assert company.run(work) == [None, None]
     saved = TrainerCheckpoint.checked(tmp_path / "checkpoint-5")
     assert [(saved.rng(rank, 2) or {})["rank"] for rank in range(2)] == [0, 1]
     assert told == [(0, saved.path)]
+    assert sorted(called) == ([0, 1] if as_function else [])
+
+
+def test_when_the_writer_cannot_begin_all_processes_raise(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    run, company = Run().step(), Company(2)
+
+    def work(rank: int) -> None:
+        save_checkpoint(
+            tmp_path / "file", 5, run.contents(), ModelFiles(run.model).write, ranks=company.ranks(rank),
+            background=Background(),
+        )  # fmt: skip
+
+    assert all(isinstance(error, OSError) for error in company.run(work))
 
 
 def test_an_error_in_the_background_surfaces_at_the_next_save(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    def fail(path: str) -> None:
+        raise OSError("the disk is full")
+
     run, background = Run().step(), Background()
-    options: dict[str, Any] = {"own": None, "background": background}
-    save(tmp_path / "file", run, run.contents(), **options)
-    with pytest.raises(OSError, match="file"):
+    options: dict[str, Any] = {"own": None, "background": background, "then": fail}
+    save(tmp_path / "run", run, run.contents(), **options)
+    options["then"] = lambda path: None
+    with pytest.raises(OSError, match="the disk is full"):
         save(tmp_path / "run", run, run.contents(), **options)
     save(tmp_path / "run", run, run.contents(), **options)
     background.wait()

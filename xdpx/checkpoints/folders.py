@@ -129,13 +129,14 @@ class FolderCommit:
         return io.join(self.parent, self.name)
 
     @property
-    def _staged(self) -> str:
+    def staged(self) -> str:
+        """The folder as it is called until it is whole."""
         return staging_of(self.parent, self.name, self._owner)
 
     def __enter__(self) -> Staging:
         self._owner = str(self.ranks.broadcast(new_owner_id()))
-        self._agree(self._attempt(self._prepare))
-        return Staging(self._staged, writes=self._writes, ranks=self.ranks)
+        self._agree(attempt(self._prepare))
+        return Staging(self.staged, writes=self._writes, ranks=self.ranks)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, Exception):
@@ -147,13 +148,6 @@ class FolderCommit:
         finally:
             self._clear()
 
-    def _attempt(self, work: Callable[[], None]) -> Exception | None:
-        try:
-            work()
-        except Exception as error:
-            return error
-        return None
-
     def _prepare(self) -> None:
         files = io.local_files
         if io.islocal(self.parent):
@@ -162,37 +156,52 @@ class FolderCommit:
             if room < 1.1 * self._needs_bytes:
                 text = f"Needs {format_bytes(1.1 * self._needs_bytes)}, but only {format_bytes(room)} are free"
                 raise OSError(errno.ENOSPC, text, self.target)
-        files.make_folder(self._staged)
+        files.make_folder(self.staged)
 
     def _agree(self, error: BaseException | None) -> None:
-        """Raise on all processes when one has failed: its own error there, a word about it elsewhere."""
-        reports = self.ranks.gather(_told(error))
-        reports = self.ranks.broadcast(reports)
-        if error is not None:
-            raise error
-        for rank, report in enumerate(reports or []):
-            if report:
-                raise OSError(f"{self.target} was not saved: process {rank} failed ({report}). Nothing was changed.")
+        agree(self.ranks, error, self.target)
 
     def _publish(self) -> None:
         first = self.ranks.rank == 0
-        self._agree(self._attempt(self._publish_mine) if first else None)
+        self._agree(attempt(self._publish_mine) if first else None)
         if not first and self.ranks.local_rank == 0 and io.islocal(self.parent):
             manifest = commit.read_manifest(self.target, SET)
-            if (manifest is None or manifest.id != self._owner) and io.isdir(self._staged):
+            if (manifest is None or manifest.id != self._owner) and io.isdir(self.staged):
                 self._publish_mine()  # this machine has a disk of its own
 
     def _publish_mine(self) -> None:
-        publish(self.parent, self.name, self._owner, facts={**self.facts, "world_size": self.ranks.size})
+        publish(self.parent, self.name, self._owner, facts={"processes": self.ranks.size, **self.facts})
 
     def _clear(self) -> None:
         if self.ranks.local_rank == 0:
             with contextlib.suppress(OSError):
-                remove_tree(self._staged)
+                remove_tree(self.staged)
 
 
-def _told(error: BaseException | None) -> str:
-    return "" if error is None else f"{type(error).__name__}: {error}"
+def attempt(work: Callable[[], object]) -> Exception | None:
+    """Do something, and give its error instead of raising it."""
+    try:
+        work()
+    except Exception as error:
+        return error
+    return None
+
+
+def agree(ranks: Ranks, error: BaseException | None, target: str) -> None:
+    """Raise on all processes when one has failed: its own error there, a word about it elsewhere.
+
+    Args:
+        ranks: all of them call this.
+        error: of this process, None when all went well.
+        target: what was being saved.
+    """
+    told = "" if error is None else f"{type(error).__name__}: {error}"
+    reports = ranks.broadcast(ranks.gather(told))
+    if error is not None:
+        raise error
+    for rank, report in enumerate(reports or []):
+        if report:
+            raise OSError(f"{target} was not saved: process {rank} failed ({report}). Nothing was changed.")
 
 
 def commit_folder(

@@ -64,7 +64,7 @@ def _fault(path: str, size: int, hashes: bool) -> str:
 
 def _json_fault(path: str, name: str) -> str:
     content = read_json(path)
-    if name == parts.STATE and not isinstance(getattr(content, "get", {}.get)("global_step"), int):
+    if name == parts.STATE and not (isinstance(content, dict) and isinstance(content.get("global_step"), int)):
         return "it has no global_step"
     return ""
 

@@ -76,7 +76,8 @@ class ModelCard:
 
     def results(self) -> dict[str, float]:
         """Give the scores of the last evaluation, without the figures of its speed."""
-        last = next((row for row in reversed(self.log_history) if any(name.startswith("eval_") for name in row)), {})
+        empty: Mapping[str, Any] = {}
+        last = next((row for row in reversed(self.log_history) if any(name.startswith("eval_") for name in row)), empty)
         return {
             name.removeprefix("eval_"): float(value)
             for name, value in last.items()

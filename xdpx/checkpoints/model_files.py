@@ -61,15 +61,9 @@ class ModelFiles:
 def knows_its_files(model: Any) -> bool:
     """Tell whether a model stores itself: one of transformers or peft does."""
     from transformers import PreTrainedModel
-    from transformers.utils import is_peft_available
 
-    if isinstance(model, PreTrainedModel):
-        return True
-    if not is_peft_available():
-        return False
-    from peft import PeftModel
-
-    return isinstance(model, PeftModel)
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(model).__mro__}
+    return isinstance(model, PreTrainedModel) or "peft.PeftModel" in kinds
 
 
 def _as_disk_error(error: Exception, folder: str) -> Exception:

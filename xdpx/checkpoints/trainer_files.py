@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xdpx.checkpoints import foreign, model_files, parts, rng
-from xdpx.checkpoints.folders import ALONE, FolderCommit, Ranks, Staging, check, folder_name, missing_parts, step_of
+from xdpx.checkpoints.background import Background, copied
+from xdpx.checkpoints.folders import (
+    ALONE,
+    FolderCommit,
+    Ranks,
+    Staging,
+    agree,
+    attempt,
+    check,
+    folder_name,
+    missing_parts,
+    step_of,
+)
+from xdpx.checkpoints.model_files import ModelFiles
 from xdpx.checkpoints.plain import NotPlain, plain, plain_json
 from xdpx.checkpoints.trusted import bytes_of, load_tensors, save_tensors
 from xdpx.logger import log
 from xdpx.utils import io
 from xdpx.utils.paths import StrPath
-
-if TYPE_CHECKING:
-    from xdpx.checkpoints.background import Background
 
 HIDDEN = "_token"
 """Values of arguments whose names end like this never reach a file."""
@@ -64,7 +75,7 @@ def save_checkpoint(  # noqa: PLR0913 - the parts of a checkpoint, and who write
     parent: StrPath,
     step: int,
     contents: Contents,
-    write_model: Callable[[str], object],
+    model: ModelFiles | Callable[[str], object],
     *,
     own: OwnState | None = None,
     ranks: Ranks = ALONE,
@@ -78,12 +89,13 @@ def save_checkpoint(  # noqa: PLR0913 - the parts of a checkpoint, and who write
         parent: the folder of the run.
         step: updates done.
         contents: what is not the model. Without an optimizer state, nothing can be continued from the checkpoint.
-        write_model: puts the files of the model into the folder it is given. With `background` it runs later, on
-            copies: take `ModelFiles(...).frozen().write`.
+        model: what is to be written of the model, or a function that does it into the folder it is given.
         own: of this process; None when nothing is to be continued.
         ranks: who saves together.
         everywhere: each machine has its own disk and wants all files.
-        background: writes the files while training goes on; errors surface at its next call.
+        background: writes while training goes on, from copies that are taken before this returns; errors surface at
+            its next call. A function as `model` is called before this returns; it may write into a folder of all
+            processes on the one that writes only.
         then: called with the path once it counts, on each process that wrote all files (e.g. to delete old ones).
 
     Returns:
@@ -92,8 +104,7 @@ def save_checkpoint(  # noqa: PLR0913 - the parts of a checkpoint, and who write
     Raises:
         OSError: it could not be written; what was there stays.
     """
-    contents = _resumable(contents)
-    save = _Save(io.plain(parent), step, contents, write_model, everywhere, then)
+    save = _Save(io.plain(parent), step, _resumable(contents), model, everywhere, then)
     if background is None:
         save.together(own, ranks)
     else:
@@ -106,7 +117,7 @@ class _Save:
     parent: str
     step: int
     contents: Contents
-    write_model: Callable[[str], object]
+    model: ModelFiles | Callable[[str], object]
     everywhere: bool
     then: Callable[[str], object]
 
@@ -114,7 +125,10 @@ class _Save:
         """Write now; each process its own files."""
         whole = self._commit(ranks, ranks.size)
         with whole as staging:
-            self.write_model(staging.path)
+            if not isinstance(self.model, ModelFiles):
+                self.model(staging.path)
+            elif staging.writes:
+                self.model.write(staging.path)
             if own is not None:
                 write_own(staging, own, ranks.rank, ranks.size)
             if staging.writes:
@@ -123,22 +137,46 @@ class _Save:
             self.then(whole.target)
 
     def later(self, background: Background, own: OwnState | None, ranks: Ranks) -> None:
-        """Let a thread write everything. It must not speak with other processes, so theirs is gathered before."""
-        background.wait()
-        owns = ranks.gather(own) or []
-        if ranks.rank == 0 or (self.everywhere and ranks.local_rank == 0):
-            owns = owns or [own]
-            background.start(lambda: self._alone(owns))
+        """Let a thread write. It must not speak with other processes, so what is theirs is gathered before."""
+        owns = ranks.gather(own) or [own]
+        writes = ranks.rank == 0 or (self.everywhere and ranks.local_rank == 0)
+        whole, path = self._commit(ALONE, ranks.size), ""
+        with ExitStack() as stack:
+            failure = attempt(background.wait)
+            if writes and failure is None:
+                failure = attempt(lambda: stack.enter_context(whole))
+                path = "" if failure else whole.staged
+            failure = self._write_now(path, ranks) or failure
+            agree(ranks, failure, whole.target)
+            if writes:
+                background.start(self._rest(path, owns, whole.target, stack.pop_all()))
 
-    def _alone(self, owns: Sequence[OwnState | None]) -> None:
-        whole = self._commit(ALONE, len(owns))
-        with whole as staging:
-            self.write_model(staging.path)
-            for rank, own in enumerate(owns):
-                if own is not None:
-                    write_own(staging, own, rank, len(owns))
-            write_contents(staging, self.contents)
-        self.then(whole.target)
+    def _write_now(self, path: str, ranks: Ranks) -> Exception | None:
+        """Call the function that writes the model, on all processes: what it gathers from them must be complete."""
+        first = ranks.broadcast(path)
+        write, place = self.model, path or first
+        if isinstance(write, ModelFiles) or not place:
+            return None
+        return attempt(lambda: write(place))
+
+    def _rest(self, path: str, owns: Sequence[OwnState | None], target: str, stack: ExitStack) -> Callable[[], None]:
+        """Give what the thread does, with copies of everything that training changes."""
+        model = self.model.frozen() if isinstance(self.model, ModelFiles) else None
+        states = {name: copied(getattr(self.contents, name)) for name in ("optimizer", "scheduler", "scaler")}
+        contents = replace(self.contents, **states)
+
+        def work() -> None:
+            with stack:
+                staging = Staging(path, writes=True, ranks=ALONE)
+                if model is not None:
+                    model.write(path)
+                for rank, own in enumerate(owns):
+                    if own is not None:
+                        write_own(staging, own, rank, len(owns))
+                write_contents(staging, contents)
+            self.then(target)
+
+        return work
 
     def _commit(self, ranks: Ranks, size: int) -> FolderCommit:
         facts = {"step": self.step, "processes": size, "resumable": self.contents.optimizer is not None}
