@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers.trainer_utils import seed_worker as their_seed_worker
 
-from xdpx.dataloaders.randomness import Randomness, seed_worker, untouched
+from xdpx.dataloaders.randomness import WATCHED_BATCHES, Randomness, Watch, seed_worker, untouched
 
 
 def draw():
@@ -46,3 +46,22 @@ def test_a_worker_is_seeded_as_by_the_original():
     torch.manual_seed(77)
     seed_worker(1, num_workers=2, rank=3)
     assert draw() == expected
+
+
+def test_generators_that_batches_do_not_draw_from_are_no_longer_looked_at():
+    watch = Watch()
+    for _ in range(WATCHED_BATCHES):
+        assert None not in watch.before()
+        np.random.rand()
+        watch.after()
+    state = watch.before()
+    assert state.python is None
+    assert state.numpy is not None
+    drawn = np.random.rand(), torch.rand(())
+    state.put_back()
+    assert (np.random.rand(), torch.rand(())) == drawn
+
+
+def test_what_is_left_out_is_saved_as_nothing():
+    state = Randomness.now(python=False, numpy=False)
+    assert Randomness.loaded(state.saved()) == (None, None, state.torch)

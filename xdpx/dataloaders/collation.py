@@ -27,7 +27,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
     """
     if return_tensors not in {"pt", "np"}:
         raise ValueError(f"return_tensors: is '{return_tensors}'. Use 'pt' for tensors or 'np' for arrays.")
-    rows = [row if isinstance(row, Mapping) else vars(row) for row in features]
+    rows = features if isinstance(features[0], Mapping) else [vars(row) for row in features]
     first = rows[0]
     batch: dict[str, Any] = {}
     for name in (LABEL, LABEL_IDS):
@@ -49,7 +49,7 @@ def default_collator(processing_class: Any) -> Any:
     return default_data_collator
 
 
-def _column(rows: list[Mapping[str, Any]], name: str) -> list[Any]:
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     try:
         return [row[name] for row in rows]
     except KeyError:

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.placing import to_device
 from xdpx.dataloaders.plan import length
-from xdpx.dataloaders.randomness import Randomness, seed_worker, untouched
+from xdpx.dataloaders.randomness import Randomness, Watch, seed_worker, untouched
 from xdpx.dataloaders.rank_batches import Agreed, RankBatches, RankBatchLists
 from xdpx.dataloaders.rebalance import BatchRebalance
 from xdpx.dataloaders.samplers import EpochSampler, LengthGrouped
@@ -60,6 +60,7 @@ class Loader(DataLoader[Any]):
         collator: Collator | None,
         world: Ranks,
         worker_init: Callable[[int], None] | None = None,
+        resumable: bool = True,
     ) -> None:
         self.device, self.num_processes = world.device, world.size
         self.iteration = self._epoch = self.num_taken = 0
@@ -67,6 +68,7 @@ class Loader(DataLoader[Any]):
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
         self._start: Randomness | None = None
         self._ahead: dict[str, Any] = {}
+        self._watch = Watch() if resumable and options.num_workers == 0 else None
         pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
         self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
         self._torch_options = {
@@ -155,8 +157,7 @@ class Loader(DataLoader[Any]):
         current = next(fetched)
         while current is not _END:
             current = to_device(current, self.device, non_blocking=self._non_blocking)
-            self._note_before_fetch()
-            following = next(fetched, _END)
+            following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched)
             self.end_of_dataloader = following is _END
             self.num_taken += 1
             yield current
@@ -203,13 +204,14 @@ class Loader(DataLoader[Any]):
             dataset.set_epoch(self.iteration)
         return iter(DataLoader(dataset, **self._torch_options))
 
-    def _note_before_fetch(self) -> None:
-        """Remember what the next batch is fetched with, for whoever saves before it is given."""
-        if self.num_workers > 0:
-            return
-        self._ahead["randomness"] = Randomness.now()
+    def _watched(self, watch: Watch, fetched: Iterator[Any]) -> Any:
+        """Fetch the next batch, and remember what with, for whoever saves before it is given."""
+        self._ahead["randomness"] = watch.before()
         if self.is_stream and is_stateful(self._source):
             self._ahead["stream"] = self._source.state_dict()
+        following = next(fetched, _END)
+        watch.after()
+        return following
 
 
 def train_loader(
@@ -244,9 +246,9 @@ def eval_loader(
 ) -> Loader:
     """Load data to evaluate or predict; for the arguments see `train_loader`."""
     if isinstance(dataset, IterableDataset):
-        return _stream_loader(dataset, collator=collator, options=options, world=world)
+        return _stream_loader(dataset, collator=collator, options=options, world=world, resumable=False)
     batches = rank_batches(dataset, sampler, options, world)
-    return Loader(dataset, batches=batches, options=options, collator=collator, world=world)
+    return Loader(dataset, batches=batches, options=options, collator=collator, world=world, resumable=False)
 
 
 def real_rows(loader: Any) -> int | None:
@@ -302,7 +304,9 @@ def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
     return options.batch_size // world.size
 
 
-def _stream_loader(dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks) -> Loader:
+def _stream_loader(
+    dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks, resumable: bool = True
+) -> Loader:
     if world.size > 1:
         size = _batch_size_of_rank(options, world)
         options = replace(options, batch_size=size)
@@ -310,7 +314,7 @@ def _stream_loader(dataset: Any, *, collator: Collator | None, options: LoaderOp
             dataset = dataset.shard(num_shards=world.size, index=world.rank)
         else:
             dataset = RankStream(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last)
-    return Loader(dataset, batches=None, options=options, collator=collator, world=world)
+    return Loader(dataset, batches=None, options=options, collator=collator, world=world, resumable=resumable)
 
 
 def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
