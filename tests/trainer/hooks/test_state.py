@@ -22,3 +22,11 @@ def test_what_a_checkpoint_keeps_is_offered_here_too():
     assert all(
         getattr(state, name) is getattr(trainer_state, name) for name in state.__all__ if name != "TrainerControl"
     )
+
+
+def test_the_control_can_be_set_back_as_the_originals_can():
+    for reset in ("_new_training", "_new_epoch", "_new_step"):
+        controls = [kind(True, True, True, True, True) for kind in (TrainerControl, Theirs)]
+        for control in controls:
+            getattr(control, reset)()
+        assert vars(controls[0]) == vars(controls[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from xdpx.arguments import IntervalStrategy, SaveStrategy
@@ -86,12 +85,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
             log.warning(f"EarlyStoppingCallback: the model will be that of the last step. {advice}")
 
     def on_evaluate(
-        self,
-        args: Arguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Mapping[str, float] | None = None,
-        **kwargs: Any,
+        self, args: Arguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
     ) -> None:
         """Compare with the best one so far, which is noted in `state` after this."""
         name, metrics = str(args.metric_for_best_model), metrics or {}

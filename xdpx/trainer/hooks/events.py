@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -77,20 +77,23 @@ class TrainerCallback:
         """Hear that files are about to go to the Hub."""
 
 
-def _fires(event: str, *, resets: Sequence[str] = (), brings: str = "") -> Callable[..., TrainerControl]:
+def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") -> Callable[..., TrainerControl]:
     """Make the method that sets flags of the control back, and then calls all who listen to `event`.
 
     Args:
         event: its name.
-        resets: the flags.
+        resets: the method of the control that sets back the flags.
+        serves: the one flag that is set back.
         brings: the name of a fourth argument, which the listeners get by keyword.
     """
 
     def fire(
         self: CallbackHandler, args: Arguments, state: TrainerState, control: TrainerControl, *brought: Any, **more: Any
     ) -> TrainerControl:
-        for flag in resets:
-            setattr(control, flag, False)
+        if resets:
+            getattr(control, resets)()
+        if serves:
+            setattr(control, serves, False)
         if brought:
             more[brings] = brought[0]
         return self.call_event(event, args, state, control, **more)
@@ -152,19 +155,19 @@ class CallbackHandler:
     # ---- the events
 
     on_init_end = _fires("on_init_end")
-    on_train_begin = _fires("on_train_begin", resets=("should_training_stop",))
+    on_train_begin = _fires("on_train_begin", resets="_new_training")
     on_train_end = _fires("on_train_end")
-    on_epoch_begin = _fires("on_epoch_begin", resets=("should_epoch_stop",))
+    on_epoch_begin = _fires("on_epoch_begin", resets="_new_epoch")
     on_epoch_end = _fires("on_epoch_end")
-    on_step_begin = _fires("on_step_begin", resets=("should_log", "should_evaluate", "should_save"))
+    on_step_begin = _fires("on_step_begin", resets="_new_step")
     on_pre_optimizer_step = _fires("on_pre_optimizer_step")
     on_optimizer_step = _fires("on_optimizer_step")
     on_substep_end = _fires("on_substep_end")
     on_step_end = _fires("on_step_end")
-    on_evaluate = _fires("on_evaluate", resets=("should_evaluate",), brings="metrics")
+    on_evaluate = _fires("on_evaluate", serves="should_evaluate", brings="metrics")
     on_predict = _fires("on_predict", brings="metrics")
-    on_save = _fires("on_save", resets=("should_save",))
-    on_log = _fires("on_log", resets=("should_log",), brings="logs")
+    on_save = _fires("on_save", serves="should_save")
+    on_log = _fires("on_log", serves="should_log", brings="logs")
     on_prediction_step = _fires("on_prediction_step")
     on_push_begin = _fires("on_push_begin")
 

@@ -27,3 +27,12 @@ class TrainerControl(ExportableState):
     def state(self) -> dict[str, Any]:
         """Give the five flags."""
         return {"args": asdict(self), "attributes": {}}
+
+    def _new_training(self) -> None:
+        self.should_training_stop = False
+
+    def _new_epoch(self) -> None:
+        self.should_epoch_stop = False
+
+    def _new_step(self) -> None:
+        self.should_save = self.should_evaluate = self.should_log = False
