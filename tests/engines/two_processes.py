@@ -232,6 +232,9 @@ def check_shard_grad_op_keeps_gathered_weights_until_the_backward_pass():
     assert not isinstance(model.layers[0].linear.weight, DTensor)
     loss.backward()
     assert isinstance(model.layers[0].linear.weight, DTensor)
+    with torch.no_grad():
+        model(batch(0))
+    assert all(isinstance(each, DTensor) for each in model.parameters())
     full = sharded(wrap="transformer", layer_classes=("Layer",))
     model = full.prepare(Small())
     loss_of(model, batch(0))

@@ -73,6 +73,8 @@ class Sharded:
         settings = self._settings() | {"ignored_params": self._kept_whole(model)}
         for unit in [*units, model]:
             fully_shard(unit, **settings)
+        if not self.options.reshard_after_forward:
+            model.register_forward_hook(_share_out_again)
         if hasattr(model, "generate"):  # calls the model's parts, which must be gathered for it
             register_fsdp_forward_method(model, "generate")
         return model
@@ -173,6 +175,17 @@ class Sharded:
             "mp_policy": MixedPrecisionPolicy(dtype, torch.float32) if dtype else MixedPrecisionPolicy(),
             "offload_policy": offload,
         }
+
+
+def _share_out_again(model: nn.Module, *_: Any) -> None:
+    """Let gathered weights go after a pass that no backward pass follows: else the model would go on holding them.
+
+    An optimizer that is made then would be given weights that nothing reads.
+    """
+    if not torch.is_grad_enabled():
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
 
 def _sum_of_squares(gradients: list[Tensor], device: torch.device) -> Tensor:
