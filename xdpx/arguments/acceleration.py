@@ -10,7 +10,6 @@ from xdpx.arguments.structured import read_dict
 from xdpx.config.faults import nearest
 from xdpx.utils.paths import StrPath
 
-
 PER_PROCESS = "use_configured_state"
 
 

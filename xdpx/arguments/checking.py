@@ -57,7 +57,7 @@ def _round_multiple(arguments: Fields) -> Iterator[Fault]:
         return
     scale = 1_000_000 if save < 1 and evaluate < 1 else 1  # shares of all updates: compared without rounding errors
     mixed = (save < 1) != (evaluate < 1)
-    if mixed or round(save * scale) % max(1, round(evaluate * scale)):
+    if save % evaluate if mixed else round(save * scale) % max(1, round(evaluate * scale)):
         why = "one is a share of all updates, the other a number" if mixed else "it is no whole multiple"
         yield Fault(
             "save_steps",

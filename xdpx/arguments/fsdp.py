@@ -98,6 +98,7 @@ def normalise(arguments: Fields) -> Iterator[Fault]:
     """Bring `fsdp` and `fsdp_config` into today's form: `True` and a dict; yield what is wrong with them."""
     words = _words(arguments.fsdp)
     if words is None:
+        arguments.fsdp = arguments.fsdp and None  # the word "false"
         return
     try:
         config = unprefixed(read_dict(arguments.fsdp_config or {}))
@@ -213,14 +214,16 @@ def fsdp_options(arguments: Fields, environment: Mapping[str, str] = os.environ)
         ValueError: when a setting from the environment is not known.
         ImportError: when torch_xla is asked for and not there.
     """
-    base = {} if arguments.fsdp else launched(environment)
+    words = _words(arguments.fsdp)
+    base = launched(environment) if words is None else {}
     if base is None:
         return None
     own = unprefixed(read_dict(arguments.fsdp_config)) if arguments.fsdp_config else {}
+    faults = [*_take_words(words or (), own)]  # a script may have set fsdp after the arguments were made
     if own.keys() & {"sharding_strategy", "reshard_after_forward"}:
         base = {key: value for key, value in base.items() if key not in {"sharding_strategy", "reshard_after_forward"}}
     config = {**base, **own}
-    faults = list(_faults(config))
+    faults += _faults(config)
     if faults:
         raise ValueError("FSDP:\n" + "\n".join(f"  {fault}" for fault in faults))
     return _options(config)

@@ -21,7 +21,9 @@ class MachineFields:
 
     # ---- accelerate
     accelerator_config: dict[str, Any] | str | None = option(None, "How batches reach the processes: JSON or a file.")
-    parallelism_config: Any = option(None, "Sizes of tensor, context and sequence parallelism, an object of accelerate")
+    parallelism_config: Any = option(
+        None, "Sizes of tensor, context and sequence parallelism, an object of accelerate."
+    )
 
     # ---- data loaders
     dataloader_drop_last: bool = option(False, "Leave out a last batch that is not full.")

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from xdpx.arguments import CompileOptions, TrainingArguments
+from xdpx.arguments.compiling import compile_options
+
+
+def test_compilation_is_off_by_default() -> None:
+    assert compile_options(TrainingArguments(), {}) is None
+    assert compile_options(TrainingArguments(), {"ACCELERATE_DYNAMO_BACKEND": "NO"}) is None
+
+
+def test_the_arguments_decide() -> None:
+    made = TrainingArguments(torch_compile_backend="eager", torch_compile_mode="max-autotune")
+    assert compile_options(made, {}) == CompileOptions("eager", "max-autotune")
+
+
+def test_accelerates_launcher_may_ask_for_it() -> None:
+    environment = {
+        "ACCELERATE_DYNAMO_BACKEND": "INDUCTOR",
+        "ACCELERATE_DYNAMO_MODE": "default",
+        "ACCELERATE_DYNAMO_USE_FULLGRAPH": "True",
+        "ACCELERATE_DYNAMO_USE_DYNAMIC": "False",
+    }
+    assert compile_options(TrainingArguments(), environment) == CompileOptions("inductor", None, True, None)
