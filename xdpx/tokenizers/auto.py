@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.boundaries import Boundaries
+from xdpx.tokenizers.library import LibraryTokenizer
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import hub, io
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in bert.py
 
 FILE = "tokenizer.json"
 
 
-class AutoTokenizer(Tokenizer):
+class AutoTokenizer(LibraryTokenizer):
     """Cut as the Hugging Face tokenizer that `vocab_file` names: a folder, a `tokenizer.json` or a name on the hub."""
 
-    needs_vocabulary: ClassVar[bool] = True
-
-    class Parameters(Tokenizer.Parameters):
+    class Parameters(LibraryTokenizer.Parameters):
         """What the automatic tokenizer can be told."""
 
-        vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
-
-    def tokenize(self, text: str) -> list[str]:
-        """Cut one text into tokens."""
-        return list(self._library.encode(text, add_special_tokens=False).tokens)
-
-    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
-        """Give the ids of many texts; `vocabulary` is the one the tokenizer brought along."""
-        del vocabulary
-        return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
+        vocab_file: str | None = param(None, doc="The tokenizer: a folder, a tokenizer.json or a name on the hub.")
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
         """Dump the tokenizer's own vocabulary. A number that no token has gets a name that no text holds."""
-        ids = self._library.get_vocab(with_added_tokens=True)
+        ids = self.library.get_vocab(with_added_tokens=True)
         tokens = [f"[unused id {number}]" for number in range(max(ids.values()) + 1)]
         for token, number in ids.items():
             tokens[number] = token
@@ -66,7 +51,8 @@ class AutoTokenizer(Tokenizer):
         return _ask_transformers(source)
 
     @cached_property
-    def _library(self) -> Any:
+    def library(self) -> Any:  # type: ignore[override]
+        """The library's tokenizer."""
         from tokenizers import Tokenizer as Library
 
         definition = self._definition

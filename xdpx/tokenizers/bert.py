@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.tokenizers.base import Tokenizer
 from xdpx.tokenizers.boundaries import Boundaries
+from xdpx.tokenizers.library import LibraryTokenizer
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
 SPECIAL_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Found in raw text as they are, before anything is lower-cased or cut."""
 
-# The library's own threads and our worker processes would fight for the same cores.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-
-class BertTokenizer(Tokenizer):
+class BertTokenizer(LibraryTokenizer):
     """Cut into word pieces of `vocab_file`: the very ids of the BERT tokenizer of `tokenizers` and `transformers`."""
 
-    needs_vocabulary: ClassVar[bool] = True
-
-    class Parameters(Tokenizer.Parameters):
+    class Parameters(LibraryTokenizer.Parameters):
         """What the BERT tokenizer can be told."""
 
-        vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
+        vocab_file: str | None = param(None, doc="Ready vocabulary, one word piece per line: the model's vocab.txt.")
         unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
-
-    def tokenize(self, text: str) -> list[str]:
-        """Cut one text into word pieces."""
-        return list(self._library.encode(text, add_special_tokens=False).tokens)
-
-    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
-        """Give the ids of many texts; `vocabulary` is the one the tokenizer brought along."""
-        del vocabulary
-        return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
         """Read `vocab.txt`.
@@ -64,7 +49,8 @@ class BertTokenizer(Tokenizer):
         return str(self.parameters.vocab_file)
 
     @cached_property
-    def _library(self) -> Any:
+    def library(self) -> Any:  # type: ignore[override]
+        """The library's tokenizer."""
         unk_word = self.parameters.unk_word
         ids = Vocabulary.read(self._vocabulary_path, unk_word=unk_word).ids
         return bert_library(ids, lower=self.parameters.lower, unk_word=unk_word)

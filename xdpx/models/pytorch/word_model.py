@@ -10,6 +10,7 @@ from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
 from xdpx.models.pytorch.base import Model, ReadWeights
+from xdpx.models.pytorch.modules.convolution import Encoder
 from xdpx.models.pytorch.modules.embedding import Embedding
 from xdpx.models.pytorch.modules.pooling import AttentionPooling, MaxPooling
 from xdpx.models.pytorch.parameters import WordParameters
@@ -61,6 +62,36 @@ class PooledParameters(WordModel.Parameters):
     pool_output_size: int | None = declare.param(
         None, gt=0, doc="Width of the pooled vector; null: hidden_size.", when=("pooling", "is", "attn")
     )
+
+
+class PooledModel(WordModel):
+    """Word vectors, convolutions, and pooling: one vector per text.
+
+    Attributes:
+        pooled_size: width of that vector.
+    """
+
+    class Parameters(PooledParameters):
+        """Keys of every such network."""
+
+    def __init__(self, parameters: PooledParameters, *, residual: bool = False) -> None:
+        super().__init__(parameters)
+        self.embedding = self.build_embedding(parameters, fixed=parameters.fix_embeddings)
+        self.encoder = Encoder(
+            size_in=parameters.embedding_dim,
+            size_out=parameters.hidden_size,
+            layers=parameters.encoder_layers or 1,
+            kernel_sizes=parameters.kernel_sizes,
+            dropout=parameters.dropout,
+            residual=residual,
+        )
+        self.pooling, self.pooled_size = build_pooling(parameters)
+
+    def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Give one vector (B, pooled_size) for each text (B, T); mask (B, T) is true at real tokens."""
+        mask = mask.bool()
+        pooled: Tensor = self.pooling(self.encoder(self.embedding(tokens), mask), mask)
+        return pooled
 
 
 def build_pooling(known: PooledParameters) -> tuple[MaxPooling | AttentionPooling, int]:
