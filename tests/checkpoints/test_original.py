@@ -14,12 +14,17 @@ import torch
 import transformers
 from torch.utils.data import Dataset
 
+import xdpx
 from xdpx.checkpoints import rng
 from xdpx.checkpoints.folders import MANIFEST, check, newest
 from xdpx.checkpoints.model_files import ModelFiles, load_model
 from xdpx.checkpoints.trainer_files import Contents, OwnState, TrainerCheckpoint, save_checkpoint
 
 STEPS = 8
+SETTINGS: dict[str, Any] = {
+    "max_steps": STEPS, "save_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 0.1, "use_cpu": True,
+    "report_to": "none", "disable_tqdm": True, "logging_steps": 1, "lr_scheduler_type": "linear",
+}  # fmt: skip
 
 
 class Noisy(torch.nn.Module):
@@ -45,11 +50,7 @@ class Line(Dataset[dict[str, float]]):
 
 
 def original(folder: Path, **more: Any) -> transformers.Trainer:
-    settings = {
-        "max_steps": STEPS, "save_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 0.1, "use_cpu": True,
-        "report_to": "none", "disable_tqdm": True, "logging_steps": 1, "lr_scheduler_type": "linear",
-    }  # fmt: skip
-    arguments = transformers.TrainingArguments(str(folder), **{**settings, **more})
+    arguments = transformers.TrainingArguments(str(folder), **{**SETTINGS, **more})
     return transformers.Trainer(Noisy(), arguments, train_dataset=Line())
 
 
@@ -147,6 +148,28 @@ def test_the_generators_of_the_original_are_restored(both: tuple[Path, Path]) ->
         return [random.random(), float(np.random.randn()), float(torch.randn(()))]
 
     assert drawn(both[0]) == drawn(both[1])
+
+
+def ours(folder: Path, **more: Any) -> xdpx.Trainer:
+    arguments = xdpx.TrainingArguments(str(folder), **{**SETTINGS, **more})
+    return xdpx.Trainer(Noisy(), arguments, train_dataset=Line())
+
+
+def test_our_trainer_continues_from_the_original_as_if_never_stopped(
+    both: tuple[Path, Path], straight: transformers.Trainer, tmp_path: Path
+) -> None:
+    trainer = ours(tmp_path)
+    trainer.train(resume_from_checkpoint=str(both[0] / "checkpoint-4"))
+    assert weights(trainer.model) == weights(straight.model)
+
+
+def test_the_original_continues_from_our_trainer_as_if_never_stopped(
+    straight: transformers.Trainer, tmp_path: Path
+) -> None:
+    ours(tmp_path / "ours").train()
+    trainer = original(tmp_path / "theirs")
+    trainer.train(resume_from_checkpoint=str(tmp_path / "ours/checkpoint-4"))
+    assert weights(trainer.model) == weights(straight.model)
 
 
 def tiny_bert() -> transformers.PreTrainedModel:

@@ -1,4 +1,4 @@
-"""A training of the Trainer is killed at random moments, and inside its saves: what it leaves in the end is the same."""
+"""A training is killed at random moments, and inside its saves: what it leaves at its end is the same."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ KILLS_PER_RUN = 3
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"save_steps": 3, "save_total_limit": 2},
     "best": {
-        "save_steps": 3, "save_total_limit": 1, "eval_strategy": "steps", "eval_steps": 3, "load_best_model_at_end": True,
+        "save_steps": 3, "save_total_limit": 1, "eval_strategy": "steps", "eval_steps": 3,
+        "load_best_model_at_end": True,
     },
     "accumulated": {"save_steps": 2, "gradient_accumulation_steps": 2, "num_train_epochs": 4},
 }  # fmt: skip

@@ -60,37 +60,22 @@ class Background:
 def copied(values: Any) -> Any:
     """Give a copy on the host of dicts, lists and tuples of tensors. Tensors that share memory still do.
 
-    The devices are waited for once, so that nothing that training changes later gets into the copy.
+    Nothing that training changes later gets into the copy.
     """
-    import torch
-
-    copies: dict[Any, Any] = {}
-    result = _copied(values, copies)
-    for device in {where for where, *_ in copies if where.type == "cuda"}:
-        torch.cuda.synchronize(device)
-    return result
+    return _copied(values, {})
 
 
 def _copied(value: Any, copies: dict[Any, Any]) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return _copy_of(value.detach(), copies)
+        # Also of a tensor that requires gradients: a copy must not hold on to the graph.
+        where = (value.device, value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
+        if where not in copies or not value.numel():
+            copies[where] = value.detach().to("cpu", copy=True)
+        return copies[where]
     if isinstance(value, Mapping):
         return {key: _copied(part, copies) for key, part in value.items()}
     if type(value) in {list, tuple}:
         return type(value)(_copied(part, copies) for part in value)
     return value
-
-
-def _copy_of(tensor: Any, copies: dict[Any, Any]) -> Any:
-    import torch
-
-    if tensor.device.type == "meta" or not tensor.is_contiguous() or tensor.layout != torch.strided:
-        return tensor.to("cpu", copy=True)
-    place = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape))
-    if place not in copies or not tensor.numel():
-        on_gpu = tensor.device.type == "cuda"
-        copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
-        copies[place] = copy.copy_(tensor, non_blocking=on_gpu)
-    return copies[place]

@@ -57,6 +57,7 @@ def _array_parts() -> list[Any]:
     """Give what the pickle of an array of numbers is made of, under NumPy's names of today and before 2.0."""
     import numpy as np
     from numpy._core import multiarray as made
+
     found: list[Any] = [np.ndarray, np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd")]
     for module in ("numpy._core.multiarray", "numpy.core.multiarray"):
         found += [(made._reconstruct, f"{module}._reconstruct"), (made.scalar, f"{module}.scalar")]
