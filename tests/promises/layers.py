@@ -8,7 +8,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"processors", "losses", "arguments"}),
     frozenset({"datasets", "dataloaders"}),
     frozenset({"tasks"}),
-    frozenset({"inference"}),
+    frozenset({"inference", "trials"}),
     frozenset({"trainer", "deploy"}),
     frozenset({"runs"}),
     frozenset({"experiments", "tuning", "launch"}),

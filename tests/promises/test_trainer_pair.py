@@ -76,8 +76,7 @@ def told(place: Path) -> tuple[list[dict[str, Any]], str]:
 @pytest.fixture
 def facts(told: Any, request: pytest.FixtureRequest) -> list[Any]:
     """The facts of one scenario, of both processes."""
-    name = request.node.get_closest_marker("parametrize").args[1][0]
-    both = [rank[name] for rank in told[0]]
+    both = [rank[request.param] for rank in told[0]]
     for rank in both:
         assert "failed" not in rank, rank["failed"]
     return both
@@ -85,7 +84,7 @@ def facts(told: Any, request: pytest.FixtureRequest) -> list[Any]:
 
 def scenario(name: str) -> Any:
     """Name the scenario whose facts a test looks at."""
-    return pytest.mark.parametrize("_scenario", [name])
+    return pytest.mark.parametrize("facts", [name], indirect=True)
 
 
 def alone(tmp_path: Path, model: Any = None, rows: Any = None, **changes: Any) -> Any:
@@ -99,9 +98,7 @@ def alone(tmp_path: Path, model: Any = None, rows: Any = None, **changes: Any) -
 
 
 @scenario("ddp")
-def test_03_two_processes_take_the_steps_of_one_with_twice_the_batch(
-    facts: Any, tmp_path: Path, _scenario: str
-) -> None:
+def test_03_two_processes_take_the_steps_of_one_with_twice_the_batch(facts: Any, tmp_path: Path) -> None:
     assert facts[0]["wrapper"] == "DistributedDataParallel"
     assert [rank["world"] for rank in facts] == [2, 2]
     assert facts[0]["losses"] == pytest.approx(parts.losses(alone(tmp_path)), abs=1e-6)
@@ -109,7 +106,7 @@ def test_03_two_processes_take_the_steps_of_one_with_twice_the_batch(
 
 
 @scenario("scoring")
-def test_03_rows_that_do_not_come_out_even_are_scored_once(facts: Any, tmp_path: Path, _scenario: str) -> None:
+def test_03_rows_that_do_not_come_out_even_are_scored_once(facts: Any, tmp_path: Path) -> None:
     trainer = parts.build(tmp_path, parts.tiny_bert(layers=2))
     rows = parts.token_rows(7)
     predicted = trainer.predict(rows)
@@ -120,7 +117,7 @@ def test_03_rows_that_do_not_come_out_even_are_scored_once(facts: Any, tmp_path:
 
 
 @scenario("tokens")
-def test_03_a_token_counts_alike_on_every_process(facts: Any, tmp_path: Path, _scenario: str) -> None:
+def test_03_a_token_counts_alike_on_every_process(facts: Any, tmp_path: Path) -> None:
     trainer = alone(tmp_path, parts.tiny_gpt(), parts.text_rows(16), per_device_train_batch_size=8, optim="sgd")
     norms = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
     assert facts[0]["losses"] == pytest.approx(parts.losses(trainer), abs=1e-6)
@@ -128,12 +125,12 @@ def test_03_a_token_counts_alike_on_every_process(facts: Any, tmp_path: Path, _s
 
 
 @scenario("stream")
-def test_03_a_stream_is_shared_out_among_processes(facts: Any, tmp_path: Path, _scenario: str) -> None:
+def test_03_a_stream_is_shared_out_among_processes(facts: Any, tmp_path: Path) -> None:
     assert facts[0]["losses"] == pytest.approx(parts.losses(alone(tmp_path)), abs=1e-6)
 
 
 @scenario("saving")
-def test_03_processes_agree_on_the_best_and_on_what_is_saved(facts: Any, place: Path, _scenario: str) -> None:
+def test_03_processes_agree_on_the_best_and_on_what_is_saved(facts: Any, place: Path) -> None:
     assert facts[0] == facts[1]
     assert Path(facts[0]["best"]).name in facts[0]["folders"]
     assert "checkpoint-4" in facts[0]["folders"]
@@ -141,7 +138,7 @@ def test_03_processes_agree_on_the_best_and_on_what_is_saved(facts: Any, place: 
 
 
 @scenario("levels")
-def test_15_every_process_logs_from_its_level(facts: Any, told: Any, _scenario: str) -> None:
+def test_15_every_process_logs_from_its_level(facts: Any, told: Any) -> None:
     for main in ("info", "error"):
         for replica in ("warning", "error"):
             levels = [getattr(logging, main.upper()), getattr(logging, replica.upper())]
@@ -151,7 +148,7 @@ def test_15_every_process_logs_from_its_level(facts: Any, told: Any, _scenario: 
 
 
 @scenario("dice")
-def test_17_every_process_gets_its_own_dice_back(facts: Any, _scenario: str) -> None:
+def test_17_every_process_gets_its_own_dice_back(facts: Any) -> None:
     for rank in facts:
         assert rank["equal"]
         assert rank["files"] == ["rng_state_0.pth", "rng_state_1.pth"]
@@ -160,9 +157,7 @@ def test_17_every_process_gets_its_own_dice_back(facts: Any, _scenario: str) -> 
 
 @scenario("fsdp_words")
 @pytest.mark.parametrize("words", WORDS)
-def test_22_every_way_to_shard_gives_the_losses_of_data_parallelism(
-    facts: Any, told: Any, words: str, _scenario: str
-) -> None:
+def test_22_every_way_to_shard_gives_the_losses_of_data_parallelism(facts: Any, told: Any, words: str) -> None:
     found, plain = facts[0][words], told[0][0]["ddp"]
     assert found["losses"] == pytest.approx(plain["losses"], abs=1e-6)
     assert found["norms"] == pytest.approx(plain["norms"], rel=1e-4)
@@ -174,7 +169,7 @@ def test_22_every_way_to_shard_gives_the_losses_of_data_parallelism(
 
 
 @scenario("fsdp_config")
-def test_23_layers_become_units_by_name_or_by_size(facts: Any, told: Any, _scenario: str) -> None:
+def test_23_layers_become_units_by_name_or_by_size(facts: Any, told: Any) -> None:
     assert "BertLayer" in facts[0]["named"]["units"]
     assert "BertEmbeddings" not in facts[0]["named"]["units"]
     assert set(facts[0]["sized"]["units"]) - {"BertForSequenceClassification"}
@@ -184,7 +179,7 @@ def test_23_layers_become_units_by_name_or_by_size(facts: Any, told: Any, _scena
 
 
 @scenario("recomputing")
-def test_23_activations_are_computed_again_when_so_asked(facts: Any, _scenario: str) -> None:
+def test_23_activations_are_computed_again_when_so_asked(facts: Any) -> None:
     assert facts[0]["False"] == 1
     assert facts[0]["True"] == 2
     assert facts[0]["losses-True"] == pytest.approx(facts[0]["losses-False"], abs=1e-6)
@@ -192,9 +187,7 @@ def test_23_activations_are_computed_again_when_so_asked(facts: Any, _scenario: 
 
 @scenario("fsdp_saved")
 @pytest.mark.parametrize("kind", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
-def test_24_a_sharded_training_goes_on_with_the_same_numbers(
-    facts: Any, kind: str, place: Path, _scenario: str
-) -> None:
+def test_24_a_sharded_training_goes_on_with_the_same_numbers(facts: Any, kind: str, place: Path) -> None:
     found = facts[0][kind]
     assert found["resumed"] == pytest.approx(found["straight"], abs=1e-6)
     assert {"trainer_state.json", "rng_state_0.pth", "rng_state_1.pth"} <= set(found["files"])
@@ -203,9 +196,7 @@ def test_24_a_sharded_training_goes_on_with_the_same_numbers(
 
 
 @scenario("fsdp_for_one")
-def test_24_one_process_goes_on_from_what_two_have_saved(
-    facts: Any, place: Path, tmp_path: Path, _scenario: str
-) -> None:
+def test_24_one_process_goes_on_from_what_two_have_saved(facts: Any, place: Path, tmp_path: Path) -> None:
     usual = {"per_device_train_batch_size": 4, "train_sampling_strategy": "sequential"}
     trainer = parts.build(tmp_path, parts.tiny_bert(layers=2), parts.token_rows(16), **usual)
     trainer.train(resume_from_checkpoint=str(place / "for-one/checkpoint-2"))
@@ -214,7 +205,7 @@ def test_24_one_process_goes_on_from_what_two_have_saved(
 
 
 @scenario("generating")
-def test_25_a_sharded_model_generates(facts: Any, _scenario: str) -> None:
+def test_25_a_sharded_model_generates(facts: Any) -> None:
     assert facts[0] == facts[1]
     ids = torch.randint(3, 30, (7, 5), generator=torch.Generator().manual_seed(1))
     assert facts[0]["labels"] == ids.flip(1).tolist()
@@ -222,17 +213,17 @@ def test_25_a_sharded_model_generates(facts: Any, _scenario: str) -> None:
 
 
 @scenario("refusals")
-def test_27_one_mac_trains_alone(facts: Any, _scenario: str) -> None:
+def test_27_one_mac_trains_alone(facts: Any) -> None:
     assert all("MPS" in rank["mps"] and "Error" in rank["mps"] for rank in facts)
 
 
 @scenario("refusals")
-def test_22_a_ready_made_optimizer_cannot_be_sharded(facts: Any, _scenario: str) -> None:
+def test_22_a_ready_made_optimizer_cannot_be_sharded(facts: Any) -> None:
     assert all(rank["optimizers"].startswith("ValueError") for rank in facts)
 
 
 @scenario("launched")
-def test_28_what_accelerate_says_by_the_environment_is_done(facts: Any, told: Any, _scenario: str) -> None:
+def test_28_what_accelerate_says_by_the_environment_is_done(facts: Any, told: Any) -> None:
     plain = told[0][0]["ddp"]["losses"]
     assert facts[0]["fsdp"]["units"][0:1] != []
     assert "BertLayer" in facts[0]["fsdp"]["units"]

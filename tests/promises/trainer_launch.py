@@ -1,4 +1,4 @@
-"""A user's script, started by a launcher: says where it is, and trains two steps. `trainer_launch.py LIBRARY FOLDER …`."""
+"""A script that a launcher starts: `trainer_launch.py LIBRARY FOLDER …` says where it is, and trains two steps."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ args = TrainingArguments(
     use_cpu=True,
     report_to="none",
 )
-trainer = Own(model=Net(), args=args, train_dataset=rows, eval_dataset=rows[:7])
+trainer = Own(model=Net(), args=args, train_dataset=rows, eval_dataset=rows[:6])
 trainer.train()
 predicted = trainer.predict(rows[:5], metric_key_prefix="held_out")
 outcome = {
