@@ -96,21 +96,13 @@ def _num_labels(config: object) -> int:
 
 
 def shifts_labels(model: nn.Module) -> bool:
-    """Tell whether the first label of each row is left out of the count that training divides by.
+    """Tell whether the model's own loss compares position t with label t+1, so that the first label is no target.
 
-    So the original decides, by the loss that transformers noted for the model: it noted none for GPT2LMHeadModel, so
-    that one is divided by a few targets too many there and, for the same numbers, here. See `compares_with_next`.
+    Decided as the original does, by the loss that transformers noted for the model, so that the numbers are the same.
+    It noted none for GPT2LMHeadModel: there and here its sums are divided by one target per row too many.
     """
-    return _loss_function_name(model) == "ForCausalLMLoss" and not _has_encoder(model)
-
-
-def compares_with_next(model: nn.Module) -> bool:
-    """Tell whether the model's own loss compares position t with label t+1, so that the first label is no target."""
-    return shifts_labels(model) or (smoother_shifts_labels(model) and not _has_encoder(model))
-
-
-def _has_encoder(model: nn.Module) -> bool:
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    encoder_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    return _loss_function_name(model) == "ForCausalLMLoss" and not encoder_decoder
 
 
 def _loss_function_name(model: nn.Module) -> str | None:
