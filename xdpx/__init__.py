@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     )
     from xdpx.trainer.hooks.events import TrainerCallback
     from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
-    from xdpx.trainer.outputs import BestRun, EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+    from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
     from xdpx.trainer.seq2seq import Seq2SeqTrainer
     from xdpx.trainer.trainer import Trainer
     from xdpx.trainer.wiring import set_seed
+    from xdpx.trials.search import BestRun
 
 __version__ = "1.0.0.dev0"
 
@@ -50,14 +51,15 @@ _HOMES = {
     ),
     "xdpx.trainer.hooks.events": ("TrainerCallback",),
     "xdpx.trainer.hooks.state": ("ExportableState", "TrainerControl", "TrainerState"),
-    "xdpx.trainer.outputs": ("BestRun", "EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"),
+    "xdpx.trainer.outputs": ("EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"),
     "xdpx.trainer.seq2seq": ("Seq2SeqTrainer",),
     "xdpx.trainer.trainer": ("Trainer",),
     "xdpx.trainer.wiring": ("set_seed",),
+    "xdpx.trials.search": ("BestRun",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: RUF022 - the config first, then the Trainer
+__all__ = [
     "__version__", "ConfigError", "Parameters", "load", "param",
     "Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments", "HfArgumentParser",
     "TrainerCallback", "TrainerState", "TrainerControl", "ExportableState", "DefaultFlowCallback",

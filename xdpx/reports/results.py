@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+
+import numpy as np
+import torch
 
 from xdpx.logger import log
 from xdpx.utils import commit, io
@@ -49,3 +53,55 @@ def save(folder: str, split: str, metrics: Mapping[str, Any], *, combined: bool)
 
 def _write(path: str, metrics: dict[str, Any]) -> None:
     commit.write_text(path, json.dumps(metrics, indent=4, sort_keys=True) + "\n")
+
+
+def speed_metrics(split: str, started: float, **counts: float) -> dict[str, float]:
+    """Give the seconds since `started` (of `time.time`), and each count per second, e.g. `num_samples`."""
+    seconds = time.time() - started
+    metrics = {f"{split}_runtime": round(seconds, 4)}
+    if seconds > 0:
+        for name, count in counts.items():
+            metrics[f"{split}_{name.removeprefix('num_')}_per_second"] = round(count / seconds, 3)
+    return metrics
+
+
+def prefixed(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Give the same metrics, each name beginning with `<prefix>_`."""
+    return {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
+
+
+def plain_numbers(value: Any) -> Any:
+    """Give Python's own numbers for numpy's and for tensors of one element, so that JSON can hold them."""
+    if isinstance(value, dict):
+        return {name: plain_numbers(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(plain_numbers(part) for part in value)
+    one = isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return value.item() if one else value
+
+
+class ReportsMetrics:
+    """The methods of a Trainer that tell metrics, or write them into its output folder; on its first process."""
+
+    args: Any
+    state: Any
+    world: Any
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json`."""
+        if self.world.is_main:
+            self.state.save_to_json(io.join(self.args.output_dir, "trainer_state.json"))
+
+    def metrics_format(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Give metrics as texts for people."""
+        return formatted(metrics)
+
+    def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
+        """Tell the metrics of a split."""
+        if self.world.is_main:
+            show(split, metrics)
+
+    def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
+        """Write `<split>_results.json`, and with `combined` also put them into `all_results.json`."""
+        if self.world.is_main:
+            save(self.args.output_dir, split, metrics, combined=combined)

@@ -1,4 +1,4 @@
-"""What users of a Trainer also find on it, and seldom override: numbers about it, files with metrics, Hub, callbacks."""
+"""What users of a Trainer also find on it, and seldom override: who it is among others, numbers, callbacks."""
 
 from __future__ import annotations
 
@@ -7,44 +7,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xdpx.checkpoints.hub import Hub
-from xdpx.checkpoints.model_card import ModelCard
+from xdpx.checkpoints.hub_methods import PushesToHub
 from xdpx.dataloaders import columns, plan
 from xdpx.dataloaders.adopting import shared_out
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.accelerator import Accelerator
+from xdpx.losses.trainer_counts import operations_per_token
 from xdpx.optimizers.lr_schedulers.named import steps_on_metric
-from xdpx.reports import results
-from xdpx.trainer.counting import operations_per_token
+from xdpx.reports.results import ReportsMetrics
 from xdpx.utils import io
 
 
-class Conveniences:
+class Conveniences(PushesToHub, ReportsMetrics):
     """The base of `Trainer`: what needs nothing but its attributes."""
 
-    args: Any
     model: Any
+    model_init: Any
     model_wrapped: Any
     optimizer: Any
     lr_scheduler: Any
-    state: Any
-    control: Any
-    callback_handler: Any
     train_dataset: Any
     eval_dataset: Any
     data_collator: Any
-    processing_class: Any
-    world: Any
     strategy: Any
     precision: Any
     label_names: list[str]
+    label_smoother: Any
+    loss_calls: Any
+    _train_batch_size: int
     records: Any
-    hub: Hub | None = None
 
     # Set by those who use a Trainer, or while it works.
     loss_is_scaled_for_ga: bool | None = None
     is_in_train = False
-    hub_model_id: str | None = None
     hp_name: Any = None
     hp_search_backend: Any = None
     model_preparation_time: float | None = None
@@ -131,7 +126,7 @@ class Conveniences:
         return float(rate) if isinstance(rate, Tensor) else rate
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Give the floating point operations of training on a micro-batch: 6 per token and weight outside embeddings."""
+        """Give the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""
         if self._operations_per_token is None:
             self._operations_per_token = operations_per_token(self.model)
         name = self.main_input_name
@@ -187,76 +182,6 @@ class Conveniences:
     def trial_id(self, trial: Any) -> str:
         """Give the number or name of a trial of a search."""
         return str(getattr(trial, "number", None) if not isinstance(trial, dict) else trial.get("trial_id", "0"))
-
-    def save_state(self) -> None:
-        """Write `trainer_state.json` into the output folder."""
-        if self.is_world_process_zero():
-            self.state.save_to_json(io.join(self.args.output_dir, "trainer_state.json"))
-
-    def metrics_format(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Give metrics as texts for people."""
-        return results.formatted(metrics)
-
-    def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
-        """Tell the metrics of a split."""
-        if self.is_world_process_zero():
-            results.show(split, metrics)
-
-    def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
-        """Write `<split>_results.json` into the output folder, and with `combined` also `all_results.json`."""
-        if self.is_world_process_zero():
-            results.save(self.args.output_dir, split, metrics, combined=combined)
-
-    # ---- Hub
-
-    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Make the repository on the Hub that `args` name, unless it is there."""
-        args = self.args
-        if not self.is_world_process_zero():
-            return
-        self.hub = Hub(
-            args.hub_model_id or io.name(io.abspath(args.output_dir)), token=token or args.hub_token,
-            private=args.hub_private_repo if private is None else private, revision=args.hub_revision,
-            strategy=str(args.hub_strategy), always_push=args.hub_always_push,
-        )  # fmt: skip
-        self.hub_model_id = self.hub.open()
-
-    def create_model_card(self, **facts: Any) -> None:
-        """Write `README.md` into the output folder: what was trained, how, and with what result."""
-        if self.is_world_process_zero():
-            facts.setdefault("model_name", io.name(io.abspath(self.args.output_dir)))
-            arguments = self.args.to_dict()
-            ModelCard(**facts, arguments=arguments, log_history=self.state.log_history).write(self.args.output_dir)
-
-    def push_to_hub(
-        self, commit_message: str = "End of training", blocking: bool = True, token: str | None = None,
-        revision: str | None = None, **facts: Any,
-    ) -> Any:  # fmt: skip
-        """Save the model with its card and upload both; on all processes. `facts` are those of `create_model_card`."""
-        if self.hub is None:
-            self.init_hf_repo(token, facts.pop("private", None))
-        self.save_model(_internal_call=True)  # type: ignore[attr-defined]
-        if self.hub is None:
-            return None
-        self.control = self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        self.create_model_card(**facts)
-        options = {name: value for name, value in (("token", token), ("revision", revision)) if value is not None}
-        return self.hub.push(self.args.output_dir, commit_message, blocking=blocking, **options)
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if self.hub is None or not self.is_world_process_zero():
-            return
-        unit = "step" if self.args.save_strategy == "steps" else "epoch"
-        number = self.state.global_step if unit == "step" else int(self.state.epoch)
-        message = f"Training in progress, {unit} {number}"
-        self.control = self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        self.hub.push_checkpoint(
-            checkpoint_folder, self.args.output_dir, message, processing_class=self.processing_class
-        )
-
-    def _finish_current_push(self) -> None:
-        if self.hub is not None:
-            self.hub.wait()
 
     # ---- callbacks
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import Any, cast
 
 import torch
 
+from xdpx.dataloaders.feeding import open_epoch
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
 from xdpx.optimizers.lr_schedulers.named import steps_on_metric
-from xdpx.trainer.feeding import open_epoch
+from xdpx.reports.results import speed_metrics
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.preemption import Preemption
-from xdpx.trainer.outputs import speed_metrics
 from xdpx.trainer.stepping import Place, Window
 
 AGREE_EVERY = 8
@@ -48,7 +48,7 @@ class Flow(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Take over the facts of an update, tell the hooks, and do what they ask for."""
-        trainer, facts, place = self.trainer, step.facts, step.place
+        trainer, facts, place = self.trainer, step.facts, cast(Place, step.place)
         trainer._tr_loss += facts["loss"]
         self._grad_norm, self._learning_rate = facts["grad_norm"], facts["learning_rate"]
         state = trainer.state
@@ -56,8 +56,7 @@ class Flow(Callback):
         state.epoch = place.epoch - 1 + place.batches / trainer.plan.batches_per_epoch
         trainer.control = trainer.callback_handler.on_step_end(trainer.args, state, trainer.control)
         self._serve()
-        if self.preemption is not None:
-            self.interrupted = self._interruption(step.number)
+        self.interrupted = self._interruption(step.number)
         if self.interrupted is None and trainer.control.should_training_stop:
             return Stop(f"asked to stop after step {step.number}")
         return self.interrupted
@@ -72,7 +71,7 @@ class Flow(Callback):
                 self.trainer._save_checkpoint(self.trainer.model_wrapped, self.trial)
                 self._fire("on_save")
 
-    def groups(self, loader: Any, place: Place) -> Iterator[tuple[Place, Window]]:
+    def groups(self, loader: Any, place: Place) -> Generator[tuple[Place, Window]]:
         """Yield the windows of micro-batches from `place` on, epoch after epoch, with the events of each epoch."""
         trainer = self.trainer
         for epoch in range(place.epoch - 1, trainer.plan.num_epochs):
@@ -96,7 +95,7 @@ class Flow(Callback):
     def _windows(self, loader: Any, epoch: int, place: Place) -> Iterator[tuple[Place, Window]]:
         """Yield the windows of one epoch, from `place` on."""
         trainer, plan, size = self.trainer, self.trainer.plan, self.trainer.args.gradient_accumulation_steps
-        iterator = open_epoch(trainer, loader, epoch, place)
+        iterator = open_epoch(trainer, loader, epoch, place.batches)
         batches = place.batches
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
@@ -127,8 +126,7 @@ class Flow(Callback):
 
     def _interruption(self, number: int) -> Stop | None:
         """Give why to stop here; all ranks agree, for all must take part in the saving."""
-        assert self.preemption is not None
-        received = self.preemption.received
+        received = self.preemption.received if self.preemption is not None else None
         if self.trainer.args.world_size > 1:
             if number % AGREE_EVERY:
                 return None

@@ -1,8 +1,7 @@
-"""What training, evaluating, predicting and searching give back."""
+"""What training, evaluating and predicting give back."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -32,15 +31,6 @@ class EvalLoopOutput(NamedTuple):
     num_samples: int | None
 
 
-class BestRun(NamedTuple):
-    """The best trial of a search; `objective` is a list when there are several directions."""
-
-    run_id: str
-    objective: Any
-    hyperparameters: dict[str, Any]
-    run_summary: Any | None = None
-
-
 class EvalPrediction:
     """What `compute_metrics` is called with. Unpacks like a tuple of those parts that are there."""
 
@@ -54,13 +44,3 @@ class EvalPrediction:
 
     def __getitem__(self, index: int) -> Any:
         return self.elements[index]
-
-
-def speed_metrics(split: str, started: float, **counts: float) -> dict[str, float]:
-    """Give the seconds since `started` (of `time.time`), and each count per second, e.g. `num_samples`."""
-    seconds = time.time() - started
-    metrics = {f"{split}_runtime": round(seconds, 4)}
-    if seconds > 0:
-        for name, count in counts.items():
-            metrics[f"{split}_{name.removeprefix('num_')}_per_second"] = round(count / seconds, 3)
-    return metrics

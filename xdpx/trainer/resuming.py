@@ -33,8 +33,8 @@ def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks) -> str | 
     newest = ranks.broadcast(folders.newest(parent) if ranks.rank == 0 else None)
     if newest is None:
         raise ValueError(
-            f"resume_from_checkpoint: is True, but there is no valid checkpoint in {parent}. Train without it first, or "
-            "give the path of one."
+            f"resume_from_checkpoint: is True, but there is no valid checkpoint in {parent}. Train without it "
+            "first, or give the path of one."
         )
     return str(newest)
 
@@ -43,9 +43,7 @@ def read_state(checkpoint: str) -> TrainerState:
     """Read the state of the run; the best checkpoint is found again where the run was moved."""
     path = io.join(checkpoint, "trainer_state.json")
     if not io.isfile(path):
-        raise ValueError(
-            f"{checkpoint}: has no trainer_state.json, so it can only be loaded as a model, not continued."
-        )
+        raise ValueError(f"{checkpoint}: has no trainer_state.json: a model, but no run to continue.")
     state = TrainerState.load_from_json(path)
     best = folders.beside(state.best_model_checkpoint, io.parent(checkpoint))
     if best is None and state.best_model_checkpoint is not None:
@@ -62,9 +60,9 @@ def warn_of_changes(trainer: Any, checkpoint: str) -> None:
         changes = _changes_of_the_original(trainer, read_state(checkpoint))
     if changes:
         log.warning(
-            f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. Steps of logging, evaluating and saving "
-            "are as they are now; learning rate, weight decay and betas stay as they were, for they are in the "
-            "optimizer's state. To change those, begin anew from the weights."
+            f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. What decides when to log, "
+            "evaluate and save holds as it is now; learning rate, weight decay and betas stay as they were: they are in "
+            "the optimizer's state. To change those, begin anew from the weights."
         )
 
 

@@ -12,15 +12,16 @@ from typing import Any
 import torch
 
 from xdpx.dataloaders.adopting import adopt
-from xdpx.dataloaders.plan import Plan
+from xdpx.dataloaders.plan import Plan, samples_per_batch
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
+from xdpx.reports.results import speed_metrics
 from xdpx.trainer import keeping, resuming
 from xdpx.trainer.flow import Flow
 from xdpx.trainer.hooks.state import TrainerState, restore_states, states_of
 from xdpx.trainer.loop import Session, fit
-from xdpx.trainer.outputs import TrainOutput, speed_metrics
+from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.preemption import EXIT_CODE, Preemption
 from xdpx.trainer.progress import Progress
 from xdpx.trainer.stepping import OverrideEngine, Place
@@ -101,7 +102,8 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
     args = trainer.args
     trainer._train_batch_size = batch_size
     loader = adopt(trainer.get_train_dataloader(), trainer.world)
-    trainer.plan = Plan(*trainer.set_initial_training_values(args, loader), args.gradient_accumulation_steps)
+    numbers, accumulation = trainer.set_initial_training_values(args, loader), args.gradient_accumulation_steps
+    trainer.plan = Plan(*numbers, accumulation=accumulation, samples_per_batch=samples_per_batch(loader))
     place = _begin_state(trainer, checkpoint, trial)
     _prepare(trainer, loader, checkpoint)
     describe(trainer, checkpoint)

@@ -1,4 +1,4 @@
-"""Evaluate and predict: batch by batch without gradient, joined on the host, each metric computed once over all of it."""
+"""Evaluate and predict: batch by batch without gradient, joined on the host, each metric computed once over all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from xdpx.dataloaders.joining import Joiner
@@ -14,8 +13,9 @@ from xdpx.dataloaders.placing import find_batch_size
 from xdpx.dataloaders.plan import length
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
-from xdpx.losses.trainer_loss import count_targets
-from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, speed_metrics
+from xdpx.losses.trainer_counts import LossTally, targets_of
+from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
+from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput
 from xdpx.trainer.wiring import evaluation_model
 
 
@@ -56,29 +56,6 @@ def _speed(trainer: Any, output: EvalLoopOutput, prefix: str, started: float) ->
     steps = -(-samples // (trainer.args.eval_batch_size * trainer.args.world_size))
     started += metrics.get(f"{prefix}_model_preparation_time", 0.0)
     return speed_metrics(prefix, started, num_samples=samples, num_steps=steps)
-
-
-class LossTally:
-    """The loss over a whole set: sum over targets / number of targets, however the set is cut into batches and ranks."""
-
-    def __init__(self, device: torch.device) -> None:
-        exact = torch.float32 if device.type == "mps" else torch.float64  # MPS has no double precision
-        self._sums = torch.zeros(2, dtype=exact, device=device)
-        self._empty = True
-
-    def add(self, loss: torch.Tensor, count: torch.Tensor | int) -> None:
-        """Add the mean loss of a batch with so many targets; a batch without targets (its mean is NaN) adds nothing."""
-        self._empty = False
-        count = torch.as_tensor(count, device=self._sums.device, dtype=self._sums.dtype)
-        weighted = torch.where(count > 0, loss.to(self._sums) * count, torch.zeros_like(count))
-        self._sums += torch.stack((weighted, count))
-
-    def mean(self) -> float | None:
-        """Give the mean over all ranks (all must ask); None when no batch had a loss."""
-        total, count = collectives.sum_over_ranks(self._sums).tolist()
-        if self._empty and not count:
-            return None
-        return total / count if count else float("nan")
 
 
 def evaluation_loop(
@@ -127,7 +104,7 @@ class _Seen:
         trainer = self._trainer
         rows = find_batch_size(inputs) or 1
         if loss is not None:
-            self._tally.add(loss, _weight(trainer, inputs, rows))
+            self._tally.add(loss, targets_of(inputs, rows, shift=trainer._loss_shifts_labels))
         if logits is not None and trainer.preprocess_logits_for_metrics is not None:
             logits = trainer.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
@@ -158,25 +135,19 @@ class _Seen:
         parts = {name: part.result() for name, part in self._parts.items()}
         metrics = self._metrics or {}
         compute = self._trainer.compute_metrics
-        if compute is not None and not self._trainer.args.batch_eval_metrics:
-            if parts["predictions"] is not None and parts["label_ids"] is not None:
-                metrics = compute(EvalPrediction(**parts))
-        metrics = _plain(dict(metrics))
+        there = parts["predictions"] is not None and parts["label_ids"] is not None
+        if compute is not None and there and not self._trainer.args.batch_eval_metrics:
+            metrics = compute(EvalPrediction(**parts))
+        metrics = plain_numbers(dict(metrics))
         loss = self._tally.mean()
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss
         if self._trainer.model_preparation_time is not None:
             metrics[f"{prefix}_model_preparation_time"] = self._trainer.model_preparation_time
-        return parts["predictions"], parts["label_ids"], _prefixed(metrics, prefix)
+        return parts["predictions"], parts["label_ids"], prefixed(metrics, prefix)
 
 
 PARTS = ("predictions", "label_ids", "inputs", "losses")
-
-
-def _weight(trainer: Any, inputs: Any, rows: int) -> Any:
-    """Give the number of targets that the loss of a batch is the mean over; of rows where targets are no tokens."""
-    count = count_targets([inputs], shift=trainer._loss_shifts_labels)
-    return rows if count is None else count
 
 
 def _with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
@@ -187,20 +158,6 @@ def _with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         following = next(batches, None)
         yield current, following is None
         current = following
-
-
-def _prefixed(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Give Python's own numbers for numpy's and for tensors of one element, so that JSON can hold them."""
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(part) for part in value)
-    one = isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-    return value.item() if one else value
 
 
 def _announce(trainer: Any, loader: Any, description: str) -> None:

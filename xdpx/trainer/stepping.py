@@ -30,7 +30,7 @@ class Window(list[Any]):
 
 
 class OverrideEngine:
-    """Implements `engines.base.Engine` on top of a Trainer. Its state is the wrapped model, which torch changes in place.
+    """Implements `engines.base.Engine` on a Trainer. Its state is the wrapped model, which torch changes in place.
 
     One update is: on_step_begin, then `training_step` on each micro-batch with on_substep_end between, clipping,
     on_pre_optimizer_step, the optimizer, on_optimizer_step, the schedule. An update is whole: whoever asks to stop in

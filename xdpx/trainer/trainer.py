@@ -1,8 +1,8 @@
 """The `Trainer` that users of the Hugging Face Trainer know, on the loop of this house.
 
-Every documented method is here to be overridden, and each is a short call of a sibling file; what is of less interest to
-override stands in `conveniences.py`. Reading order: `running.py` (one call of `train`), `flow.py` (the events around each
-step), `stepping.py` (one step), `scoring.py` (evaluate and predict), `keeping.py` and `resuming.py` (checkpoints).
+Every documented method is here to be overridden, and each is a short call of a sibling file; what is of less
+interest to override stands in `conveniences.py`. Reading order: `running.py` (one call of `train`), `flow.py` (the
+events around each step), `stepping.py` (one step), `scoring.py` (evaluate, predict), `keeping.py`, `resuming.py`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from xdpx.arguments import TrainingArguments
-from xdpx.dataloaders import samplers
+from xdpx.dataloaders import feeding, samplers
 from xdpx.dataloaders.placing import to_device
 from xdpx.dataloaders.plan import plan_training
+from xdpx.losses import trainer_calls as losses
 from xdpx.optimizers.lr_schedulers.named import scheduler_for
 from xdpx.optimizers.pytorch import groups, named
-from xdpx.trainer import feeding, flow, keeping, resuming, running, scoring, search, wiring
-from xdpx.trainer import loss as losses
+from xdpx.trainer import flow, keeping, resuming, running, scoring, wiring
 from xdpx.trainer.conveniences import Conveniences
-from xdpx.trainer.outputs import BestRun, EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+from xdpx.trials import search
+from xdpx.trials.search import BestRun
 
 Inputs = dict[str, Any]
 
@@ -121,8 +123,8 @@ class Trainer(Conveniences):
         prepared: Inputs = self._prepare_input(inputs)
         if not prepared:
             raise ValueError(
-                f"a batch is empty: of the columns of the data, none is a parameter of {type(self.model).__name__}.forward"
-                f" ({', '.join(self._signature_columns or [])}). Rename them, or set remove_unused_columns=False."
+                f"a batch is empty: no column of the data is a parameter of {type(self.model).__name__}.forward "
+                f"({', '.join(self._signature_columns or [])}). Rename them, or set remove_unused_columns=False."
             )
         return prepared
 
@@ -140,7 +142,7 @@ class Trainer(Conveniences):
             decaying = groups.decay_groups(model, self.args.weight_decay, self.get_decay_parameter_names(model))
             chosen = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, model)
             self.optimizer = named.optimizer_for(self.args, model, decaying, chosen)
-        return self.optimizer
+        return self.optimizer  # type: ignore[no-any-return]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Set and give the schedule of the learning rate over so many steps."""
@@ -190,15 +192,15 @@ class Trainer(Conveniences):
         if not self.loss_calls.is_scaled(num_items_in_batch):
             loss = loss / self.current_gradient_accumulation_steps
         losses.backward(self, loss)
-        return loss.detach()
+        return loss.detach()  # type: ignore[no-any-return]
 
     def compute_loss(
         self, model: nn.Module, inputs: Inputs, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Give the loss of one micro-batch, with `return_outputs` also the outputs of the model.
 
-        Override it with this signature or with the former one, without `num_items_in_batch`; what then comes back counts
-        as the mean over the micro-batch. Set `loss_is_scaled_for_ga` to say otherwise.
+        Override it with this signature or the former one, without `num_items_in_batch`; what then comes back counts as
+        the mean over the micro-batch. Set `loss_is_scaled_for_ga` to say otherwise.
         """
         loss, outputs = losses.loss_of_model(self, model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
@@ -216,9 +218,9 @@ class Trainer(Conveniences):
         return nullcontext()
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
-        return wiring.wrap(self, model, training=training)
+        return wiring.wrap(self, model, training=training)  # type: ignore[no-any-return]
 
-    def _maybe_log_save_evaluate(  # noqa: PLR0913 - the original's signature, which subclasses call
+    def _maybe_log_save_evaluate(
         self, tr_loss: Tensor, grad_norm: Any, model: Any, trial: Any, epoch: Any, ignore_keys_for_eval: Any,
         start_time: float, learning_rate: float | None = None,
     ) -> None:  # fmt: skip
@@ -297,7 +299,7 @@ class Trainer(Conveniences):
 
     # ---- search
 
-    def hyperparameter_search(  # noqa: PLR0913 - the original's signature
+    def hyperparameter_search(
         self,
         hp_space: Callable[[Any], dict[str, Any]] | None = None,
         compute_objective: Callable[[dict[str, float]], float] | None = None,
@@ -321,3 +323,6 @@ class Trainer(Conveniences):
 
     def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
         search.report(self, trial, step, metrics)
+
+    def _tune_save_checkpoint(self, checkpoint_dir: str) -> str:
+        return keeping.save_checkpoint(self, None, checkpoint_dir)

@@ -12,14 +12,14 @@ from xdpx.dataloaders.plan import length
 from xdpx.engines.pytorch import collectives, strategies
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.losses import trainer_loss
+from xdpx.losses.trainer_calls import LossCalls
+from xdpx.losses.trainer_counts import Records, TokenCounter
 from xdpx.models.pytorch import preparing
 from xdpx.reports.trackers.choosing import trackers_for
-from xdpx.trainer.counting import Records, TokenCounter
 from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.levels import apply_log_level
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, states_of
-from xdpx.trainer.loss import LossCalls
 from xdpx.utils import io
 
 

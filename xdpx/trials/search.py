@@ -7,13 +7,22 @@ import inspect
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
-from xdpx.trainer import keeping
-from xdpx.trainer.outputs import BestRun
 
+
+class BestRun(NamedTuple):
+    """The best trial of a search; `objective` is a list when there are several directions."""
+
+    run_id: str
+    objective: Any
+    hyperparameters: dict[str, Any]
+    run_summary: Any | None = None
+
+
+Model = TypeVar("Model")
 BACKENDS = {"optuna": "optuna", "ray": "ray.tune"}
 SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_time")
 
@@ -48,7 +57,10 @@ def default_space_ray(trial: Any) -> dict[str, Any]:
     }
 
 
-def search(trainer: Any, n_trials: int, direction: str | list[str], backend: Any, **kwargs: Any) -> Any:
+Found = BestRun | list[BestRun] | None
+
+
+def search(trainer: Any, n_trials: int, direction: str | list[str], backend: Any, **kwargs: Any) -> Found:
     """Run a search and give its best run, or one for each best trial when there are several directions.
 
     Raises:
@@ -86,7 +98,7 @@ def _try(trainer: Any, trial: Any, checkpoint: str | None = None) -> float:
     return trainer.objective  # type: ignore[no-any-return]
 
 
-def _optuna(trainer: Any, n_trials: int, direction: str | list[str], **kwargs: Any) -> Any:
+def _optuna(trainer: Any, n_trials: int, direction: str | list[str], **kwargs: Any) -> Found:
     import optuna
 
     if not trainer.is_world_process_zero():  # the first process asks Optuna, and the others follow it
@@ -111,7 +123,7 @@ def _tried_together(trainer: Any, trial: Any) -> float:
     return _try(trainer, trial)
 
 
-def _ray(trainer: Any, n_trials: int, direction: str, **kwargs: Any) -> BestRun:
+def _ray(trainer: Any, n_trials: int, direction: str | list[str], **kwargs: Any) -> BestRun:
     from ray import tune
 
     trainer.model = trainer.model_wrapped = trainer.callback_handler.model = None  # is made anew by each trial
@@ -183,11 +195,11 @@ def _report_to_ray(trainer: Any) -> None:
         tune.report(metrics)
         return
     with tempfile.TemporaryDirectory() as folder:
-        saved = keeping.save_checkpoint(trainer, None, folder)
+        saved = trainer._tune_save_checkpoint(folder)
         tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(saved))
 
 
-def new_model(model_init: Callable[..., Any], trial: Any) -> Any:
+def new_model(model_init: Callable[..., Model], trial: Any) -> Model:
     """Call `model_init`, with the trial where it takes one.
 
     Raises:

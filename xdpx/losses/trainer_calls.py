@@ -42,8 +42,8 @@ class LossCalls:
 
     def function(self, outputs: Any, labels: Any, num_items: Any) -> Any:
         """Call `compute_loss_func`."""
-        assert self._function is not None
-        return self._trainer.compute_loss_func(outputs, labels, **self._function.extras(num_items))
+        extras = self._function.extras(num_items) if self._function is not None else {}
+        return self._trainer.compute_loss_func(outputs, labels, **extras)
 
     def count(self, batches: list[Any]) -> Tensor | None:
         """Give the number of targets in some batches of this process; None where no loss asks for it."""
@@ -87,9 +87,9 @@ def loss_of_model(trainer: Any, model: Any, inputs: dict[str, Any], num_items: A
         loss = loss_of(outputs, inputs)
     args = trainer.args
     spread = max(args.world_size, args.n_gpu)
-    if num_items is not None and model.training and args.average_tokens_across_devices and spread > 1:
-        if trainer.loss_calls.is_scaled(num_items):
-            loss = loss * spread  # gradients and losses are averaged over processes afterwards
+    shared = spread > 1 and model.training and num_items is not None and args.average_tokens_across_devices
+    if shared and trainer.loss_calls.is_scaled(num_items):
+        loss = loss * spread  # gradients and losses are averaged over processes afterwards
     return loss, outputs
 
 

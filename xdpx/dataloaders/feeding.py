@@ -7,10 +7,9 @@ from typing import Any
 
 from xdpx.dataloaders import loaders
 from xdpx.dataloaders.options import LoaderOptions
-from xdpx.trainer.stepping import Place
 
 
-def train_loader(trainer: Any, dataset: Any) -> Any:
+def train_loader(trainer: Any, dataset: Any) -> loaders.Loader:
     """Give the loader to train on."""
     if dataset is None:
         raise ValueError("Trainer: there is no train_dataset. Give one to the Trainer.")
@@ -22,13 +21,13 @@ def train_loader(trainer: Any, dataset: Any) -> Any:
     )  # fmt: skip
 
 
-def eval_loader(trainer: Any, dataset: Any) -> Any:
+def eval_loader(trainer: Any, dataset: Any) -> loaders.Loader:
     """Give the loader to score on; with persistent workers the same one each time."""
     if dataset is None and trainer.eval_dataset is None:
         raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
     name = dataset if isinstance(dataset, str) else "eval"
     if trainer.args.dataloader_persistent_workers and name in trainer.kept_loaders:
-        return trainer.kept_loaders[name]
+        return trainer.kept_loaders[name]  # type: ignore[no-any-return]
     chosen = trainer.eval_dataset[dataset] if isinstance(dataset, str) else dataset
     loader = scoring_loader(trainer, trainer.eval_dataset if chosen is None else chosen, "evaluation")
     if trainer.args.dataloader_persistent_workers:
@@ -36,7 +35,7 @@ def eval_loader(trainer: Any, dataset: Any) -> Any:
     return loader
 
 
-def scoring_loader(trainer: Any, dataset: Any, description: str) -> Any:
+def scoring_loader(trainer: Any, dataset: Any, description: str) -> loaders.Loader:
     """Give a loader of samples in their order."""
     options = LoaderOptions.of(trainer.args, batch_size=trainer.args.eval_batch_size)
     dataset, collator = _columns(trainer, dataset, description)
@@ -51,12 +50,12 @@ def _columns(trainer: Any, dataset: Any, description: str) -> tuple[Any, Any]:
     return trainer._trimmed(dataset, description)  # type: ignore[no-any-return]
 
 
-def open_epoch(trainer: Any, loader: Any, epoch: int, place: Place) -> Iterator[Any]:
-    """Begin an epoch (0-based) at a place of it; where a run is continued, with its random generators."""
+def open_epoch(trainer: Any, loader: Any, epoch: int, taken: int) -> Iterator[Any]:
+    """Begin an epoch (from 0) after some batches of it; where a run is continued, with its random generators."""
     loader.set_epoch(epoch)
     continued, trainer.continued = trainer.continued, None
     if continued is None:
         return iter(loader)
     trainer._load_rng_state(continued.path)
-    loader.start_at(place.batches, continued.loader)
+    loader.start_at(taken, continued.loader)
     return iter(loader)

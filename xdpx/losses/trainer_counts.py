@@ -8,6 +8,7 @@ import torch
 
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
+from xdpx.losses.trainer_loss import count_targets
 
 
 class TokenCounter:
@@ -83,3 +84,35 @@ class Records:
                 before = sums.get(name, (0.0, 0))
                 sums[name] = (before[0] + total, before[1] + count)
         return {name: total / count for name, (total, count) in sums.items()}
+
+
+class LossTally:
+    """The loss over a whole set: sum over targets / number of targets, however it is cut into batches and ranks."""
+
+    def __init__(self, device: torch.device) -> None:
+        exact = torch.float32 if device.type == "mps" else torch.float64  # MPS has no double precision
+        self._sums = torch.zeros(2, dtype=exact, device=device)
+        self._empty = True
+
+    def add(self, loss: torch.Tensor, count: torch.Tensor | int) -> None:
+        """Add the mean loss of a batch with so many targets; a batch without targets (its mean is NaN) adds nothing."""
+        self._empty = False
+        number = torch.as_tensor(count, device=self._sums.device, dtype=self._sums.dtype)
+        weighted = torch.where(number > 0, loss.to(self._sums) * number, torch.zeros_like(number))
+        self._sums += torch.stack((weighted, number))
+
+    def mean(self) -> float | None:
+        """Give the mean over all ranks (all must ask); None when no batch had a loss."""
+        total, count = collectives.sum_over_ranks(self._sums).tolist()
+        if self._empty and not count:
+            return None
+        return float(total / count) if count else float("nan")
+
+
+def targets_of(inputs: Any, rows: int, *, shift: bool) -> torch.Tensor | int:
+    """Give the number of targets that the loss of a batch is the mean over; its rows where targets are no classes."""
+    labels = inputs.get("labels")
+    if isinstance(labels, torch.Tensor) and labels.is_floating_point():
+        return rows
+    count = count_targets([inputs], shift=shift)
+    return rows if count is None else count

@@ -1,0 +1,1 @@
+"""Many trainings with different settings, of which the best is wanted; each is a call of somebody's `train`."""
