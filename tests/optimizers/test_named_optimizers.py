@@ -196,6 +196,44 @@ def test_what_needs_torch_alone_takes_a_step(name):
     assert all(not torch.equal(old, new) for old, new in zip(before, trained.parameters(), strict=True))
 
 
+NEED_CUDA = {"adalomo", "galore_adamw_8bit", "galore_adamw_8bit_layerwise"}
+
+
+def test_every_optimizer_whose_package_is_installed_lowers_the_loss():
+    tried = []
+    for name in set(OF_PACKAGES) - (set() if torch.cuda.is_available() else NEED_CUDA):
+        trained = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Tanh(), torch.nn.Linear(300, 1))
+        extra = "rank=4" if name.startswith(("galore", "apollo")) else None
+        args = wishes(name, optim_args=extra, learning_rate=1e-3, warmup_steps=0)
+        try:
+            optimizer = named.optimizer_for(args, trained, groups.decay_groups(trained, 0.0))
+        except packages.MissingPackage:
+            continue
+        tried.append(name)
+        losses = _losses_of_some_steps(trained, optimizer)
+        assert losses[-1] < losses[0], name
+    if not tried:
+        pytest.skip("no package with optimizers is installed")
+
+
+def _losses_of_some_steps(trained, optimizer, steps=20):
+    torch.manual_seed(0)
+    x, y = torch.randn(16, 300), torch.randn(16, 1)
+    getattr(optimizer, "train", lambda: None)()
+    losses = []
+    for _ in range(steps):
+        loss = (trained(x) - y).square().mean()
+        losses.append(loss.item())
+        in_one = named.fused_backward_of(optimizer)
+        if in_one is not None:
+            in_one(loss, 1e-3)
+            continue
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
 def test_a_class_and_arguments_of_the_user_are_used():
     trained = model()
     chosen = (torch.optim.SGD, {"lr": 0.5, "momentum": 0.3})

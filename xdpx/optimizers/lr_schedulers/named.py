@@ -54,7 +54,7 @@ def scheduler_for(
     return LambdaLR(optimizer, factor, last_epoch=last_epoch)
 
 
-def steps_on_metric(scheduler: object) -> bool:
+def steps_on_metric(scheduler: Any) -> bool:
     """Tell whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
     return _kind_steps_on_metric(type(scheduler))
 

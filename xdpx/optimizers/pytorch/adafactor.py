@@ -114,7 +114,7 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor) / tensor.numel() ** 0.5
+    return torch.linalg.vector_norm(tensor) / math.sqrt(tensor.numel())
 
 
 def _rate(group: dict[str, Any], state: dict[str, Any]) -> float | Tensor:
