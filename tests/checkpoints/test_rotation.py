@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints.test_folders import saved as make
-from xdpx.checkpoints import folders
+from xdpx.checkpoints import folders, publishing
 from xdpx.checkpoints.rotation import rotate, surplus
 
 
@@ -71,6 +71,16 @@ def test_nothing_is_deleted_while_the_newest_is_damaged(tmp_path: Path, capsys: 
     assert rotate(tmp_path, limit=1) == []
     assert left(tmp_path) == [5, 10, 15]
     assert "checkpoint-15" in capsys.readouterr().err
+
+
+def test_what_another_process_wrote_is_read_before_anything_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, 5, 10, 15)
+    path = tmp_path / "checkpoint-15/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    monkeypatch.setattr(publishing, "_read_back", set())
+    assert rotate(tmp_path, limit=1) == []
 
 
 def test_a_folder_that_is_being_uploaded_stays_for_now(tmp_path: Path) -> None:

@@ -9,20 +9,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from xdpx.checkpoints.folders import FolderCommit, check, folder_name, newest, steps
+from xdpx.checkpoints.model_files import ModelFiles, write_weights
 from xdpx.checkpoints.publishing import discard
 from xdpx.checkpoints.rotation import rotate
+from xdpx.checkpoints.trainer_files import Contents, OwnState, save_checkpoint
+from xdpx.utils import io
 
 KILLS = int(os.environ.get("XDPX_SAVE_KILLS", "8"))
 """Random SIGKILLs of a process that saves all the time. `XDPX_SAVE_KILLS=500` makes a night of it."""
 
 
-def save(parent: Path, step: int, text: str) -> None:
+def save(parent: Path | str, step: int, text: str) -> None:
     with FolderCommit(parent, folder_name(step), facts={"step": step}) as staging:
         for name in ("model.safetensors", "optimizer.pt", "below/shard"):
             with staging.open(name, "w") as file:
@@ -38,7 +43,7 @@ def content(parent: Path, step: int) -> str:
     return texts.pop()
 
 
-def newest_step(parent: Path) -> int:
+def newest_step(parent: Path | str) -> int:
     path = newest(parent, resumable=False)
     assert path is not None
     return int(path.rpartition("-")[2])
@@ -130,6 +135,79 @@ def test_a_kill_at_any_operation_of_deleting_never_leaves_half_a_checkpoint(tool
         for step in steps(parent):
             assert content(parent, step) == "old"
     assert at > 4
+
+
+class Killed(BaseException):
+    """Nothing is done after this, not even clearing up."""
+
+
+def save_until(tools: Any, at: int, parent: str, step: int, text: str) -> bool:
+    """Save, and be killed at a request of the store; tells whether that was so."""
+
+    def strike() -> None:
+        trouble.at += 1  # dead: the next request fails as well
+        raise Killed
+
+    trouble = tools.Trouble(at, strike)
+    with pytest.MonkeyPatch.context() as patch:
+        tools.disturb_store(trouble, parent, patch)
+        try:
+            save(parent, step, text)
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("step", [10, 20])
+def test_a_kill_at_any_request_of_an_object_store_leaves_a_whole_checkpoint(tools: Any, step: int) -> None:
+    outcomes, at, killed = [], 0, True
+    while killed:
+        at += 1
+        parent = f"memory://folder-kills-{os.getpid()}-{step}/{at}"
+        save(parent, 10, "old")
+        killed = save_until(tools, at, parent, step, "new")
+        found = newest(parent, resumable=False)
+        assert found is not None
+        outcomes.append(io.store(found).read_bytes(io.join(found, "optimizer.pt")).decode().split()[1])
+        assert check(found) == []
+        save(parent, step, "new")
+        assert newest_step(parent) == step
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert len(outcomes) > 4
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(("filler", "resumable"), [(1000, True), (1300, True), (1800, False)])
+def test_on_a_full_disk_the_save_fails_by_name_and_the_step_before_stays(
+    small_disk: Path, filler: int, resumable: bool
+) -> None:
+    model = torch.nn.Linear(100, 1000)  # 404 kB; with the optimizer's state, 1.2 MB
+    optimizer = torch.optim.AdamW(model.parameters())
+    small = Contents({"global_step": 5}, None, {"state": {}}, {})
+    save_checkpoint(small_disk, 5, small, lambda folder: write_weights(folder, {"w": torch.ones(4)}))
+    (small_disk / "filler").write_bytes(b"x" * filler * 1024)
+    model(torch.ones(2, 100)).sum().backward()
+    optimizer.step()
+    whole = Contents({"global_step": 10}, None, *((optimizer.state_dict(), {}) if resumable else ()))
+    with pytest.raises(OSError, match=r"checkpoint-10 could not be saved.*Make room") as caught:
+        save_checkpoint(small_disk, 10, whole, ModelFiles(model), own=OwnState.of_this_process())
+    assert caught.value.errno == errno.ENOSPC
+    assert newest(small_disk) == str(small_disk / "checkpoint-5")
+    assert sorted(os.listdir(small_disk)) == ["checkpoint-5", "filler"]
+    (small_disk / "filler").unlink()
+    save_checkpoint(small_disk, 10, whole, ModelFiles(model), own=OwnState.of_this_process())
+    assert newest(small_disk, resumable=resumable) == str(small_disk / "checkpoint-10")
 
 
 WRITER = """

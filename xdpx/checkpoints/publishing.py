@@ -18,6 +18,7 @@ SET = "checkpoint"
 """What the files of a checkpoint folder are called together: `checkpoint.manifest.json` lists them."""
 REPLACED = ".replaced"
 PRUNED = ".pruned"
+_read_back: set[str] = set()
 HASHING_THREADS = 4
 """Hashing and syncing both leave Python's lock alone; more threads than this only wait for the disk."""
 
@@ -71,6 +72,12 @@ def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> N
     with contextlib.suppress(OSError):  # the new one is whole; what is left over is cleared up at the next start
         remove_tree(replaced)
     files.sync_folder(os.path.dirname(target) or ".")
+    _read_back.add(owner)
+
+
+def was_read_back(owner: str) -> bool:
+    """Tell whether this process has written a local folder as this owner: its hashes come from reading it back."""
+    return owner in _read_back
 
 
 def _give_name(staged: str, target: str, owner: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from xdpx.checkpoints import folders
-from xdpx.checkpoints.publishing import discard
+from xdpx.checkpoints.publishing import discard, was_read_back
 from xdpx.logger import log
 from xdpx.utils import io
 from xdpx.utils.paths import StrPath
@@ -40,7 +40,8 @@ def rotate(
     if not doomed:
         return []
     newest = io.join(place, folders.folder_name(_order(place, current)[-1]))
-    faults = folders.check(newest)
+    manifest = folders.manifest_of(newest)
+    faults = folders.check(newest, hashes=manifest is None or not was_read_back(manifest.id))
     if faults:
         log.warning(f"No checkpoint was deleted, because the newest cannot be trusted: {newest}: {' '.join(faults)}")
         return []

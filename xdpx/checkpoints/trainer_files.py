@@ -6,8 +6,8 @@ No file in it can run code: weights are safetensors, everything else is tensors 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,7 +124,7 @@ class _Save:
     def together(self, own: OwnState | None, ranks: Ranks) -> None:
         """Write now; each process its own files."""
         whole = self._commit(ranks, ranks.size)
-        with whole as staging:
+        with _explained(whole.target), whole as staging:
             if not isinstance(self.model, ModelFiles):
                 self.model(staging.path)
             elif staging.writes:
@@ -166,7 +166,7 @@ class _Save:
         contents = replace(self.contents, **states)
 
         def work() -> None:
-            with stack:
+            with _explained(target), stack:
                 staging = Staging(path, writes=True, ranks=ALONE)
                 if model is not None:
                     model.write(path)
@@ -188,6 +188,19 @@ class _Save:
             everywhere=self.everywhere,
             needs_bytes=bytes_of(self.contents.optimizer),
         )
+
+
+@contextmanager
+def _explained(target: str) -> Generator[None]:
+    """Say of an error of the disk what failed, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        problem = f"{target} could not be saved ({error.strerror or error})"
+        advice = "What was saved before is untouched. Make room, or choose another output_dir; then resume."
+        raise OSError(error.errno, f"{problem}. {advice}") from error
 
 
 def _resumable(contents: Contents) -> Contents:
