@@ -12,6 +12,7 @@ REFUSED_BY_BOTH: list[tuple[dict[str, Any], str]] = [
     ({"fp16": True, "bf16": True, "use_cpu": True}, "bf16: and fp16 are both true"),
     ({"fp16_full_eval": True, "bf16_full_eval": True, "use_cpu": True}, "bf16_full_eval: and fp16_full_eval"),
     ({"torch_empty_cache_steps": 0}, "torch_empty_cache_steps: is 0. Use 1 or more"),
+    ({"torch_empty_cache_steps": 1.0}, "torch_empty_cache_steps: is 1.0. Use a whole number"),
     ({"logging_steps": 0}, "logging_steps: is 0, and logging_strategy is 'steps'"),
     ({"logging_steps": 1.5}, "logging_steps: is 1.5. Use a whole number, or a share"),
     ({"eval_strategy": "steps", "eval_steps": 2.5}, "eval_steps: is 2.5"),

@@ -33,6 +33,7 @@ def test_names_and_words_are_those_of_the_original(ours: type[Word], theirs: typ
 def test_a_word_equals_the_same_word_of_the_original_and_the_plain_text() -> None:
     assert IntervalStrategy.STEPS == trainer_utils.IntervalStrategy.STEPS == "steps"
     assert IntervalStrategy(trainer_utils.IntervalStrategy.STEPS) is IntervalStrategy.STEPS
+    assert trainer_utils.SchedulerType(SchedulerType.COSINE) is trainer_utils.SchedulerType.COSINE
     assert f"{IntervalStrategy.STEPS}" == "steps"
 
 

@@ -68,6 +68,10 @@ def test_every_old_name_is_accepted_and_told_once(name: str, capsys: pytest.Capt
     assert capsys.readouterr().err.count(f"TrainingArguments: {name} is ") == 1
 
 
+def test_the_number_of_gpus_in_an_old_dump_of_arguments_is_found_out_anew() -> None:
+    assert TrainingArguments("x", use_cpu=True, _n_gpu=8).n_gpu == 0  # type: ignore[call-arg]
+
+
 def test_names_of_today_are_not_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     TrainingArguments("x", eval_strategy="epoch", warmup_steps=0.1)
     assert not capsys.readouterr().err

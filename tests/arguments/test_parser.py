@@ -30,6 +30,7 @@ class DataArguments:
     sizes: list[int] = field(default_factory=lambda: [1, 2])
     words: list[str] | None = None
     table: dict[str, bool] | None = None
+    either: int | str = 0
     rate: float = HfArg(default=0.5, aliases=["-r", "--speed"], help="Rate.")
 
 
@@ -147,6 +148,7 @@ def test_the_dataclasses_of_a_script_may_have_every_kind_of_field() -> None:
         colour="blue", level=7, sizes=[3, 4, 5], words=["a"], shuffle=False, strict=True, rate=2.0, table={"a": True}
     )  # type: ignore[arg-type]
     assert parsed(DataArguments, "--speed 3").rate == 3.0
+    assert [parsed(DataArguments, f"--either {word}").either for word in ("3", "0.5", "x")] == [3, 0.5, "x"]
 
 
 def test_a_field_without_default_must_be_given_a_flag_without_is_off(capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,6 +163,7 @@ OLD_NAMES: dict[str, OldName] = {
     "past_index": _left_aside(int, _GONE, default=-1),
     "use_legacy_prediction_loop": _left_aside(bool, _GONE, default=False),
     "mp_parameters": _left_aside(str, _GONE, default=""),
+    "_n_gpu": _left_aside(int, "the number of GPUs is found out", default=None),
     "sharded_ddp": _left_aside(str, "use fsdp", default=""),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from xdpx.arguments.enums import (
 )
 from xdpx.arguments.fields import Fields
 from xdpx.arguments.places import library_level
-from xdpx.arguments.plain_values import plain, plain_kinds
+from xdpx.arguments.plain_values import EXAMPLES, plain, plain_kinds
 from xdpx.arguments.structured import read_dict, truth
 from xdpx.arguments.trackers import trackers
 from xdpx.config.faults import Fault
@@ -40,6 +40,9 @@ OLD_WORDS = {"optim": {"adamw_hf": "adamw_torch", "adamw_apex_fused": "adamw_tor
 
 SCORED_SCHEDULES = {SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY}
 """Schedules that look at the score of evaluations."""
+
+NEVER_FLOAT = {"torch_empty_cache_steps"}
+"""Where 1.0 is refused, as the original does; elsewhere a whole number may be written 1e3."""
 
 KEYWORDS = ("lr_scheduler_kwargs", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs",
             "liger_kernel_config")  # fmt: skip
@@ -81,6 +84,8 @@ def _paths(arguments: Fields) -> None:
 def _numbers(arguments: Fields) -> Iterator[Fault]:
     """Turn texts, and numbers of NumPy and the like, into plain ones: YAML and environments give texts."""
     for name, kind in plain_kinds(Fields).items():
+        if name in NEVER_FLOAT and isinstance(getattr(arguments, name), float):
+            yield _refused(arguments, name, f"is {getattr(arguments, name)}. Use {EXAMPLES[int]}.")
         try:
             setattr(arguments, name, plain(getattr(arguments, name), kind))
         except ValueError as error:

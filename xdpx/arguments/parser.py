@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from xdpx.arguments.legacy import OLD_NAMES, AcceptsOldNames
-from xdpx.arguments.parser_options import SUPPRESS, Flag, add_option, option_settings
+from xdpx.arguments.parser_options import Flag, add_option, option_settings
 from xdpx.arguments.plain_values import plain, plain_kinds
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.located import plain as plain_yaml

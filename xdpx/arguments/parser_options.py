@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
 from collections.abc import Callable, Collection, Sequence
@@ -66,6 +65,8 @@ def option_settings(hint: Any) -> dict[str, Any]:
         words = _one_word((get_args(lists[0]) or (str,))[0])
         return {"nargs": "+", **words, **({"action": OneOrMore} if str in parts else {})}
     # where any text is allowed it is left as it is, unless there are words to choose from
+    if str in parts and (int in parts or float in parts):
+        return {"type": _number_or_text}
     named = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     return _one_word(named[0] if named else str if str in parts else parts[0])
 
@@ -106,11 +107,17 @@ def _truth_or_text(text: str) -> bool | str:
     return truth(word) if word in {"true", "false"} or word in (TRUE_WORDS | FALSE_WORDS) - {"no", "yes"} else text
 
 
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def _dict(text: str) -> dict[str, Any]:
     try:
         return read_dict(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
-
-
-SUPPRESS = argparse.SUPPRESS

@@ -116,5 +116,5 @@ class TrainingArguments(Setters, Places, metaclass=AcceptsOldNames):
         return printing.text(self)
 
 
-for _name in OLD_NAMES:
+for _name in OLD_NAMES.keys() - {"_n_gpu"}:
     setattr(TrainingArguments, _name, OldAttribute(_name))
