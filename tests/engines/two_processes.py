@@ -162,6 +162,13 @@ def check_the_world_is_read_from_the_launcher():
     assert found is here()
 
 
+def check_two_machines_have_one_process_each():
+    found = here()
+    assert (found.size, found.local_size, found.local_rank) == (2, 1, 0)
+    assert found.node == found.rank == dist.get_rank()
+    assert collectives.gather_objects(found.is_local_main) == [True, True]
+
+
 def check_ddp_equals_one_process():
     model, _ = follows_one_process(choose(here()))
     assert isinstance(model, DistributedDataParallel)
@@ -548,7 +555,7 @@ def main() -> None:
     torch.set_num_threads(1)
     current = world.current(use_cpu=True, timeout=120)
     for name in [name for name in globals() if name.startswith("check_")]:
-        if wanted and name not in wanted:
+        if name not in wanted if wanted else name.startswith("check_two_machines"):
             continue
         try:
             globals()[name]()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -52,11 +53,22 @@ class Single:
         del model, last
         return NOTHING
 
+    @torch.no_grad()
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
         """Scale gradients down to a norm; see `Strategy.clip`."""
+        parameters = [each for each in parameters if each.grad is not None]
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        if len({(each.device, each.dtype) for each in gradients}) != 1:
+            norm: Tensor = nn.utils.get_total_norm(gradients)
+            if max_norm > 0:
+                nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+            return norm
+        # What these two do, number by number, without sorting the gradients by device and type: on a small model
+        # that takes twice as long as all the rest.
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         if max_norm > 0:
-            return nn.utils.clip_grad_norm_(parameters, max_norm)
-        return nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
+            torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        return norm
 
     def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
         """Give all weights on the host; see `Strategy.weights`."""
