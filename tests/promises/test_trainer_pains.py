@@ -52,6 +52,7 @@ KINDS: dict[str, Any] = {
     "tokens": (parts.tiny_gpt, parts.text_rows, {}),
     "smoothing": (parts.tiny_bert, parts.token_rows, {"label_smoothing_factor": 0.1}),
     "own function": (parts.tiny_gpt, parts.text_rows, {"compute_loss_func": own_loss}),
+    "a model that ignores the count": (parts.tiny_bert, parts.token_rows, {}),
     "plain module": (lambda: parts.seeded(), parts.Rows, {}),
 }
 

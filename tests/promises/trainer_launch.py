@@ -1,19 +1,27 @@
-"""A script that a launcher starts: `trainer_launch.py LIBRARY FOLDER …` says where it is, and trains two steps."""
+"""A script that a launcher starts: `trainer_launch.py --facts FOLDER …` says where it is, and trains two steps."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import logging
+import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-library: Any = importlib.import_module(sys.argv[1])
-FOLDER = Path(sys.argv[2])
+library: Any = importlib.import_module(os.environ.get("XDPX_TRAINER_UNDER_TEST", "xdpx"))
+
+
+@dataclass
+class Script:
+    """What the script asks for itself."""
+
+    facts: str
 
 
 class Line(nn.Module):
@@ -31,7 +39,7 @@ class Line(nn.Module):
 
 def main() -> None:
     """Parse, train, tell."""
-    (args,) = library.HfArgumentParser(library.TrainingArguments).parse_args_into_dataclasses(sys.argv[3:])
+    script, args = library.HfArgumentParser((Script, library.TrainingArguments)).parse_args_into_dataclasses()
     logger = logging.getLogger("marker")
     logger.addHandler(logging.StreamHandler(sys.stderr))
     logger.propagate = False
@@ -53,7 +61,7 @@ def main() -> None:
         "local_main": trainer.is_local_process_zero(),
         "level": args.get_process_log_level(),
     }
-    (FOLDER / f"rank-{args.process_index}.json").write_text(json.dumps(facts), encoding="utf-8")
+    (Path(script.facts) / f"rank-{args.process_index}.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def trained(name: str, model: Any = None, rows: Any = None, **changes: Any) -> d
 def ddp() -> dict[str, Any]:
     """Plain data parallelism, and rows that do not come out even."""
     uneven = trained("uneven", rows=parts.token_rows(10))
-    return {**trained("ddp"), "uneven": uneven["steps"]}
+    plain = trained("plain", parts.seeded(), parts.Rows(16))
+    return {**trained("ddp"), "uneven": uneven["steps"], "plain": plain["losses"]}
 
 
 WORDS = (
@@ -143,9 +144,9 @@ def fsdp_saved() -> dict[str, Any]:
 def fsdp_for_one() -> dict[str, Any]:
     """Leave a checkpoint that one process goes on from; no dropout, so that its numbers are known."""
     common = {**PAIR, "fsdp": "full_shard auto_wrap", "save_strategy": "steps", "save_steps": 2}
-    trainer = parts.build(FOLDER / "for-one", parts.tiny_bert(layers=2), parts.token_rows(16), **common)
+    trainer = parts.build(FOLDER / "for-one", parts.tiny_gpt(), parts.text_rows(16), **common)
     trainer.train()
-    return {"losses": parts.losses(trainer), "eval": trainer.evaluate(parts.token_rows(7))["eval_loss"]}
+    return {"losses": parts.losses(trainer), "eval": trainer.evaluate(parts.text_rows(7))["eval_loss"]}
 
 
 def generating() -> dict[str, Any]:
@@ -206,12 +207,13 @@ def tokens() -> dict[str, Any]:
 
 class Stream(IterableDataset):  # type: ignore[type-arg]
     def __iter__(self) -> Iterator[Any]:
-        yield from parts.token_rows(16)
+        rows = parts.Rows(16)
+        yield from (rows[index] for index in range(16))
 
 
 def stream() -> dict[str, Any]:
     """Train on a stream that both processes read."""
-    return trained("stream", rows=Stream(), max_steps=4)
+    return trained("stream", parts.seeded(), Stream(), max_steps=4)
 
 
 def levels() -> dict[str, Any]:
