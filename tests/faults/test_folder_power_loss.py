@@ -107,7 +107,7 @@ class LoggedFiles(LocalFiles):
 
     def sync_folder(self, path: str) -> None:
         super().sync_folder(path)
-        self.log.append(("sync_folder", path))
+        self.log.append(("sync_folder", os.path.normpath(path)))
 
     def rename(self, old: str, new: str) -> None:
         super().rename(old, new)
@@ -120,9 +120,9 @@ class LoggedFiles(LocalFiles):
 
 def save(parent: str, step: int, text: bytes) -> None:
     with FolderCommit(parent, f"checkpoint-{step}") as staging:
-        for name in ("a", "b"):
+        for name in ("a", "below/b"):
             with staging.open(name) as file:
-                file.write(text + name.encode())
+                file.write(text + name[-1:].encode())
 
 
 @pytest.mark.parametrize("step", [10, 20], ids=["the same step again", "the next step"])
@@ -151,11 +151,11 @@ def which_is_found(image: dict[str, bytes], parent: str, place: Path) -> bytes:
     place.mkdir()
     for path, data in image.items():
         target = place / os.path.relpath(path, parent)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     found = newest(place, resumable=False)
     assert found is not None
     assert check(found) == []
-    texts = {(Path(found) / name).read_bytes()[:-1] for name in ("a", "b")}
+    texts = {(Path(found) / name).read_bytes()[:-1] for name in ("a", "below/b")}
     assert len(texts) == 1
     return texts.pop()

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePath
 from typing import Any
 
 from xdpx.utils import commit, io
@@ -55,8 +56,8 @@ def _sync_and_hash(path: str) -> FileFacts:
 
 def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> None:
     files = io.local_files
-    for folder in sorted({os.path.dirname(io.join(staged, name)) for name in manifest.files}):
-        files.sync_folder(folder)
+    for folder in sorted({str(folder) for name in manifest.files for folder in PurePath(name).parents}):
+        files.sync_folder(io.join(staged, folder))
     # Not before everything that it promises is on the disk.
     files.write_whole(io.join(staged, SET + commit.SUFFIX), manifest.to_bytes())
     files.sync_folder(staged)
