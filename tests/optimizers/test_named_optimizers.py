@@ -274,6 +274,9 @@ def test_lomo_is_given_the_model_and_steps_in_the_backward_pass(every_package, m
     optimizer = named.optimizer_for(wishes("lomo"), trained, [])
     assert optimizer.given is trained
     assert named.fused_backward_of(optimizer) is not None
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
+    optimizer.step()  # of Lomo itself it raises NotImplementedError
+    schedule.step()
     with pytest.raises(ValueError, match="steps within the backward pass of a model. Give the model"):
         named.class_and_kwargs(wishes("lomo"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
@@ -61,7 +62,13 @@ def optimizer_for(
     own = [kwargs.pop(key) for key in ("params", "model", "optimizer_dict") if key in kwargs]
     built: torch.optim.Optimizer = kind(own[-1] if own else groups, **kwargs)
     packages.keep_embeddings_exact(kind, kwargs, model)
+    if fused_backward_of(built) is not None:  # its `step` would raise; bound, because schedules wrap it
+        built.step = MethodType(_taken_already, built)  # type: ignore[method-assign]
     return built
+
+
+def _taken_already(optimizer: torch.optim.Optimizer, closure: Any = None) -> None:
+    """Do nothing: the weights moved in the backward pass."""
 
 
 def fused_backward_of(optimizer: object) -> Callable[[torch.Tensor, float], None] | None:
