@@ -7,7 +7,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from torch.utils.data.distributed import DistributedSampler
 
 from xdpx.dataloaders.adopting import Adopted, adopt, shared_out
-from xdpx.dataloaders.loaders import Loader
+from xdpx.dataloaders.rank_loader import Loader
 
 
 def values(loader):

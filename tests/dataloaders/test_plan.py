@@ -4,6 +4,8 @@ import pytest
 from torch.utils.data import DataLoader
 from transformers import Trainer
 
+from xdpx.dataloaders.loaders import train_loader
+from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.plan import FOR_EVER, Position, num_examples, plan_training
 
 
@@ -71,12 +73,20 @@ def test_the_place_after_some_steps_is_found_by_counting_them():
 
 
 @pytest.mark.parametrize(("batch_size", "num_processes"), [(4, 1), (2, 1), (8, 1), (4, 2), (2, 2)])
-def test_the_place_is_where_the_samples_were_left_whatever_the_batch_size(batch_size, num_processes):
+def test_the_place_is_where_the_samples_were_left_whatever_the_batch_size(ranks, numbers, batch_size, num_processes):
     args = arguments(per_device_train_batch_size=batch_size)
-    loader = DataLoader(range(80), batch_size=batch_size * num_processes)
+    loader = train_loader(
+        numbers(80), collator=None, sampler=None, options=LoaderOptions(batch_size), world=ranks(0, num_processes)
+    )
     plan = plan_training(args, loader, batch_size=batch_size, num_processes=num_processes)
     position = plan.position(999, {"epoch": 2, "samples": 48, "ended": False})
     assert position == Position(2, 48 // (batch_size * num_processes))
+
+
+def test_batches_are_counted_where_nobody_knows_how_many_samples_they_have():
+    plan = plan_training(arguments(), DataLoader(range(80), batch_size=4), batch_size=4)
+    assert plan.position(7, {"epoch": 1, "samples": None, "batches": 3, "ended": False}) == Position(1, 3)
+    assert plan.position(7, {"epoch": 0, "samples": None, "ended": False}) == Position(0, 7)
 
 
 def test_after_the_end_of_an_epoch_the_next_one_begins():

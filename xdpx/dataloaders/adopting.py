@@ -8,11 +8,13 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from xdpx.dataloaders.loaders import Loader, Ranks, rank_batches, train_loader
+from xdpx.dataloaders.dispatching import Dispatcher
+from xdpx.dataloaders.loaders import loader_over, rank_batches, train_loader
 from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.plan import length
 from xdpx.dataloaders.randomness import Randomness, untouched
 from xdpx.dataloaders.rank_batches import RankBatchLists
+from xdpx.dataloaders.rank_loader import Loader, Ranks
 from xdpx.dataloaders.streams import pass_over
 from xdpx.logger import log
 
@@ -63,11 +65,10 @@ class Adopted:
 
     def state_dict(self) -> dict[str, Any]:
         """Say where the data stands, after the batch given last: plain values and tensors."""
-        size = getattr(self.loader, "batch_size", None) or 0
         return {
             "epoch": self._epoch,
             "batches": self.num_taken,
-            "samples": self.num_taken * size,
+            "samples": None,
             "ended": self.end_of_dataloader,
             "start": self._start.saved() if self._start is not None else None,
         }
@@ -105,7 +106,7 @@ def adopt(loader: Any, world: Ranks) -> Any:
     One that has them stays what it is. Any other goes through its batches as it did, on every rank; if it looks as
     though it were the same on all of them, that is said.
     """
-    if isinstance(loader, Loader | Adopted):
+    if isinstance(loader, Loader | Dispatcher | Adopted):
         return loader
     if world.size > 1 and world.rank == 0 and type(loader) is DataLoader and _is_whole(loader):
         log.warning(
@@ -115,7 +116,9 @@ def adopt(loader: Any, world: Ranks) -> Any:
     return Adopted(loader)
 
 
-def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any) -> Loader:
+def shared_out(
+    loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any
+) -> Loader | Dispatcher:
     """Give each rank its part of a loader of torch's, as `accelerator.prepare` does.
 
     Args:
@@ -124,7 +127,7 @@ def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None
         seed: of a random order; None: what torch was seeded with.
         changes: fields of `LoaderOptions` that a loader of torch's does not know, such as `even_batches`.
     """
-    if isinstance(loader, Loader):
+    if isinstance(loader, Loader | Dispatcher):
         return loader
     options = LoaderOptions(
         batch_size=loader.batch_size or 1,
@@ -140,11 +143,12 @@ def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None
     if isinstance(loader.dataset, IterableDataset):
         return train_loader(loader.dataset, collator=loader.collate_fn, sampler=None, options=options, world=world)
     sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
-    return Loader(
+    batches = rank_batches(loader.dataset, sampler, options, world, seed)
+    return loader_over(
         loader.dataset,
-        batches=rank_batches(loader.dataset, sampler, options, world, seed),
-        options=options,
+        batches,
         collator=loader.collate_fn,
+        options=options,
         world=world,
         worker_init=loader.worker_init_fn,
     )

@@ -1,217 +1,23 @@
-"""Loaders of one rank: torch's DataLoader, one batch ahead, on the device, entered at any batch at no cost."""
+"""Loaders for training and for scoring, made for one rank: data, order, options and world in; batches out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
+from xdpx.dataloaders.dispatching import Dispatcher
 from xdpx.dataloaders.options import LoaderOptions
-from xdpx.dataloaders.placing import to_device
-from xdpx.dataloaders.plan import length
-from xdpx.dataloaders.randomness import Randomness, Watch, seed_worker, untouched
+from xdpx.dataloaders.randomness import seed_worker
 from xdpx.dataloaders.rank_batches import Agreed, RankBatches, RankBatchLists
+from xdpx.dataloaders.rank_loader import Collator, Loader, Ranks
 from xdpx.dataloaders.rebalance import BatchRebalance
 from xdpx.dataloaders.samplers import EpochSampler, LengthGrouped
-from xdpx.dataloaders.streams import RankStream, is_stateful, pass_over, resumed, shards_of
-
-Collator = Callable[[list[Any]], Any]
-_END = object()
-
-
-class Ranks(Protocol):
-    """Who takes part: a `World`."""
-
-    @property
-    def rank(self) -> int:
-        """Index of this process."""
-
-    @property
-    def size(self) -> int:
-        """How many processes there are."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where batches go."""
-
-
-class Loader(DataLoader[Any]):
-    """The batches of one rank. Made by `train_loader`, `eval_loader` and `shared_out`.
-
-    It fetches one batch ahead, as the original does: whoever draws random numbers while making batches draws them in
-    the same order. `iter` begins with the epoch last set, and counts epochs itself when nobody sets them.
-
-    Attributes:
-        iteration: epoch that comes next, from 0.
-        end_of_dataloader: the batch given last was the last one.
-        num_taken: batches given in this epoch, with those before the place where it was entered.
-    """
-
-    def __init__(
-        self,
-        dataset: Any,
-        *,
-        batches: Any,
-        options: LoaderOptions,
-        collator: Collator | None,
-        world: Ranks,
-        worker_init: Callable[[int], None] | None = None,
-        resumable: bool = True,
-    ) -> None:
-        self.device, self.num_processes = world.device, world.size
-        self.iteration = self._epoch = self.num_taken = 0
-        self.end_of_dataloader = False
-        self._entry: tuple[int, Mapping[str, Any] | None] | None = None
-        self._start: Randomness | None = None
-        self._ahead: dict[str, Any] = {}
-        self._watch = Watch() if resumable and options.num_workers == 0 else None
-        pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
-        self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
-        self._torch_options = {
-            "collate_fn": collator, "pin_memory": pinned, "worker_init_fn": worker_init, **options.worker_options()
-        }  # fmt: skip
-        if batches is None:
-            self._torch_options |= {"batch_size": options.batch_size, "drop_last": options.drop_last}
-            super().__init__(dataset, **self._torch_options)
-        else:
-            super().__init__(dataset, batch_sampler=batches, **self._torch_options)
-
-    @property
-    def _source(self) -> Any:
-        """The dataset as the user gave it."""
-        return self.dataset.source if isinstance(self.dataset, RankStream) else self.dataset
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether the data can only be read from its start."""
-        return isinstance(self.dataset, IterableDataset)
-
-    @property
-    def total_batch_size(self) -> int | float | None:
-        """Samples that all ranks take at once, None when that differs."""
-        if self.is_stream:
-            return self.batch_size * self.num_processes if self.batch_size else None
-        total: int | float | None = getattr(self.batch_sampler, "total_batch_size", None)
-        return total
-
-    @property
-    def total_dataset_length(self) -> int:
-        """Samples on all ranks."""
-        return len(self._source)
-
-    @property
-    def remainder(self) -> int:
-        """Samples of the last, incomplete round over all ranks; 0 if it is complete, -1 if unknown."""
-        total = self.total_batch_size
-        samples = length(self._source)
-        if samples is None and isinstance(self.dataset, RankStream) and self.num_workers == 0:
-            samples = self.dataset.num_examples
-        if samples is None or not isinstance(total, int):
-            return -1
-        return 0 if getattr(self.batch_sampler, "drop_last", self.drop_last) else samples % total
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0, to whoever orders the samples."""
-        self.iteration = epoch
-        for part in (self.dataset, self.batch_sampler):
-            set_epoch = getattr(part, "set_epoch", None)
-            if callable(set_epoch):
-                set_epoch(epoch)
-
-    def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
-        """Begin the next iteration, and no other, at a batch of it.
-
-        Restore the random generators of the run before iterating; finding the place leaves them as they are.
-
-        Args:
-            batch_index: batches of the epoch that were taken, on each rank.
-            state: what `state_dict` gave there. With it, an order that was drawn from the global generators, and what
-                was drawn for the batch that was fetched ahead, come out as they did.
-        """
-        self._entry = (batch_index, state) if batch_index else None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Say where the data stands, after the batch given last: plain values and tensors."""
-        per_batch = self.total_batch_size or 0
-        order = getattr(self.batch_sampler, "state_dict", dict)
-        return {
-            "epoch": self._epoch,
-            "batches": self.num_taken,
-            "samples": int(self.num_taken * per_batch),
-            "ended": self.end_of_dataloader,
-            "start": self._start.saved() if self._start is not None else None,
-            "order": {} if self.is_stream else order(),
-            "ahead": {name: getattr(value, "saved", lambda kept=value: kept)() for name, value in self._ahead.items()},
-        }
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self.set_epoch(self.iteration)
-        self._epoch, self.end_of_dataloader = self.iteration, False
-        entry, self._entry = self._entry, None
-        self.num_taken = entry[0] if entry else 0
-        fetched = self._begin() if entry is None else self._enter(*entry)
-        current = next(fetched)
-        while current is not _END:
-            current = to_device(current, self.device, non_blocking=self._non_blocking)
-            following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched)
-            self.end_of_dataloader = following is _END
-            self.num_taken += 1
-            yield current
-            current = following
-        self.iteration += 1
-
-    def _begin(self) -> Iterator[Any]:
-        self._start = Randomness.now()
-        batches = super().__iter__()
-        yield next(batches, _END)
-        yield from batches
-
-    def _enter(self, batch_index: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
-        """Fetch from a batch on; the first one with the random numbers it was fetched with, and none taken from now."""
-        known = state or {}
-        with untouched():
-            if known.get("start") is not None:
-                Randomness.loaded(known["start"]).put_back()
-            self._start = Randomness.now()
-            batches = self._entered(batch_index, known)
-            ahead = known.get("ahead") or {}
-            if ahead.get("randomness") is not None:
-                Randomness.loaded(ahead["randomness"]).put_back()
-            first = next(batches, _END)
-        yield first
-        yield from batches
-
-    def _entered(self, batch_index: int, known: Mapping[str, Any]) -> Iterator[Any]:
-        if not self.is_stream:
-            self.batch_sampler.start_at(batch_index, known.get("order"))  # type: ignore[union-attr]
-            return super().__iter__()
-        dataset: Any = self.dataset
-        if self.num_workers > 0:
-            return _after(batch_index, super().__iter__())
-        place = (known.get("ahead") or {}).get("stream")
-        if isinstance(dataset, RankStream):
-            source = resumed(dataset.source, batch_index * dataset.round_size, place)
-            dataset = RankStream(
-                source, dataset.batch_size, rank=dataset.rank, size=dataset.size, drop_last=dataset.drop_last
-            )
-        else:
-            dataset = resumed(dataset, batch_index * (self.batch_size or 1), place)
-        if hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(self.iteration)
-        return iter(DataLoader(dataset, **self._torch_options))
-
-    def _watched(self, watch: Watch, fetched: Iterator[Any]) -> Any:
-        """Fetch the next batch, and remember what with, for whoever saves before it is given."""
-        self._ahead["randomness"] = watch.before()
-        if self.is_stream and is_stateful(self._source):
-            self._ahead["stream"] = self._source.state_dict()
-        following = next(fetched, _END)
-        watch.after()
-        return following
+from xdpx.dataloaders.streams import DealtStream, RankStream, shards_of
 
 
 def train_loader(
@@ -222,7 +28,7 @@ def train_loader(
     options: LoaderOptions,
     world: Ranks,
     seed: int | None = None,
-) -> Loader:
+) -> Loader | Dispatcher:
     """Load training data.
 
     Args:
@@ -238,17 +44,41 @@ def train_loader(
         return _stream_loader(dataset, collator=collator, options=options, world=world)
     init = partial(seed_worker, num_workers=options.num_workers, rank=world.rank)
     batches = rank_batches(dataset, sampler, options, world, seed)
-    return Loader(dataset, batches=batches, options=options, collator=collator, world=world, worker_init=init)
+    return loader_over(dataset, batches, collator=collator, options=options, world=world, worker_init=init)
 
 
 def eval_loader(
     dataset: Any, *, collator: Collator | None, sampler: Any, options: LoaderOptions, world: Ranks
-) -> Loader:
+) -> Loader | Dispatcher:
     """Load data to evaluate or predict; for the arguments see `train_loader`."""
     if isinstance(dataset, IterableDataset):
         return _stream_loader(dataset, collator=collator, options=options, world=world, resumable=False)
     batches = rank_batches(dataset, sampler, options, world)
-    return Loader(dataset, batches=batches, options=options, collator=collator, world=world, resumable=False)
+    return loader_over(dataset, batches, collator=collator, options=options, world=world, resumable=False)
+
+
+def loader_over(
+    dataset: Any,
+    batches: Any,
+    *,
+    collator: Collator | None,
+    options: LoaderOptions,
+    world: Ranks,
+    worker_init: Callable[[int], None] | None = None,
+    resumable: bool = True,
+) -> Loader | Dispatcher:
+    """Load the batches that `rank_batches` gives, or, with None, those of a stream."""
+    deals = _deals(options, world) and not isinstance(batches, BatchRebalance)
+    loader = Loader(
+        dataset,
+        batches=batches,
+        options=options,
+        collator=collator,
+        world=_Host(world.rank, world.size) if deals else world,
+        worker_init=worker_init,
+        resumable=resumable,
+    )
+    return Dispatcher(loader, world) if deals else loader
 
 
 def real_rows(loader: Any) -> int | None:
@@ -276,11 +106,14 @@ def rank_batches(dataset: Any, sampler: Any, options: LoaderOptions, world: Rank
     if isinstance(sampler, BatchRebalance):
         return sampler
     if isinstance(sampler, BatchSampler):
-        return RankBatchLists(sampler, rank=world.rank, size=world.size, even=options.even_batches)
+        return RankBatchLists(
+            sampler, rank=world.rank, size=world.size, even=options.even_batches, dealt=_deals(options, world)
+        )
     sampler = SequentialSampler(dataset) if sampler is None else sampler
     if options.seedable:
         sampler = seedable(sampler, seed)
-    if world.size > 1 and isinstance(sampler, RandomSampler | LengthGrouped) and not isinstance(sampler, EpochSampler):
+    drawn = isinstance(sampler, RandomSampler | LengthGrouped) and not isinstance(sampler, EpochSampler)
+    if drawn and world.size > 1 and not _deals(options, world):
         sampler = Agreed(sampler)
     return RankBatches(
         sampler,
@@ -289,7 +122,21 @@ def rank_batches(dataset: Any, sampler: Any, options: LoaderOptions, world: Rank
         rank=world.rank,
         size=world.size,
         even=options.even_batches,
+        dealt=_deals(options, world),
     )
+
+
+class _Host(NamedTuple):
+    """The same processes, with batches that stay on the host."""
+
+    rank: int
+    size: int
+    device: torch.device = torch.device("cpu")
+
+
+def _deals(options: LoaderOptions, world: Ranks) -> bool:
+    """Whether the first rank reads for all of them."""
+    return options.dispatch_batches is True and world.size > 1
 
 
 def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
@@ -306,18 +153,13 @@ def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
 
 def _stream_loader(
     dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks, resumable: bool = True
-) -> Loader:
+) -> Loader | Dispatcher:
     if world.size > 1:
         size = _batch_size_of_rank(options, world)
         options = replace(options, batch_size=size)
         if options.dispatch_batches is False and shards_of(dataset) >= world.size:
             dataset = dataset.shard(num_shards=world.size, index=world.rank)
         else:
-            dataset = RankStream(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last)
-    return Loader(dataset, batches=None, options=options, collator=collator, world=world, resumable=resumable)
-
-
-def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
-    """Leave out the first batches; workers have made them all the same."""
-    pass_over(batches, count, unit="batches")
-    yield from batches
+            kind = DealtStream if _deals(options, world) else RankStream
+            dataset = kind(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last)
+    return loader_over(dataset, None, collator=collator, options=options, world=world, resumable=resumable)

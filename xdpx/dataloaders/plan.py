@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from xdpx.dataloaders.streams import RankStream
+
 FOR_EVER = sys.maxsize
 """Epochs of data without a length: as many as it takes for `max_steps`."""
 
@@ -32,6 +34,7 @@ class Plan:
         batches_per_epoch: batches each rank takes in an epoch.
         max_steps: updates of the training.
         accumulation: batches of one update.
+        samples_per_batch: samples that all ranks take at once, where the loader knows.
     """
 
     num_epochs: int
@@ -42,6 +45,7 @@ class Plan:
     batches_per_epoch: int
     max_steps: int
     accumulation: int = 1
+    samples_per_batch: int | None = None
 
     def as_tuple(self) -> tuple[int, int, int, float, int, int, int]:
         """Give the seven numbers in the order of `Trainer.set_initial_training_values`."""
@@ -58,11 +62,13 @@ class Plan:
             data: what `state_dict` of the loader gave at that step. It counts samples, so that another batch size or
                 number of ranks finds the place as well; without it, steps are counted as if nothing had changed.
         """
+        epoch, steps = divmod(global_step, self.steps_per_epoch)
         if data is None:
-            epoch, steps = divmod(global_step, self.steps_per_epoch)
             return Position(epoch, steps * self.accumulation)
-        per_batch = self.total_batch_size // self.accumulation
-        batches = math.ceil(data["samples"] / per_batch)
+        if data.get("samples") is not None and self.samples_per_batch:
+            batches = math.ceil(data["samples"] / self.samples_per_batch)
+        else:
+            batches = data.get("batches", steps * self.accumulation)
         if data["ended"] or batches >= self.batches_per_epoch:
             return Position(data["epoch"] + 1, 0)
         return Position(data["epoch"], batches)
@@ -80,7 +86,7 @@ def plan_training(args: Any, loader: Any, *, batch_size: int, num_processes: int
     Raises:
         ValueError: the data has no length and `max_steps` does not say when to stop; or it gives no batch.
     """
-    accumulation = args.gradient_accumulation_steps
+    accumulation, at_once = args.gradient_accumulation_steps, samples_per_batch(loader)
     total = batch_size * accumulation * num_processes
     batches = length(loader)
     if batches is None:
@@ -89,17 +95,8 @@ def plan_training(args: Any, loader: Any, *, batch_size: int, num_processes: int
                 f"max_steps: is {args.max_steps}, and the training data has no length to count epochs by. Set "
                 "max_steps to the number of updates to train for, or give the dataset a __len__."
             )
-        samples = total * args.max_steps
-        return Plan(
-            FOR_EVER,
-            args.max_steps,
-            samples,
-            samples,
-            total,
-            args.max_steps * accumulation,
-            args.max_steps,
-            accumulation,
-        )
+        steps, samples = args.max_steps, total * args.max_steps
+        return Plan(FOR_EVER, steps, samples, samples, total, steps * accumulation, steps, accumulation, at_once)
     if batches == 0:
         raise ValueError(_no_batch(loader, batch_size, num_processes))
     steps = max(math.ceil(batches / accumulation), 1)
@@ -109,13 +106,19 @@ def plan_training(args: Any, loader: Any, *, batch_size: int, num_processes: int
     else:
         epochs, seen = math.ceil(args.num_train_epochs), examples * args.num_train_epochs
         max_steps = math.ceil(args.num_train_epochs * steps)
-    return Plan(epochs, steps, examples, seen, total, batches, max_steps, accumulation)
+    return Plan(epochs, steps, examples, seen, total, batches, max_steps, accumulation, at_once)
+
+
+def samples_per_batch(loader: Any) -> int | None:
+    """Give how many samples all ranks take at once, None if the loader does not know or that differs."""
+    total = getattr(loader, "total_batch_size", None)
+    return int(total) if total and total == int(total) else None
 
 
 def num_examples(loader: Any, batch_size: int) -> int:
     """Give the samples of a loader's dataset; where it has no length, an estimate from the number of batches."""
     dataset = getattr(loader, "dataset", None)
-    examples = length(getattr(dataset, "source", dataset))
+    examples = length(dataset.source if isinstance(dataset, RankStream) else dataset)
     return examples if examples is not None else len(loader) * batch_size
 
 

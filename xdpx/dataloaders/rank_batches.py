@@ -88,15 +88,25 @@ class RankBatches(Sampler[list[int]]):
         size: how many ranks there are.
         even: fill up the last round, so that all ranks have as many batches of the same size. With one rank it stays
             as it is.
+        dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
     """
 
     def __init__(
-        self, sampler: Any, batch_size: int, *, drop_last: bool = False, rank: int = 0, size: int = 1, even: bool = True
+        self,
+        sampler: Any,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        rank: int = 0,
+        size: int = 1,
+        even: bool = True,
+        dealt: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: is {batch_size}. A batch has at least one sample.")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
         self.rank, self.num_processes, self.even = rank, size, even
+        self._given_ranks = range(size) if dealt else range(rank, rank + 1)
         self._start, self._drawn = 0, _Drawn(needed=not isinstance(sampler, EpochSampler | SequentialSampler))
 
     @property
@@ -127,14 +137,18 @@ class RankBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         start, self._start = self._start * self.total_batch_size, 0
-        first, last = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
         with self._drawn:
             beginning, rounds = self._open(start)
         for round_ in rounds:
             if len(round_) == self.total_batch_size:
-                yield round_[first:last]
-            elif not self.drop_last and (batch := self._completed(round_, beginning)[first:last]):
-                yield batch
+                yield from self._given(round_)
+            elif not self.drop_last:
+                yield from self._given(self._completed(round_, beginning))
+
+    def _given(self, round_: list[int]) -> list[list[int]]:
+        """Give the batches of a round that are asked for; a rank may have none of an incomplete one."""
+        batches = [round_[rank * self.batch_size : (rank + 1) * self.batch_size] for rank in self._given_ranks]
+        return [batch for batch in batches if batch]
 
     def _completed(self, round_: list[int], beginning: list[int]) -> list[int]:
         if self.num_processes == 1 or not self.even:
@@ -172,10 +186,14 @@ class RankBatchLists(Sampler[list[int]]):
         size: how many ranks there are.
         even: complete the last round with batches from the start, so that all ranks have as many. A short batch is
             filled up when the batch sampler names its `batch_size`.
+        dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
     """
 
-    def __init__(self, batch_sampler: Any, *, rank: int = 0, size: int = 1, even: bool = True) -> None:
+    def __init__(
+        self, batch_sampler: Any, *, rank: int = 0, size: int = 1, even: bool = True, dealt: bool = False
+    ) -> None:
         self.batch_sampler, self.rank, self.num_processes, self.even = batch_sampler, rank, size, even
+        self._given_ranks = range(size) if dealt else range(rank, rank + 1)
         self.batch_size: int | None = getattr(batch_sampler, "batch_size", None)
         self.drop_last = bool(getattr(batch_sampler, "drop_last", False))
         self.sampler = getattr(batch_sampler, "sampler", None)
@@ -214,28 +232,26 @@ class RankBatchLists(Sampler[list[int]]):
             beginning = list(islice(batches, self.num_processes))
         rounds = iter(lambda: list(islice(batches, self.num_processes)), [])
         for round_ in islice(chain([beginning] if beginning else [], rounds), start, None):
-            if batch := self._own(round_, beginning):
-                yield batch
+            given = [self._of(rank, round_, beginning) for rank in self._given_ranks]
+            yield from (batch for batch in given if batch)
 
-    def _own(self, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
-        """Give this rank's batch of a round, if it has one."""
+    def _of(self, rank: int, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
+        """Give a rank's batch of a round, if it has one."""
         if self.num_processes == 1:
             return round_[0]
         if len(round_) < self.num_processes and self.drop_last:
             return []
         if not self.even:
-            return round_[self.rank] if self.rank < len(round_) else []
+            return round_[rank] if rank < len(round_) else []
         if self.batch_size is None:
             missing = islice(cycle(beginning), self.num_processes - len(round_))
-            return [*round_, *missing][self.rank]
-        return self._filled(round_, beginning, self.batch_size)
+            return [*round_, *missing][rank]
+        return self._filled(rank, round_, beginning)
 
-    def _filled(self, round_: list[list[int]], beginning: list[list[int]], size: int) -> list[int]:
+    def _filled(self, rank: int, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
         """Fill up short batches with samples from the start, in turn; batches longer than `batch_size` stay."""
+        batches = [round_[place] if place < len(round_) else [] for place in range(rank + 1)]
+        missing = [max((self.batch_size or 0) - len(batch), 0) for batch in batches]
         spare = cycle([index for batch in beginning for index in batch])
-        for place in range(self.num_processes):
-            batch = round_[place] if place < len(round_) else []
-            filled = [*batch, *islice(spare, max(size - len(batch), 0))]
-            if place == self.rank:
-                return filled
-        raise IndexError(f"There is no rank {self.rank} among {self.num_processes}.")
+        taken = sum(missing[:rank])
+        return [*batches[rank], *islice(spare, taken, taken + missing[rank])]

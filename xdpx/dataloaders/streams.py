@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import cycle, islice
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils.data import IterableDataset
@@ -15,7 +15,7 @@ from xdpx.utils.progress import Progress
 
 
 class RankStream(IterableDataset[Any]):
-    """One rank's part of a stream. Every rank reads all of it and keeps its batch of each round.
+    """The samples of one rank of a stream. Every rank reads all of it and keeps its batch of each round.
 
     A last, incomplete round is shared out evenly, with a few samples of the start where it does not divide.
 
@@ -34,6 +34,15 @@ class RankStream(IterableDataset[Any]):
         self.num_examples = 0
 
     @property
+    def batches_of_round(self) -> int:
+        """Batches given of each round."""
+        return 1
+
+    def over(self, source: Any) -> Self:
+        """Give the same of another stream, such as the rest of this one."""
+        return type(self)(source, self.batch_size, rank=self.rank, size=self.size, drop_last=self.drop_last)
+
+    @property
     def round_size(self) -> int:
         """Samples that all ranks take at once."""
         return self.batch_size * self.size
@@ -49,6 +58,11 @@ class RankStream(IterableDataset[Any]):
         return rounds * self.batch_size + (0 if self.drop_last else math.ceil(rest / self.size))
 
     def __iter__(self) -> Iterator[Any]:
+        for round_ in self._rounds():
+            yield from self._share(round_, self.rank)
+
+    def _rounds(self) -> Iterator[list[Any]]:
+        """Yield the samples of each round, as many for each rank."""
         self.num_examples = 0
         self._seed()
         samples = iter(self.source)
@@ -57,19 +71,36 @@ class RankStream(IterableDataset[Any]):
             self.num_examples += len(round_)
             beginning = beginning or round_[: self.size]
             if len(round_) == self.round_size:
-                yield from self._own(round_)
+                yield round_
             elif not self.drop_last:
-                yield from self._own(round_ + list(islice(cycle(beginning), -len(round_) % self.size)))
+                yield round_ + list(islice(cycle(beginning), -len(round_) % self.size))
 
-    def _own(self, round_: list[Any]) -> list[Any]:
+    def _share(self, round_: list[Any], rank: int) -> list[Any]:
         share = len(round_) // self.size
-        return round_[self.rank * share : (self.rank + 1) * share]
+        return round_[rank * share : (rank + 1) * share]
 
     def _seed(self) -> None:
         """Let a stream that shuffles with a generator of its own shuffle alike on all ranks."""
         generator = getattr(self.source, "generator", None)
         if isinstance(generator, torch.Generator) and not hasattr(self.source, "set_epoch"):
             generator.manual_seed(self.epoch)
+
+
+class DealtStream(RankStream):
+    """The batches of all ranks of a stream, as lists of samples: those of a round one after another, by rank."""
+
+    @property
+    def batches_of_round(self) -> int:
+        """Batches given of each round."""
+        return self.size
+
+    def __len__(self) -> int:
+        rounds, rest = divmod(len(self.source), self.round_size)
+        return (rounds + (rest > 0 and not self.drop_last)) * self.size
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for round_ in self._rounds():
+            yield from (self._share(round_, rank) for rank in range(self.size))
 
 
 class Skipping(IterableDataset[Any]):
