@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, cast
 
 from torch.optim import Optimizer
@@ -56,12 +56,9 @@ def scheduler_for(
 
 def steps_on_metric(scheduler: Any) -> bool:
     """Tell whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
-    return _kind_steps_on_metric(type(scheduler))
-
-
-@cache
-def _kind_steps_on_metric(kind: type) -> bool:
-    return any(each is ReduceLROnPlateau or each.__name__ == "GreedyLR" for each in kind.mro())
+    return isinstance(scheduler, ReduceLROnPlateau) or any(
+        kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
+    )
 
 
 def _factor(name: str, peak: float, warmup: int, total: int, given: dict[str, Any]) -> Factor:

@@ -114,7 +114,8 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor) / math.sqrt(tensor.numel())
+    norm: Tensor = torch.linalg.vector_norm(tensor)
+    return norm / math.sqrt(tensor.numel())
 
 
 def _rate(group: dict[str, Any], state: dict[str, Any]) -> float | Tensor:
