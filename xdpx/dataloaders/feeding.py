@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from xdpx.dataloaders import loaders
 from xdpx.dataloaders.options import LoaderOptions
 
 
-def train_loader(trainer: Any, dataset: Any) -> loaders.Loader:
+def train_loader(trainer: Any, dataset: Any) -> DataLoader[Any]:
     """Give the loader to train on."""
     if dataset is None:
         raise ValueError("Trainer: there is no train_dataset. Give one to the Trainer.")
@@ -21,7 +23,7 @@ def train_loader(trainer: Any, dataset: Any) -> loaders.Loader:
     )  # fmt: skip
 
 
-def eval_loader(trainer: Any, dataset: Any) -> loaders.Loader:
+def eval_loader(trainer: Any, dataset: Any) -> DataLoader[Any]:
     """Give the loader to score on; with persistent workers the same one each time."""
     if dataset is None and trainer.eval_dataset is None:
         raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
@@ -35,7 +37,7 @@ def eval_loader(trainer: Any, dataset: Any) -> loaders.Loader:
     return loader
 
 
-def scoring_loader(trainer: Any, dataset: Any, description: str) -> loaders.Loader:
+def scoring_loader(trainer: Any, dataset: Any, description: str) -> DataLoader[Any]:
     """Give a loader of samples in their order."""
     options = LoaderOptions.of(trainer.args, batch_size=trainer.args.eval_batch_size)
     dataset, collator = _columns(trainer, dataset, description)

@@ -48,6 +48,7 @@ class Conveniences(PushesToHub, ReportsMetrics):
     current_flos = 0
     _created_lr_scheduler = False
     _signature_columns: list[str] | None = None
+    main_input_name = "input_ids"
     _operations_per_token: int | None = None
     _trial: Any = None
 
@@ -129,8 +130,9 @@ class Conveniences(PushesToHub, ReportsMetrics):
         """Give the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""
         if self._operations_per_token is None:
             self._operations_per_token = operations_per_token(self.model)
-        name = self.main_input_name
-        return self._operations_per_token * inputs[name].numel() if self._operations_per_token and name in inputs else 0
+        if not self._operations_per_token or self.main_input_name not in inputs:
+            return 0
+        return self._operations_per_token * inputs[self.main_input_name].numel()  # type: ignore[no-any-return]
 
     def store_flos(self) -> None:
         """Add the operations since the last call, of all processes, to the state; on all processes."""
@@ -144,11 +146,6 @@ class Conveniences(PushesToHub, ReportsMetrics):
         self.records.add(name, value)
 
     # ---- data
-
-    @property
-    def main_input_name(self) -> str:
-        """The name of the model's main input."""
-        return getattr(self.model, "main_input_name", "input_ids")
 
     @property
     def input_name(self) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 from xdpx.checkpoints import folders, model_files, rotation, trainer_files
 from xdpx.checkpoints.folders import Ranks
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.logger import log
 from xdpx.trainer.hooks.state import states_of
 from xdpx.trainer.wiring import exportable
@@ -26,8 +27,31 @@ def ranks(trainer: Any) -> Ranks:
 
 def save_model(trainer: Any, folder: str) -> None:
     """Write weights, configuration, processing class and arguments into a folder; on all ranks."""
-    state = trainer.strategy.weights(trainer.model_wrapped) if trainer.strategy.shards else None
-    trainer._save(folder, state_dict=state)
+    strategy, wanted = trainer.strategy, trainer.args.should_save
+    trainer._save(folder, strategy.weights(trainer.model_wrapped, wanted=wanted) if strategy.shards else None)
+
+
+def _in_shards(trainer: Any) -> bool:
+    """Whether each process writes its own share into a checkpoint."""
+    options = trainer.args.fsdp_options() if trainer.strategy.shards else None
+    return options is not None and options.state_dict_type == "SHARDED_STATE_DICT"
+
+
+def _save_shards(trainer: Any, optimizer: Any, folder: str) -> None:
+    """Write this process's share of weights and optimizer state, and what describes them; on all processes."""
+    trainer.strategy.sharded_save(folder, trainer.model_wrapped, optimizer)
+    if trainer.args.should_save:
+        model = trainer.strategy.unwrap(trainer.model)
+        if hasattr(getattr(model, "config", None), "architectures"):  # set by save_pretrained, which needs the weights
+            model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
+        for each in (getattr(model, "config", None), getattr(model, "generation_config", None), _processing(trainer)):
+            if hasattr(each, "save_pretrained"):
+                each.save_pretrained(folder)
+        trainer_files.write_arguments(folder, trainer.args.to_dict())
+
+
+def _processing(trainer: Any) -> Any:
+    return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
 
 
 def write_model(trainer: Any, folder: str, weights: Any) -> None:
@@ -35,9 +59,8 @@ def write_model(trainer: Any, folder: str, weights: Any) -> None:
     if not trainer.args.should_save:
         return
     io.local_files.make_folder(folder)
-    processing = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
     model = trainer.strategy.unwrap(trainer.model)
-    model_files.ModelFiles(model, weights=weights, processing_class=processing).write(folder)
+    model_files.ModelFiles(model, weights=weights, processing_class=_processing(trainer)).write(folder)
     trainer_files.write_arguments(folder, trainer.args.to_dict())
 
 
@@ -54,9 +77,12 @@ def save_checkpoint(trainer: Any, trial: Any, parent: str | None = None) -> str:
         loader = trainer.callback_handler.train_dataloader
         loader = loader.state_dict() if hasattr(loader, "state_dict") else None
         own, contents = trainer_files.OwnState.of_this_process(together, loader), _to_continue(trainer, loader)
+    write = partial(trainer.save_model, _internal_call=True)
+    if _in_shards(trainer):
+        write = partial(_save_shards, trainer, None if args.save_only_model else trainer.optimizer)
     saved = trainer_files.save_checkpoint(
         parent, state.global_step, trainer_files.Contents(json.loads(state.to_json()), **contents),
-        partial(trainer.save_model, _internal_call=True), own=own, ranks=together, everywhere=args.save_on_each_node,
+        write, own=own, ranks=together, everywhere=args.save_on_each_node,
         then=partial(_after_saving, trainer, parent),
     )  # fmt: skip
     trainer.saved_step = state.global_step
@@ -64,9 +90,12 @@ def save_checkpoint(trainer: Any, trial: Any, parent: str | None = None) -> str:
 
 
 def _to_continue(trainer: Any, loader: Any) -> dict[str, Any]:
-    scaler = trainer.precision.scaler
+    scaler, strategy, wanted = trainer.precision.scaler, trainer.strategy, trainer.args.should_save
+    whole = not _in_shards(trainer)
     return {
-        "optimizer": trainer.strategy.optimizer_state(trainer.model_wrapped, trainer.optimizer),
+        "optimizer": strategy.optimizer_state(trainer.model_wrapped, trainer.optimizer, wanted=wanted)
+        if whole
+        else None,
         "scheduler": trainer.lr_scheduler.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
         "progress": {"data": {name: loader[name] for name in ("epoch", "samples", "ended")} if loader else None},
@@ -106,6 +135,9 @@ def load_best(trainer: Any) -> None:
 def load_weights(trainer: Any, folder: str, model: Any = None) -> None:
     """Load the weights of a checkpoint into the model, wrapped or not; on all ranks."""
     target = trainer.model if model is None else model
+    if shard_files.is_sharded(folder):
+        trainer.strategy.sharded_load(folder, target)
+        return
     sharded = trainer.strategy.shards and trainer.model_wrapped is not trainer.model
     apply = partial(trainer.strategy.load_weights) if sharded else None
     model_files.load_model(trainer.strategy.unwrap(target), folder, apply=apply)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from xdpx.checkpoints import folders, rng, trainer_files
 from xdpx.checkpoints.trainer_files import TrainerCheckpoint
+from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.logger import log
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.stepping import Place
@@ -61,7 +62,7 @@ def warn_of_changes(trainer: Any, checkpoint: str) -> None:
     if changes:
         log.warning(
             f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. What decides when to log, "
-            "evaluate and save holds as it is now; learning rate, weight decay and betas stay as they were: they are in "
+            "evaluate and save holds as it is now; learning rate, weight decay and betas stay as they were, in "
             "the optimizer's state. To change those, begin anew from the weights."
         )
 
@@ -98,7 +99,9 @@ def load_training_state(trainer: Any, checkpoint: str) -> None:
     """Fill optimizer, schedule and scaler, each where it was saved; say what is missing."""
     saved = TrainerCheckpoint(checkpoint)
     optimizer, scheduler, scaler = saved.optimizer(), saved.scheduler(), saved.scaler()
-    if optimizer is not None:
+    if shard_files.has_optimizer(checkpoint):
+        trainer.strategy.sharded_load(checkpoint, optimizer=trainer.optimizer)
+    elif optimizer is not None:
         trainer.strategy.load_optimizer_state(trainer.model_wrapped, trainer.optimizer, optimizer)
     if scheduler is not None:
         trainer.lr_scheduler.load_state_dict(scheduler)

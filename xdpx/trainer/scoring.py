@@ -109,7 +109,7 @@ class _Seen:
             logits = trainer.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
         if "inputs" in self._wanted:
-            parts["inputs"] = trainer._prepare_input(inputs[getattr(trainer.model, "main_input_name", "input_ids")])
+            parts["inputs"] = trainer._prepare_input(inputs[trainer.main_input_name])
         if "loss" in self._wanted and loss is not None:
             parts["losses"] = loss.detach().float().repeat(rows)
         parts = {name: trainer.gather_function(part) for name, part in parts.items() if part is not None}

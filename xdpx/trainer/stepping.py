@@ -63,16 +63,17 @@ class OverrideEngine:
         learning_rate = trainer._get_learning_rate()
         if self._schedule_steps and not skipped:
             trainer.lr_scheduler.step()
-        state.zero_grad()
+        for weight in self._parameters:
+            weight.grad = None
         return state, {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
 
     def _accumulate(self, model: Any, group: Any) -> Any:
         """Add the gradients of each micro-batch, and give the sum of their losses."""
-        trainer, last, total = self.trainer, len(group) - 1, 0.0
+        trainer, last, total = self.trainer, len(group) - 1, None
         for index, inputs in enumerate(group):
             with self.strategy.accumulating(model, index == last):
                 loss = trainer.loss_calls.step(model, inputs, group.num_items)
-            total = total + loss
+            total = loss if total is None else total + loss
             trainer.current_flos += trainer.floating_point_ops(inputs)
             trainer.token_counter.add(inputs)
             if index < last:

@@ -189,7 +189,7 @@ class Trainer(Conveniences):
             loss = self.loss_calls.loss(model, inputs, num_items_in_batch)
         if self.args.n_gpu > 1:
             loss = loss.mean()
-        if not self.loss_calls.is_scaled(num_items_in_batch):
+        if self.current_gradient_accumulation_steps > 1 and not self.loss_calls.is_scaled(num_items_in_batch):
             loss = loss / self.current_gradient_accumulation_steps
         losses.backward(self, loss)
         return loss.detach()  # type: ignore[no-any-return]

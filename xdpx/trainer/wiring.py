@@ -100,7 +100,8 @@ def take_model(trainer: Any, model: Any) -> None:
     trainer.label_smoother = trainer_loss.smoother_for(args.label_smoothing_factor, bare)
     trainer.smoother_shifts_labels = trainer_loss.smoother_shifts_labels(bare)
     trainer.loss_calls = LossCalls(trainer)
-    trainer._signature_columns = None
+    trainer.main_input_name = getattr(bare, "main_input_name", "input_ids")
+    trainer._signature_columns = trainer._operations_per_token = None
 
 
 def label_names(model: Any) -> list[str]:
