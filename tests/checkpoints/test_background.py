@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from xdpx.checkpoints.background import Background, copied
+from xdpx.checkpoints.background import VARIABLE, Background, asked_for, copied, wait_for_all
 
 
 def test_work_is_done_meanwhile_and_one_after_the_other() -> None:
@@ -52,6 +52,18 @@ def test_leaving_it_by_an_exception_waits_and_keeps_that_exception() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         leave()
+    assert done == [1]
+
+
+def test_it_is_given_to_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in ("", "0", "False"):
+        monkeypatch.setenv(VARIABLE, answer)
+        assert asked_for() is None
+    monkeypatch.setenv(VARIABLE, "1")
+    background, done = asked_for(), []
+    assert background is asked_for() is not None
+    background.start(lambda: done.append(1))
+    wait_for_all()
     assert done == [1]
 
 

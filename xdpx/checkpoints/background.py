@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from xdpx.logger import log
+
+VARIABLE = "XDPX_SAVE_IN_BACKGROUND"
+_NO = frozenset({"", "0", "false", "no", "off"})
 
 
 class Background:
@@ -55,6 +59,19 @@ class Background:
             self.wait()
         elif self._thread is not None:
             self._thread.join()
+
+
+_of_this_process = Background()
+
+
+def asked_for() -> Background | None:
+    """Give the one of this process when `XDPX_SAVE_IN_BACKGROUND` asks for it, else None."""
+    return None if os.environ.get(VARIABLE, "").lower() in _NO else _of_this_process
+
+
+def wait_for_all() -> None:
+    """Wait for what was asked for in this process, before anything that it writes is read. Raises its error."""
+    _of_this_process.wait()
 
 
 def copied(values: Any) -> Any:
