@@ -153,6 +153,13 @@ def test_damaged_sharded_files_are_refused_by_name(tmp_path):
         Single(ALONE).sharded_load(str(tmp_path), script.Small())
 
 
+def test_sharded_files_that_begin_with_a_pickle_are_not_read(tmp_path):
+    (tmp_path / shard_files.MODEL).mkdir()
+    (tmp_path / shard_files.MODEL / ".metadata").write_bytes(b"cos\nsystem\n")
+    with pytest.raises(RuntimeError, match=r"begins with a pickle \(.metadata\).*was not read"):
+        Single(ALONE).sharded_load(str(tmp_path), script.Small())
+
+
 def test_an_optimizer_before_its_first_step_is_saved_and_read(tmp_path):
     model = script.Small()
     Single(ALONE).sharded_save(str(tmp_path), model, script.adamw(model, betas=(0.8, 0.9)))

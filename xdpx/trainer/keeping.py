@@ -6,7 +6,7 @@ import json
 from functools import partial
 from typing import Any
 
-from xdpx.checkpoints import folders, model_files, rotation, trainer_files
+from xdpx.checkpoints import background, folders, model_files, rotation, trainer_files
 from xdpx.checkpoints.folders import Ranks
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.strategies import shard_files
@@ -83,6 +83,7 @@ def save_checkpoint(trainer: Any, trial: Any, parent: str | None = None) -> str:
     saved = trainer_files.save_checkpoint(
         parent, state.global_step, trainer_files.Contents(json.loads(state.to_json()), **contents),
         write, own=own, ranks=together, everywhere=args.save_on_each_node,
+        background=None if _in_shards(trainer) else background.asked_for(),
         then=partial(_after_saving, trainer, parent),
     )  # fmt: skip
     trainer.saved_step = state.global_step
@@ -119,10 +120,11 @@ def _after_saving(trainer: Any, parent: str, path: str) -> None:
 
 def rotate(trainer: Any, parent: str) -> None:
     """Delete checkpoints beyond `save_total_limit`; never the best, the newest, or the newest to continue from."""
-    state = trainer.state
+    state, hub = trainer.state, trainer.hub
     rotation.rotate(
-        parent, limit=trainer.args.save_total_limit, current=state.global_step, best=state.best_model_checkpoint
-    )
+        parent, limit=trainer.args.save_total_limit, current=state.global_step, best=state.best_model_checkpoint,
+        busy=hub.busy_folders() if hub else (),
+    )  # fmt: skip
 
 
 def load_best(trainer: Any) -> None:

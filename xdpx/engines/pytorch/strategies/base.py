@@ -167,8 +167,8 @@ class Strategy(Protocol):
         """
         ...
 
-    def sharded_load(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
-        """Take over what `sharded_save` wrote, by whatever number of processes.
+    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
+        """Take over what `sharded_save` wrote, by whatever number of processes; weights, optimizer state, or both.
 
         Raises:
             FileNotFoundError, RuntimeError, ValueError: it is not there, damaged, or of another model.

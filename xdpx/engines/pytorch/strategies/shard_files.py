@@ -30,7 +30,8 @@ from xdpx.utils import io
 MODEL = "pytorch_model_fsdp_0"
 OPTIMIZER = "optimizer_0"
 GROUPS = "groups.json"
-"""Folders are called as in the original."""
+PICKLED = ".metadata"
+"""Folders are called as in the original; in its own, that file holds the plan of the shards."""
 
 
 def save(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
@@ -61,17 +62,23 @@ def save(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> N
     collectives.barrier()
 
 
-def load(folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+def load(folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
     """Take over what `save` wrote, into the shards that this process holds now. On all processes.
+
+    Args:
+        folder: any that `save` wrote to.
+        model: not wrapped; None leaves the weights unread.
+        optimizer: None leaves its state unread.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
         RuntimeError: it is of another model, or damaged.
         ValueError: it is of another optimizer.
     """
-    weights = _weights_of(model)
-    _refuse_other_weights(weights, _sizes(io.join(folder, MODEL)), folder)
-    _read(io.join(folder, MODEL), weights)
+    if model is not None:
+        weights = _weights_of(model)
+        _refuse_other_weights(weights, _sizes(io.join(folder, MODEL)), folder)
+        _read(io.join(folder, MODEL), weights)
     if optimizer is not None:
         _load_optimizer(io.join(folder, OPTIMIZER), optimizer)
 
@@ -92,6 +99,11 @@ def read_whole(folder: str) -> dict[str, Tensor]:
 def is_sharded(folder: str) -> bool:
     """Tell whether a checkpoint folder holds sharded weights."""
     return io.isdir(io.join(folder, MODEL))
+
+
+def has_optimizer(folder: str) -> bool:
+    """Tell whether a checkpoint folder holds a sharded optimizer state."""
+    return io.isdir(io.join(folder, OPTIMIZER))
 
 
 def _weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -178,6 +190,11 @@ def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
     """
     if not io.isdir(path):
         raise FileNotFoundError(f"{path}: there is no such folder; a sharded checkpoint has it.")
+    if io.exists(io.join(path, PICKLED)):
+        raise RuntimeError(
+            f"{path}: begins with a pickle ({PICKLED}), which may run code when it is read, and was not read. Turn it "
+            "into safetensors where it was made: `accelerate merge-weights`, or save with FULL_STATE_DICT."
+        )
     try:
         found = dict(HuggingFaceStorageReader(path).read_metadata().state_dict_metadata)
     except Exception as error:  # safetensors has an error of its own, KeyError and JSON errors come as well

@@ -129,9 +129,9 @@ class Sharded:
         """Write each process's shards; see `strategies.shard_files`."""
         shard_files.save(folder, unwrapped(model), optimizer)
 
-    def sharded_load(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
         """Read each process's shards; see `strategies.shard_files`."""
-        shard_files.load(folder, unwrapped(model), optimizer)
+        shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
 
     def _kept_whole(self, model: nn.Module) -> set[nn.Parameter]:
         """Give the parameters that are not sharded, on the device, and let processes average their gradients."""

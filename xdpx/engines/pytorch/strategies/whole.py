@@ -94,9 +94,9 @@ class Single:
         """Write weights and optimizer state as shards; see `strategies.shard_files`."""
         shard_files.save(folder, unwrapped(model), optimizer)
 
-    def sharded_load(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
         """Take over what `sharded_save` wrote; see `strategies.shard_files`."""
-        shard_files.load(folder, unwrapped(model), optimizer)
+        shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
 
     def _wanted(self, wanted: bool | None) -> bool:
         return self.world.is_main if wanted is None else wanted
