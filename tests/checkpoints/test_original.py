@@ -51,7 +51,7 @@ class Line(Dataset[dict[str, float]]):
 
 def original(folder: Path, **more: Any) -> transformers.Trainer:
     arguments = transformers.TrainingArguments(str(folder), **{**SETTINGS, **more})
-    return transformers.Trainer(Noisy(), arguments, train_dataset=Line())
+    return transformers.Trainer(Noisy(), arguments, train_dataset=Line(), eval_dataset=Line())
 
 
 def ours_from(trainer: transformers.Trainer, parent: Path, step: int, own: OwnState) -> str:
@@ -152,7 +152,7 @@ def test_the_generators_of_the_original_are_restored(both: tuple[Path, Path]) ->
 
 def ours(folder: Path, **more: Any) -> xdpx.Trainer:
     arguments = xdpx.TrainingArguments(str(folder), **{**SETTINGS, **more})
-    return xdpx.Trainer(Noisy(), arguments, train_dataset=Line())
+    return xdpx.Trainer(Noisy(), arguments, train_dataset=Line(), eval_dataset=Line())
 
 
 def test_our_trainer_continues_from_the_original_as_if_never_stopped(

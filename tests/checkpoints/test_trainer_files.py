@@ -186,7 +186,7 @@ def test_in_the_background_the_same_files_are_written(tmp_path: Path, as_functio
     ]
     for one in found:
         manifest = json.loads(one.pop(folders.MANIFEST))
-        assert manifest["facts"] == {"step": 5, "processes": 1, "resumable": True}
+        assert manifest["facts"] == {"step": 5, "processes": 1}
     assert found[0] == found[1]
 
 

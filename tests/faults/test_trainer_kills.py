@@ -17,7 +17,7 @@ KILLS = int(os.environ.get("XDPX_TRAINER_KILLS", "6"))
 
 @pytest.mark.slow
 @pytest.mark.timeout(180 + 20 * KILLS)
-@pytest.mark.parametrize("variant", ["plain", "best", "accumulated"])
+@pytest.mark.parametrize("variant", ["plain", "best", "accumulated", "background"])
 def test_killed_anywhere_a_training_ends_with_the_weights_of_the_undisturbed_one(tmp_path: Path, variant: str) -> None:
     command = [sys.executable, str(HARNESS), str(tmp_path), variant, str(KILLS), "1"]
     environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2]), "OMP_NUM_THREADS": "1"}

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 from tests.faults.resume_harness import STORAGE_VERBS, in_child, start, text_of
 from xdpx import Trainer, TrainingArguments
-from xdpx.checkpoints import folders
+from xdpx.checkpoints import background, folders
 from xdpx.checkpoints.trainer_files import TrainerCheckpoint
 from xdpx.utils.local_files import LocalFiles
 
@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "save_steps": 3, "save_total_limit": 1, "eval_strategy": "steps", "eval_steps": 3,
         "load_best_model_at_end": True,
     },
+    "background": {"save_steps": 2, "save_total_limit": 2},
     "accumulated": {"save_steps": 2, "gradient_accumulation_steps": 2, "num_train_epochs": 4},
 }  # fmt: skip
 
@@ -64,6 +65,8 @@ class Points(Dataset[dict[str, Any]]):
 
 def train(folder: Path, variant: str) -> int:
     """Train, or go on where it was killed; the weights are written at the end."""
+    if variant == "background":
+        os.environ[background.VARIABLE] = "1"
     common = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "logging_steps": 1, "learning_rate": 0.01}
     settings = {**common, "use_cpu": True, "report_to": "none", "disable_tqdm": True, **VARIANTS[variant]}
     trainer = Trainer(

@@ -179,7 +179,7 @@ class _Save:
         return work
 
     def _commit(self, ranks: Ranks, size: int) -> FolderCommit:
-        facts = {"step": self.step, "processes": size, "resumable": self.contents.optimizer is not None}
+        facts = {"step": self.step, "processes": size}
         return FolderCommit(
             self.parent,
             folder_name(self.step),

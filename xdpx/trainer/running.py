@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from xdpx.checkpoints.background import wait_for_all
 from xdpx.dataloaders.adopting import adopt
 from xdpx.dataloaders.plan import Plan, samples_per_batch
 from xdpx.logger import log
@@ -191,6 +192,7 @@ def finish(trainer: Any, trial: Any, first: int) -> TrainOutput:
     trainer.token_counter.settle(state, args.device)
     metrics |= {"total_flos": state.total_flos, "train_loss": train_loss}
     trainer.log(metrics)
+    wait_for_all()
     if args.load_best_model_at_end:
         if state.best_model_checkpoint is None:
             log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
