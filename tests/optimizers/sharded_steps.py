@@ -1,0 +1,63 @@
+"""Started by torchrun from `test_sharded_steps.py`: prints, per optimizer, how far sharded weights are from whole ones."""
+
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from xdpx.losses.trainer_loss import global_count
+from xdpx.optimizers.pytorch import groups, named
+
+NAMES = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop")
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+
+
+def optimizer_of(name, trained):
+    wishes = SimpleNamespace(
+        optim=name,
+        optim_args=None,
+        learning_rate=0.03,
+        weight_decay=0.1,
+        adam_beta1=0.9,
+        adam_beta2=0.95,
+        adam_epsilon=1e-7,
+    )
+    return named.optimizer_for(wishes, trained, groups.decay_groups(trained, 0.1))
+
+
+def distance(name, mesh):
+    whole, sharded = model(), model()
+    for layer in sharded:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    for trained in (whole, sharded):
+        optimizer = optimizer_of(name, trained)
+        for _ in range(3):
+            trained(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    pairs = zip(whole.parameters(), sharded.parameters(), strict=True)
+    return max((mine - theirs.full_tensor()).abs().max().item() for mine, theirs in pairs)
+
+
+def main():
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2,))
+    found = {name: distance(name, mesh) for name in NAMES}
+    own = torch.tensor(dist.get_rank() + 3)
+    counts = [global_count(own, torch.device("cpu"), over_ranks=over).item() for over in (True, False)]
+    if dist.get_rank() == 0:
+        print("found", found, counts, sep="|", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
