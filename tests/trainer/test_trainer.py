@@ -1,0 +1,329 @@
+"""The Trainer from outside: a toy that is trained, stopped, continued, scored and saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from xdpx import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
+
+
+class Line(nn.Module):
+    """y = a x + b, with dropout, so that random numbers matter."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(1, 1), nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        y = self.layer(self.dropout(x)).squeeze(-1)
+        return {"logits": y} if labels is None else {"loss": nn.functional.mse_loss(y, labels), "logits": y}
+
+
+def points(number: int = 32) -> list[dict[str, torch.Tensor]]:
+    dice = torch.Generator().manual_seed(3)
+    xs = torch.randn(number, 1, generator=dice)
+    return [{"x": x, "labels": (2 * x + 3).squeeze()} for x in xs]
+
+
+def line(dropout: float = 0.0) -> Line:
+    torch.manual_seed(0)
+    return Line(dropout)
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    common: dict[str, Any] = {"use_cpu": True, "disable_tqdm": True, "learning_rate": 0.1, "logging_steps": 1}
+    return TrainingArguments(str(folder), **(common | {"save_strategy": "no", "num_train_epochs": 2} | changes))
+
+
+def trainer(folder: Path, *, dropout: float = 0.0, kind: type[Trainer] = Trainer, **changes: Any) -> Trainer:
+    own = {name: changes.pop(name) for name in ("callbacks", "compute_metrics", "model_init") if name in changes}
+    data = changes.pop("data", points())
+    model = None if "model_init" in own else line(dropout)
+    return kind(model, arguments(folder, **changes), train_dataset=data, eval_dataset=points(10), **own)
+
+
+def losses(of: Trainer) -> list[float]:
+    return [row["loss"] for row in of.state.log_history if "loss" in row]
+
+
+def test_training_lowers_the_loss_and_tells_what_it_did(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, num_train_epochs=5)
+    output = toy.train()
+    assert output.global_step == toy.state.global_step == 20
+    assert losses(toy)[-1] < losses(toy)[0] / 2
+    assert output.training_loss == pytest.approx(sum(losses(toy)) / 20)
+    assert {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss", "epoch"} == set(
+        output.metrics
+    )
+
+
+def test_the_losses_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, gradient_accumulation_steps=2, lr_scheduler_type="constant")
+    toy.train()
+    model, expected = line(), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.0)
+    for epoch in range(2):
+        order = torch.randperm(32, generator=torch.Generator().manual_seed(42 + epoch)).tolist()
+        batches = [order[start : start + 8] for start in range(0, 32, 8)]
+        for pair in (batches[:2], batches[2:]):
+            total = 0.0
+            for batch in pair:
+                rows = [points()[index] for index in batch]
+                stacked = {name: torch.stack([row[name] for row in rows]) for name in ("x", "labels")}
+                loss = model(**stacked)["loss"] / 2
+                loss.backward()
+                total += loss.item()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            expected.append(total)
+    assert losses(toy) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_run_that_was_stopped_anywhere_ends_like_one_that_was_not(tmp_path: Path, step: int) -> None:
+    whole = trainer(tmp_path / "whole", dropout=0.5)
+    whole.train()
+    first = trainer(tmp_path / "parts", dropout=0.5, save_strategy="steps", save_steps=step, callbacks=[StopAt(step)])
+    first.train()
+    second = trainer(tmp_path / "parts", dropout=0.5, save_strategy="steps", save_steps=step)
+    torch.rand(7)
+    second.train(resume_from_checkpoint=True)
+    assert losses(second) == losses(whole)
+    assert torch.equal(second.model.layer.weight, whole.model.layer.weight)
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_training_stop = state.global_step >= self.step
+
+
+def test_an_epoch_that_was_cut_short_is_continued_by_the_next_one(tmp_path: Path) -> None:
+    whole = trainer(tmp_path / "whole", dropout=0.5, callbacks=[CutEpoch()], save_strategy="steps", save_steps=1)
+    whole.train()
+    again = trainer(tmp_path / "whole", dropout=0.5, callbacks=[CutEpoch()], save_strategy="no")
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    assert losses(again) == losses(whole)
+    assert again.state.epoch == whole.state.epoch
+
+
+class CutEpoch(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_epoch_stop = state.global_step == 2
+
+
+def test_the_epoch_is_fractional_and_a_fraction_of_the_last_one_is_trained(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, num_train_epochs=1.5)
+    toy.train()
+    assert (toy.state.global_step, toy.state.epoch) == (6, 1.5)
+
+
+def test_max_steps_wins_over_epochs_and_goes_through_the_data_again(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, max_steps=10)
+    assert toy.train().global_step == 10
+    assert toy.state.num_train_epochs == 3
+
+
+def test_a_stream_is_read_again_until_max_steps(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(points(20))
+
+    toy = trainer(tmp_path, max_steps=7, data=Stream())
+    assert toy.train().global_step == 7
+
+
+def test_a_stream_that_is_empty_ends_the_training_with_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Empty(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(())
+
+    toy = trainer(tmp_path, max_steps=7, data=Empty())
+    with caplog.at_level("WARNING", logger="xdpx"):
+        assert toy.train().global_step == 0
+
+
+def test_events_come_in_the_order_that_callbacks_rely_on(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Listener(TrainerCallback):
+        def __getattribute__(self, name: str) -> Any:
+            if not name.startswith("on_"):
+                return super().__getattribute__(name)
+            return lambda *_, **__: heard.append(name.removeprefix("on_"))
+
+    toy = trainer(
+        tmp_path, callbacks=[Listener()], num_train_epochs=1, max_steps=1, gradient_accumulation_steps=2,
+        eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, per_device_eval_batch_size=10,
+    )  # fmt: skip
+    toy.train()
+    assert heard == [
+        "init_end", "train_begin", "epoch_begin", "step_begin", "substep_end", "pre_optimizer_step", "optimizer_step",
+        "step_end", "log", "prediction_step", "log", "evaluate", "save", "epoch_end", "log", "train_end",
+    ]  # fmt: skip
+
+
+def test_a_loss_that_is_no_number_is_shown_as_it_is(tmp_path: Path) -> None:
+    class Breaks(Trainer):
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            return super().training_step(model, inputs, num_items_in_batch) * float("nan")
+
+    toy = trainer(tmp_path, kind=Breaks)
+    toy.train()
+    assert all(math.isnan(loss) for loss in losses(toy))
+
+
+def test_overrides_of_the_former_generation_are_called_with_what_they_take(tmp_path: Path) -> None:
+    class Former(Trainer):
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False) -> Any:
+            outputs = model(**inputs)
+            return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+        def training_step(self, model: Any, inputs: Any) -> Any:
+            return super().training_step(model, inputs)
+
+        def log(self, logs: dict[str, float]) -> None:
+            logs["mine"] = 1.0
+            super().log(logs)
+
+    plain, former = trainer(tmp_path), trainer(tmp_path, kind=Former, gradient_accumulation_steps=1)
+    plain.train()
+    former.train()
+    assert losses(former) == losses(plain)
+    assert former.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
+    assert all(row["mine"] == 1.0 for row in former.state.log_history)
+
+
+def test_the_best_model_is_saved_between_the_regular_saves_and_loaded_at_the_end(tmp_path: Path) -> None:
+    toy = trainer(
+        tmp_path, eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=100, learning_rate=2.0,
+        load_best_model_at_end=True, metric_for_best_model="loss", lr_scheduler_type="constant",
+    )  # fmt: skip
+    toy.train()
+    scores = {row["step"]: row["eval_loss"] for row in toy.state.log_history if "eval_loss" in row}
+    best = min(scores, key=lambda step: scores[step])
+    assert toy.state.best_global_step == best
+    assert toy.state.best_model_checkpoint == str(tmp_path / f"checkpoint-{best}")
+    assert toy.evaluate()["eval_loss"] == pytest.approx(scores[best])
+
+
+def test_early_stopping_ends_the_training_and_keeps_its_count_over_a_resume(tmp_path: Path) -> None:
+    toy = trainer(
+        tmp_path, eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, learning_rate=0.0,
+        metric_for_best_model="loss", load_best_model_at_end=True, callbacks=[EarlyStoppingCallback(3)],
+    )  # fmt: skip
+    assert toy.train().global_step == 4
+    saved = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))
+    assert saved["stateful_callbacks"]["EarlyStoppingCallback"]["attributes"]["early_stopping_patience_counter"] == 3
+
+
+def test_a_model_init_makes_a_new_model_for_each_training(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, model_init=lambda: line())
+    toy.train()
+    first = losses(toy)
+    toy.train()
+    assert losses(toy) == first
+
+
+def test_memory_that_runs_out_makes_batches_smaller_and_begins_anew(tmp_path: Path) -> None:
+    class Small(Trainer):
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            if len(inputs["x"]) > 6 and self.state.global_step == 1:
+                raise RuntimeError("CUDA out of memory. Tried to allocate")
+            return super().training_step(model, inputs, num_items_in_batch)
+
+    toy = trainer(tmp_path, kind=Small, auto_find_batch_size=True)
+    toy.train()
+    expected = trainer(tmp_path, per_device_train_batch_size=6)
+    expected.train()
+    assert toy._train_batch_size == 6
+    assert losses(toy) == losses(expected)
+
+
+def test_an_error_that_has_nothing_to_do_with_memory_is_not_swallowed(tmp_path: Path) -> None:
+    class Fails(Trainer):
+        def training_step(self, *_: Any, **__: Any) -> Any:
+            raise RuntimeError("mine")
+
+    toy = trainer(tmp_path, kind=Fails, auto_find_batch_size=True)
+    with pytest.raises(RuntimeError, match="mine"):
+        toy.train()
+    assert not toy.is_in_train
+
+
+def test_what_a_user_records_is_logged_as_its_mean_over_the_window(tmp_path: Path) -> None:
+    class Records(Trainer):
+        def training_step(self, *given: Any, **more: Any) -> Any:
+            self.record("step_now", torch.tensor(float(self.state.global_step)))
+            return super().training_step(*given, **more)
+
+    toy = trainer(tmp_path, kind=Records, logging_steps=2)
+    toy.train()
+    assert [row["step_now"] for row in toy.state.log_history if "step_now" in row] == [0.5, 2.5, 4.5, 6.5]
+
+
+def test_changed_arguments_are_listed_when_a_run_is_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer(tmp_path, save_strategy="steps", save_steps=4).train()
+    again = trainer(tmp_path, save_strategy="steps", save_steps=4, learning_rate=0.5, logging_steps=2)
+    said: list[str] = []
+    import logging
+
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("xdpx").addHandler(handler)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    logging.getLogger("xdpx").removeHandler(handler)
+    told = next(text for text in said if "other arguments" in text)
+    assert "learning_rate: was 0.1, is 0.5" in told
+    assert "logging_steps: was 1" in told
+
+
+@pytest.mark.parametrize("wanted", [True, "missing"])
+def test_continuing_from_nothing_is_refused(tmp_path: Path, wanted: Any) -> None:
+    with pytest.raises(ValueError, match="valid checkpoint"):
+        trainer(tmp_path).train(resume_from_checkpoint=wanted if wanted is True else str(tmp_path / wanted))
+
+
+def test_the_learning_rate_that_is_logged_is_the_one_just_used(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, num_train_epochs=1)
+    toy.train()
+    rates = [row["learning_rate"] for row in toy.state.log_history if "learning_rate" in row]
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+def test_a_plateau_follows_the_evaluation(tmp_path: Path) -> None:
+    toy = trainer(
+        tmp_path, lr_scheduler_type="reduce_lr_on_plateau", eval_strategy="steps", eval_steps=1,
+        metric_for_best_model="loss", lr_scheduler_kwargs={"patience": 0, "factor": 0.5}, learning_rate=5.0,
+    )  # fmt: skip
+    toy.train()
+    assert toy.optimizer.param_groups[0]["lr"] < 5.0
+
+
+def test_predictions_are_rows_in_the_order_of_the_data(tmp_path: Path) -> None:
+    toy = trainer(tmp_path)
+    output = toy.predict(points(10))
+    with torch.no_grad():
+        expected = [toy.model(row["x"][None])["logits"].item() for row in points(10)]
+    assert np.allclose(output.predictions, expected)
+    assert output.label_ids.shape == (10,)
+    assert output.metrics is not None
+    assert set(output.metrics) >= {"test_loss", "test_runtime"}
+
+
+def test_a_constructor_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="neither"):
+        Trainer(args=arguments(tmp_path))
+    with pytest.raises(ValueError, match="both"):
+        Trainer(line(), arguments(tmp_path), model_init=lambda: line())
