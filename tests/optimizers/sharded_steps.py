@@ -1,5 +1,6 @@
-"""Started by torchrun from `test_sharded_steps.py`: prints, per optimizer, how far sharded weights are from whole ones."""
+"""Started by torchrun from `test_sharded_steps.py`: says how far sharded weights end up from whole ones."""
 
+import sys
 from types import SimpleNamespace
 
 import torch
@@ -55,7 +56,7 @@ def main():
     own = torch.tensor(dist.get_rank() + 3)
     counts = [global_count(own, torch.device("cpu"), over_ranks=over).item() for over in (True, False)]
     if dist.get_rank() == 0:
-        print("found", found, counts, sep="|", flush=True)
+        sys.stdout.write(f"found|{found}|{counts}\n")
     dist.destroy_process_group()
 
 
