@@ -1,7 +1,9 @@
-"""Write docs/reference.md from the declared parameters. MkDocs calls `on_pre_build`; it can also be run by hand."""
+"""Write docs/reference.md and docs/trainer_reference.md from what is declared. MkDocs calls `on_pre_build`."""
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,28 @@ KINDS = (
 )
 TITLES = {"loss": "Losses", "task": "Tasks"}
 PAGE = Path(__file__).with_name("reference.md")
+TRAINER_PAGE = Path(__file__).with_name("trainer_reference.md")
+TRAINER_CLASSES = (
+    "Trainer",
+    "Seq2SeqTrainer",
+    "TrainingArguments",
+    "Seq2SeqTrainingArguments",
+    "HfArgumentParser",
+    "TrainerCallback",
+    "TrainerState",
+    "TrainerControl",
+    "DefaultFlowCallback",
+    "EarlyStoppingCallback",
+    "PrinterCallback",
+    "ProgressCallback",
+)
 
 
 def on_pre_build(config: Any = None, **_: Any) -> None:
-    """Write the page, unless it is current: rewriting it would make `mkdocs serve` build for ever."""
-    text = page()
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        PAGE.write_text(text, encoding="utf-8")
+    """Write the pages, unless they are current: rewriting them would make `mkdocs serve` build for ever."""
+    for target, text in ((PAGE, page()), (TRAINER_PAGE, trainer_page())):
+        if not target.exists() or target.read_text(encoding="utf-8") != text:
+            target.write_text(text, encoding="utf-8")
 
 
 def page() -> str:
@@ -65,6 +82,59 @@ def row(item: Declaration) -> str:
         notes.append("relative numbers allowed")
     meaning = "; ".join(note for note in notes if note) + "."
     return "| " + " | ".join(text.replace("|", "\\|") for text in (f"`{item.key}`", item.type, default, meaning)) + " |"
+
+
+def trainer_page() -> str:
+    """Write the page of the Trainer: every class with its methods, every argument with its default."""
+    import xdpx
+
+    parts = ["# Reference of the Trainer", "Every class, method and argument, as it describes itself."]
+    parts += [class_section(name, getattr(xdpx, name)) for name in TRAINER_CLASSES]
+    return "\n\n".join(parts) + "\n"
+
+
+def class_section(name: str, kind: type) -> str:
+    """Write one class: what it is, its arguments when it is a dataclass of them, its methods and properties."""
+    parts = [f"## {name}", listed(inspect.cleandoc(kind.__doc__ or ""))]
+    arguments = fields(kind) if name.endswith("TrainingArguments") else ()
+    known = {item.name for item in fields(kind.__mro__[1])} if name.startswith("Seq2SeqTrainingA") else set()
+    if arguments:
+        lines = ["| argument | default | meaning |", "|---|---|---|"]
+        parts.append("\n".join(lines + [argument_row(item) for item in arguments if item.name not in known]))
+    parts += [method_section(member, value) for member, value in inspect.getmembers(kind) if is_ours(member, value)]
+    return "\n\n".join(parts)
+
+
+def is_ours(name: str, member: Any) -> bool:
+    """Tell whether a member is public, and written here rather than in Python's own library."""
+    function = member.fget if isinstance(member, property) else member
+    public = not name.startswith("_") and (inspect.isfunction(function) or inspect.ismethod(function))
+    return public and str(function.__module__).startswith("xdpx")
+
+
+def method_section(name: str, member: Any) -> str:
+    """Write one method or property."""
+    signature = "" if isinstance(member, property) else str(inspect.signature(member)).replace("self, ", "")
+    shown_signature = signature.replace("(self)", "()").replace("'", "")
+    return f"### `{name}{shown_signature}`\n\n{listed(inspect.getdoc(member) or '')}"
+
+
+def listed(text: str) -> str:
+    """Write the indented lines of a docstring (arguments, results, errors) as lists."""
+    lines = []
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if indent == 4 and lines and not lines[-1].startswith(("*", " ")):
+            lines.append("")
+        lines.append(f"* {line.strip()}" if indent == 4 else line)
+    return "\n".join(lines)
+
+
+def argument_row(item: Field[Any]) -> str:
+    """Write one argument as a row of a Markdown table."""
+    made = item.default_factory() if item.default_factory is not MISSING else item.default
+    cells = (f"`{item.name}`", f"`{made!r}`", item.metadata.get("help", ""))
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
 
 
 if __name__ == "__main__":

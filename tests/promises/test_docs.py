@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from xdpx.config.reading import read_runs
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md")])
-PAGES = [page for page in PAGES if page.name != "reference.md"]
+PAGES = [page for page in PAGES if page.name not in {"reference.md", "trainer_reference.md"}]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SPOKEN_OF = {"should_training_stop", "eval_dataset", "grad_norm", "compute_loss", "compute_loss_func"}
+"""Words in the table of the two vocabularies that are no arguments."""
 COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script"}
 
 
@@ -83,3 +87,35 @@ def test_the_code_of_the_extension_guide_trains(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    code = [text for name, text in blocks("python") if name.startswith("trainer.md")]
+    assert len(code) == 3
+    (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "page.py"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_table_of_two_vocabularies_names_what_exists() -> None:
+    from xdpx import TrainingArguments
+    from xdpx.arguments.legacy import OLD_NAMES
+
+    page = (REPOSITORY / "docs/trainer.md").read_text(encoding="utf-8")
+    table = page.split("| x-train | TrainingArguments | mind |", 1)[1].split("\n\n", 1)[0]
+    rows = [re.findall(r"`([^`]+)`", line.rsplit("|", 2)[0].split("|", 2)[part]) for line in table.splitlines()[2:]
+            for part in (1, 2)]  # fmt: skip
+    ours, theirs = rows[::2], rows[1::2]
+    known = {item.name for item in fields(TrainingArguments)} | set(OLD_NAMES)
+    assert len(ours) > 30
+    assert not {name.split(":")[0] for row in ours for name in row} - known_keys()
+    plain = {name.split("=")[0] for row in theirs for name in row}
+    assert not {name for name in plain if re.fullmatch(r"[a-z_0-9]+", name)} - known - SPOKEN_OF
+
+
+def test_the_page_shows_every_example_of_the_trainer() -> None:
+    text = (REPOSITORY / "docs/trainer.md").read_text(encoding="utf-8")
+    for script in re.findall(r"examples/trainer/\w+\.py", text):
+        assert (REPOSITORY / script).exists()
