@@ -114,3 +114,10 @@ def test_the_end_of_a_users_loader_is_known(ranks):
     endless = Adopted(iter([1, 2]))
     assert [endless.end_of_dataloader for _ in endless] == [False, False]
     assert endless.end_of_dataloader
+
+
+def test_samples_that_are_batches_already_are_taken_by_one_process_alone(ranks):
+    loader = DataLoader([{"value": torch.ones(2)}] * 3, batch_size=None)
+    assert len(values(shared_out(loader, ranks()))) == 3
+    with pytest.raises(ValueError, match="its samples are batches already, which cannot be shared out over 2"):
+        shared_out(loader, ranks(0, 2))

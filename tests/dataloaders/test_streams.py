@@ -3,7 +3,7 @@ import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader, IterableDataset
 
-from xdpx.dataloaders.streams import RankStream, Skipping, is_stateful, resumed, shards_of
+from xdpx.dataloaders.streams import DealtStream, RankStream, Skipping, is_stateful, resumed, shards_of
 
 
 class Counted(IterableDataset):
@@ -37,6 +37,23 @@ def test_fewer_samples_than_ranks_are_repeated():
 
 def test_an_incomplete_round_can_be_left_out():
     assert of_ranks(2, samples=7, drop_last=True) == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("kind", [RankStream, DealtStream])
+def test_from_a_round_on_everything_is_as_it_would_have_been(kind):
+    class Shuffled(Counted):
+        def __init__(self, size):
+            super().__init__(size)
+            self.generator = torch.Generator()
+
+        def __iter__(self):
+            return iter(torch.randperm(self.size, generator=self.generator).tolist())
+
+    stream = kind(Shuffled(11), 2, rank=1, size=2)
+    stream.set_epoch(3)
+    everything = list(stream)
+    per_round = 2
+    assert list(stream.entered(2)) == everything[2 * per_round :]
 
 
 @pytest.mark.parametrize("samples", range(1, 14))

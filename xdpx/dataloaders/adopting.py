@@ -116,9 +116,7 @@ def adopt(loader: Any, world: Ranks) -> Any:
     return Adopted(loader)
 
 
-def shared_out(
-    loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any
-) -> Loader | Dispatcher:
+def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any) -> Any:
     """Give each rank its part of a loader of torch's, as `accelerator.prepare` does.
 
     Args:
@@ -126,9 +124,14 @@ def shared_out(
         world: who takes part.
         seed: of a random order; None: what torch was seeded with.
         changes: fields of `LoaderOptions` that a loader of torch's does not know, such as `even_batches`.
+
+    Raises:
+        ValueError: the samples are whole batches already (`batch_size=None`), and there are several ranks.
     """
     if isinstance(loader, Loader | Dispatcher):
         return loader
+    if loader.batch_size is None and loader.batch_sampler is None:
+        return _of_whole_batches(loader, world)
     options = LoaderOptions(
         batch_size=loader.batch_size or 1,
         drop_last=loader.drop_last,
@@ -151,6 +154,16 @@ def shared_out(
         options=options,
         world=world,
         worker_init=loader.worker_init_fn,
+    )
+
+
+def _of_whole_batches(loader: DataLoader[Any], world: Ranks) -> Any:
+    if world.size == 1:
+        return Adopted(loader)
+    raise ValueError(
+        f"DataLoader(batch_size=None): its samples are batches already, which cannot be shared out over {world.size} "
+        "processes. Let the dataset give each process (torch.distributed.get_rank()) its own, and return the loader "
+        "without accelerator.prepare; or give single samples and a batch_size."
     )
 
 

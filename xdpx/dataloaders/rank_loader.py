@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.placing import to_device
@@ -67,8 +67,11 @@ class Loader(DataLoader[Any]):
         pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
         self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
         self._torch_options = {
-            "collate_fn": collator, "pin_memory": pinned, "worker_init_fn": worker_init, **options.worker_options()
-        }  # fmt: skip
+            "collate_fn": collator or default_collate,
+            "pin_memory": pinned,
+            "worker_init_fn": worker_init,
+            **options.worker_options(),
+        }
         if batches is None:
             # The samples of a dealt stream are whole batches already.
             size = None if isinstance(dataset, DealtStream) else options.batch_size
@@ -198,7 +201,7 @@ class Loader(DataLoader[Any]):
             return _after(batch_index * getattr(dataset, "batches_of_round", 1), super().__iter__())
         place = (known.get("ahead") or {}).get("stream")
         if isinstance(dataset, RankStream):
-            dataset = dataset.over(resumed(dataset.source, batch_index * dataset.round_size, place))
+            dataset = dataset.entered(batch_index, place)
         else:
             dataset = resumed(dataset, batch_index * (self.batch_size or 1), place)
         if hasattr(dataset, "set_epoch"):

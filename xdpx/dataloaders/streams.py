@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from copy import copy
 from itertools import cycle, islice
 from typing import Any, Self
 
@@ -32,15 +33,22 @@ class RankStream(IterableDataset[Any]):
         self.drop_last = drop_last
         self.epoch = 0
         self.num_examples = 0
+        self._rest: Any = None
+        self._beginning: list[Any] = []
 
     @property
     def batches_of_round(self) -> int:
         """Batches given of each round."""
         return 1
 
-    def over(self, source: Any) -> Self:
-        """Give the same of another stream, such as the rest of this one."""
-        return type(self)(source, self.batch_size, rank=self.rank, size=self.size, drop_last=self.drop_last)
+    def entered(self, round_index: int, state: Any = None) -> Self:
+        """Give the same from a round on; see `resumed`. The last round is filled up with the same samples."""
+        rest = copy(self)
+        if not self.drop_last:
+            self._seed()
+            rest._beginning = list(islice(self.source, self.size))
+        rest._rest = resumed(self.source, round_index * self.round_size, state)
+        return rest
 
     @property
     def round_size(self) -> int:
@@ -65,8 +73,8 @@ class RankStream(IterableDataset[Any]):
         """Yield the samples of each round, as many for each rank."""
         self.num_examples = 0
         self._seed()
-        samples = iter(self.source)
-        beginning: list[Any] = []
+        samples = iter(self.source if self._rest is None else self._rest)
+        beginning = self._beginning
         while round_ := list(islice(samples, self.round_size)):
             self.num_examples += len(round_)
             beginning = beginning or round_[: self.size]
