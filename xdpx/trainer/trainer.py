@@ -21,6 +21,7 @@ from xdpx.dataloaders import feeding, samplers
 from xdpx.dataloaders.placing import to_device
 from xdpx.dataloaders.plan import plan_training
 from xdpx.losses import trainer_calls as losses
+from xdpx.losses.trainer_predictions import prediction_step
 from xdpx.optimizers.lr_schedulers.named import scheduler_for
 from xdpx.optimizers.pytorch import groups, named
 from xdpx.trainer import flow, keeping, resuming, running, scoring, wiring
@@ -205,8 +206,6 @@ class Trainer(Conveniences):
         loss, outputs = losses.loss_of_model(self, model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    original_compute_loss = compute_loss
-
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
         """Give the context that losses are computed in, for training and evaluating."""
         contexts = ExitStack()
@@ -263,7 +262,7 @@ class Trainer(Conveniences):
         self, model: nn.Module, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Any, Any, Any]:
         """Give (loss, logits, labels) of one batch, without gradient; None for what there is not."""
-        return scoring.prediction_step(self, model, inputs, only_loss=prediction_loss_only, ignore_keys=ignore_keys)
+        return prediction_step(self, model, inputs, only_loss=prediction_loss_only, ignore_keys=ignore_keys)
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
         return flow.evaluate_in_training(self, trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -85,8 +84,9 @@ def take_model(trainer: Any, model: Any) -> None:
     """Take over a model: on the device where it may be, and with what is asked once about it."""
     args, bare = trainer.args, preparing.bare(model)
     preparing.refuse_quantized(model)
-    if type(trainer).compute_loss is trainer.original_compute_loss and trainer.compute_loss_func is None:
-        preparing.refuse_headless(model)
+    parts = (getattr(type(trainer), name).__module__ for name in ("compute_loss", "training_step"))
+    if all(part.startswith("xdpx.") for part in parts) and trainer.train_dataset is not None and trainer.compute_loss_func is None:
+        preparing.refuse_headless(model)  # only where it would be trained: hidden states may be predicted
     place = args.place_model_on_device
     if place is None:
         spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
@@ -95,24 +95,13 @@ def take_model(trainer: Any, model: Any) -> None:
     trainer.model = trainer.model_wrapped = model.to(args.device) if place else model
     trainer.model_accepts_loss_kwargs = trainer_loss.accepts_count(bare)
     trainer._loss_shifts_labels = trainer_loss.shifts_labels(bare)
-    trainer.label_names = label_names(bare) if args.label_names is None else args.label_names
-    trainer.can_return_loss = _default_of(bare, "return_loss") is True
+    trainer.label_names = trainer_loss.label_names(bare) if args.label_names is None else args.label_names
+    trainer.can_return_loss = trainer_loss.returns_loss(bare)
     trainer.label_smoother = trainer_loss.smoother_for(args.label_smoothing_factor, bare)
     trainer.smoother_shifts_labels = trainer_loss.smoother_shifts_labels(bare)
     trainer.loss_calls = LossCalls(trainer)
     trainer.main_input_name = getattr(bare, "main_input_name", "input_ids")
     trainer._signature_columns = trainer._operations_per_token = None
-
-
-def label_names(model: Any) -> list[str]:
-    """Name the inputs of a model that are targets: those called like labels, and the ends of an answer in a text."""
-    answers = {"start_positions", "end_positions"} if "QuestionAnswering" in type(model).__name__ else set()
-    return [name for name in inspect.signature(model.forward).parameters if "label" in name or name in answers]
-
-
-def _default_of(model: Any, name: str) -> Any:
-    parameter = inspect.signature(model.forward).parameters.get(name)
-    return None if parameter is None else parameter.default
 
 
 def exportable(trainer: Any) -> list[Any]:
