@@ -80,13 +80,18 @@ def _choose_strategy(trainer: Any) -> None:
     )  # fmt: skip
 
 
+def _has_own_loss(trainer: Any) -> bool:
+    """Tell whether the user says how a loss is made of what the model gives."""
+    used = (getattr(type(trainer), name).__module__ for name in ("compute_loss", "training_step"))
+    return trainer.compute_loss_func is not None or not all(module.startswith("xdpx.") for module in used)
+
+
 def take_model(trainer: Any, model: Any) -> None:
     """Take over a model: on the device where it may be, and with what is asked once about it."""
     args, bare = trainer.args, preparing.bare(model)
     preparing.refuse_quantized(model)
-    parts = (getattr(type(trainer), name).__module__ for name in ("compute_loss", "training_step"))
-    if all(part.startswith("xdpx.") for part in parts) and trainer.train_dataset is not None and trainer.compute_loss_func is None:
-        preparing.refuse_headless(model)  # only where it would be trained: hidden states may be predicted
+    if trainer.train_dataset is not None and not _has_own_loss(trainer):  # hidden states may well be predicted
+        preparing.refuse_headless(model)
     place = args.place_model_on_device
     if place is None:
         spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
