@@ -97,3 +97,20 @@ def test_an_adapter_counts_as_weights(folder: Path) -> None:
 def test_a_header_that_lies_is_no_whole_file(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
     assert "no whole header" in check(folder)[0]
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere.safetensors", "/etc/passwd", "", 3])
+def test_an_index_that_leads_out_of_its_folder_is_not_followed(folder: Path, name: object) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(ValueError, match="no file beside it"):
+        foreign.shards(str(index))
+    assert check(folder) == [f"{index.name}: it lists {name!r}, which is no file beside it."]
+    index.write_text("{}")
+    assert check(folder) == ["model.safetensors.index.json: it lists no shards."]
+
+
+def test_files_of_others_are_their_business(folder: Path) -> None:
+    for name in ("mine.bin", "table.pt", "notes.json"):
+        (folder / name).write_text("whatever")
+    assert check(folder) == []

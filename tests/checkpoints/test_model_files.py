@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from xdpx.checkpoints import parts
@@ -86,6 +86,29 @@ def test_frozen_weights_are_those_of_that_moment(tmp_path: Path) -> None:
     assert "lm_head.weight" not in load_file(tmp_path / parts.WEIGHTS)  # still tied
     load_model(model, str(tmp_path))
     assert equal(model, same)
+
+
+def test_tied_weights_of_transformers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, other = small_gpt(), small_gpt()
+    ModelFiles(model).write(str(tmp_path))
+    monkeypatch.setattr(GPT2LMHeadModel, "from_pretrained", None)  # it would have to be read once more
+    load_model(other, str(tmp_path))
+    assert equal(model, other)
+
+
+def test_weights_that_transformers_stores_under_other_names_find_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, other = small_gpt(), small_gpt()
+    ModelFiles(model).write(str(tmp_path))
+    stored = load_file(tmp_path / parts.WEIGHTS)
+    without_prefix = {name.removeprefix("transformer."): value for name, value in stored.items()}
+    save_file(without_prefix, tmp_path / parts.WEIGHTS, metadata={"format": "pt"})
+    with torch.no_grad():
+        other.transformer.wte.weight.zero_()
+    load_model(other, str(tmp_path))
+    assert equal(model, other)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_missing_and_unexpected_weights_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ It never said how long its files should be. What can be found out without unpick
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zipfile
 from typing import Any
@@ -15,7 +16,11 @@ from xdpx.utils import io
 
 LONGEST_HEADER = 100 << 20
 """Bytes; the limit of safetensors itself."""
-_TENSOR_FILES = (".pt", ".pth", ".bin")
+_KNOWN = re.compile(
+    r"(model|adapter_model)[\w.-]*\.safetensors|(trainer_state|config|generation_config|[\w.-]*\.index)\.json|"
+    r"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|(pytorch_model|optimizer|adapter_model)[\w.-]*\.bin"
+)
+"""What a Trainer writes; files of others in the folder are their business."""
 _OLD_TORCH = b"\x80\x02"
 """How files of torch.save began before they were zip archives."""
 
@@ -38,7 +43,7 @@ def problems(folder: str, *, hashes: bool) -> list[str]:
     faults = [
         f"{name}: {fault}."
         for name, entry in sorted(found.items())
-        if not entry.folder and (fault := _fault(entry.path, entry.size or 0, hashes))
+        if not entry.folder and _KNOWN.fullmatch(name) and (fault := _fault(entry.path, entry.size or 0, hashes))
     ]
     return faults + _missing_shards(folder, set(found))
 
@@ -55,11 +60,9 @@ def _fault(path: str, size: int, hashes: bool) -> str:
             return _safetensors_fault(path, size)
         if name.endswith(".json"):
             return _json_fault(path, name)
-        if name.endswith(_TENSOR_FILES):
-            return _archive_fault(path, hashes)
+        return _archive_fault(path, hashes)
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         return f"it cannot be read ({error})"
-    return ""
 
 
 def _json_fault(path: str, name: str) -> str:
@@ -100,13 +103,29 @@ def _archive_fault(path: str, hashes: bool) -> str:
     return f"its part {broken} is not what was written (CRC differs)" if broken else ""
 
 
+def shards(index: str) -> list[str]:
+    """Give the names of the files that an index of weights lists, sorted.
+
+    Raises:
+        ValueError: it lists none, or one that is not beside it.
+    """
+    try:
+        names = sorted(set(read_json(index)["weight_map"].values()))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{io.name(index)}: it lists no shards") from error
+    strange = [name for name in names if not isinstance(name, str) or "/" in name or name in {"", ".", ".."}]
+    if strange:
+        raise ValueError(f"{io.name(index)}: it lists {strange[0]!r}, which is no file beside it")
+    return names
+
+
 def _missing_shards(folder: str, names: set[str]) -> list[str]:
     missing: set[str] = set()
     for index in {parts.WEIGHTS_INDEX, parts.OLD_WEIGHTS_INDEX} & names:
         try:
-            missing |= set(read_json(io.join(folder, index))["weight_map"].values()) - names
-        except (KeyError, TypeError, AttributeError, ValueError):
-            return [f"{index}: it lists no shards."]
+            missing |= set(shards(io.join(folder, index))) - names
+        except ValueError as error:
+            return [f"{error}."]
     return [f"{name}: it is missing." for name in sorted(missing)]
 
 

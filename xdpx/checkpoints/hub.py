@@ -10,7 +10,7 @@ from typing import Any
 
 from xdpx.checkpoints import parts
 from xdpx.checkpoints.folders import PREFIX
-from xdpx.checkpoints.foreign import read_json
+from xdpx.checkpoints.foreign import shards
 from xdpx.logger import log
 from xdpx.utils import hub, io
 
@@ -165,7 +165,7 @@ def _files_of_model(checkpoint: str) -> list[str]:
     names = [name for name in _MODEL_FILES if io.isfile(io.join(checkpoint, name))]
     for index in (parts.WEIGHTS_INDEX, parts.OLD_WEIGHTS_INDEX):
         if io.isfile(io.join(checkpoint, index)):
-            names += [index, *sorted(set(read_json(io.join(checkpoint, index))["weight_map"].values()))]
+            names += [index, *shards(io.join(checkpoint, index))]
     return names
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xdpx.checkpoints import parts
-from xdpx.checkpoints.foreign import read_json
+from xdpx.checkpoints.foreign import shards
 from xdpx.checkpoints.trusted import load_safetensors, load_tensors
 from xdpx.logger import log
 from xdpx.utils import io
@@ -151,8 +151,7 @@ def read_weights(folder: str) -> dict[str, Any]:
     for name in (parts.WEIGHTS_INDEX, parts.OLD_WEIGHTS_INDEX):
         path = io.join(folder, name)
         if io.isfile(path):
-            files = sorted(set(read_json(path)["weight_map"].values()))
-            return {key: value for file in files for key, value in _read_file(io.join(folder, file)).items()}
+            return {key: value for file in shards(path) for key, value in _read_file(io.join(folder, file)).items()}
     raise FileNotFoundError(f"{folder}: holds no {parts.WEIGHTS}. Use a folder that a model was saved to.")
 
 
@@ -181,10 +180,11 @@ def load_model(model: Any, folder: str, *, apply: Apply | None = None) -> None:
         return
     put = apply or _put
     missing, unexpected = put(model, read_weights(folder))
-    if (missing or unexpected) and (converted := _converted(model, folder)):
+    absent = _really_missing(model, missing)
+    if (absent or unexpected) and (converted := _converted(model, folder)):
         # transformers stores some models under other names than they have in memory.
         missing, unexpected = put(model, converted)
-    absent = _really_missing(model, missing)
+        absent = _really_missing(model, missing)
     if absent:
         log.warning(f"{folder}: has no {_listed(absent)}; the model keeps what it has.")
     if unexpected:
@@ -228,14 +228,13 @@ def _converted(model: Any, folder: str) -> dict[str, Any]:
 
 
 def _really_missing(model: Any, missing: list[str]) -> list[str]:
-    """Leave out names of memory that another name has filled."""
+    """Leave out other names of a parameter that was filled, and what a model does not want to be stored."""
     if not missing:
         return []
-    wanted = set(missing)
-    filled = {_place(tensor) for name, tensor in model.state_dict().items() if name not in wanted}
+    own, wanted = model.state_dict(keep_vars=True), set(missing)
+    filled = {id(value) for name, value in own.items() if name not in wanted}
     ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
-    places = {name: _place(tensor) for name, tensor in model.state_dict().items() if name in wanted}
-    return [name for name in missing if places.get(name) not in filled and name not in ignored]
+    return [name for name in missing if id(own.get(name)) not in filled and name not in ignored]
 
 
 def _listed(names: list[str]) -> str:
