@@ -44,7 +44,8 @@ def _save_shards(trainer: Any, optimizer: Any, folder: str) -> None:
         model = trainer.strategy.unwrap(trainer.model)
         if hasattr(getattr(model, "config", None), "architectures"):  # set by save_pretrained, which needs the weights
             model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
-        for each in (getattr(model, "config", None), getattr(model, "generation_config", None), _processing(trainer)):
+        described: tuple[Any, ...] = (getattr(model, "config", None), getattr(model, "generation_config", None))
+        for each in (*described, _processing(trainer)):
             if hasattr(each, "save_pretrained"):
                 each.save_pretrained(folder)
         trainer_files.write_arguments(folder, trainer.args.to_dict())
@@ -140,6 +141,5 @@ def load_weights(trainer: Any, folder: str, model: Any = None) -> None:
     if shard_files.is_sharded(folder):
         trainer.strategy.sharded_load(folder, target)
         return
-    sharded = trainer.strategy.shards and trainer.model_wrapped is not trainer.model
-    apply = partial(trainer.strategy.load_weights) if sharded else None
+    apply = trainer.strategy.load_weights if trainer.strategy.shards else None
     model_files.load_model(trainer.strategy.unwrap(target), folder, apply=apply)

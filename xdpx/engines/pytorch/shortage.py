@@ -18,6 +18,9 @@ T = TypeVar("T")
 MOST_PARTS = 2**6
 """A batch is halved six times at most."""
 
+SHRINK = 0.9
+"""What the size of batches is multiplied by, each time that memory runs out (`auto_find_batch_size`)."""
+
 _TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
@@ -127,3 +130,32 @@ def _join(values: Sequence[Any]) -> Any:
     if isinstance(values[0], Tensor) and values[0].dim() > 0:
         return torch.cat(list(values))
     return sum(values[1:], start=values[0])
+
+
+def with_fitting_batches(attempt: Callable[[int], T], size: int, begin_anew: Callable[[], None]) -> T:
+    """Give what `attempt` gives for the largest batches that fit into memory, from `size` samples down.
+
+    Args:
+        attempt: is called with a number of samples.
+        size: samples to begin with.
+        begin_anew: undoes what an attempt that failed has changed.
+
+    Raises:
+        RuntimeError: not even one sample fits.
+    """
+    while size > 0:
+        try:
+            return attempt(size)
+        except (MemoryError, RuntimeError) as error:
+            if not is_shortage(error):
+                raise
+            log.warning(f"batches of {size} samples do not fit into memory: begins anew with {int(size * SHRINK)}.")
+        size = int(size * SHRINK)
+        begin_anew()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    raise RuntimeError(
+        "auto_find_batch_size: not even a batch of one sample fits into memory. Use shorter sequences, "
+        "activation_checkpointing=True, bf16=True, or a smaller model."
+    )

@@ -113,8 +113,7 @@ def _weights_of(model: nn.Module) -> dict[str, Tensor]:
     for name, value in model.state_dict(keep_vars=True).items():
         if isinstance(value, Tensor) and id(value) not in seen:
             seen.add(id(value))
-            # Shards have a place along dimensions; a view of a number has one.
-            found[name] = value.detach().reshape(1) if value.dim() == 0 else value.detach()
+            found[name] = value.detach()
     return found
 
 
@@ -185,9 +184,12 @@ def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
     """Give what tensors there are in a folder of shards.
 
     Raises:
+        ValueError: it is not a local folder.
         FileNotFoundError: there are none.
         RuntimeError: a file is damaged.
     """
+    if not io.islocal(path):
+        raise ValueError(f"{path}: shards are read from a local folder alone. Copy the checkpoint here first.")
     if not io.isdir(path):
         raise FileNotFoundError(f"{path}: there is no such folder; a sharded checkpoint has it.")
     if io.exists(io.join(path, PICKLED)):
