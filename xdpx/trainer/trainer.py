@@ -20,6 +20,7 @@ from xdpx.arguments import TrainingArguments
 from xdpx.dataloaders import feeding, samplers
 from xdpx.dataloaders.placing import to_device
 from xdpx.dataloaders.plan import plan_training
+from xdpx.engines.pytorch.memory import release_cached
 from xdpx.losses import trainer_calls as losses
 from xdpx.losses.trainer_predictions import prediction_step
 from xdpx.optimizers.lr_schedulers.named import scheduler_for
@@ -188,6 +189,9 @@ class Trainer(Conveniences):
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             loss = self.loss_calls.loss(model, inputs, num_items_in_batch)
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            release_cached(self.args.device)
         if self.args.n_gpu > 1:
             loss = loss.mean()
         if self.current_gradient_accumulation_steps > 1 and not self.loss_calls.is_scaled(num_items_in_batch):

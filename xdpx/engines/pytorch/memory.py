@@ -1,9 +1,11 @@
-"""Keep the C library from giving memory back to the system between the steps of a training."""
+"""Memory that nothing uses just now: kept by the C library between steps, given back by devices when asked."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+
+import torch
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 LARGEST = 1 << 30
@@ -27,3 +29,9 @@ def keep_freed_memory() -> bool:
         return False
     settings = ((M_MMAP_THRESHOLD, LARGEST), (M_TRIM_THRESHOLD, LARGEST * 2 - 1), (M_TOP_PAD, PAD))
     return all(bool(mallopt(name, value)) for name, value in settings)
+
+
+def release_cached(device: torch.device) -> None:
+    """Give the memory that torch keeps for later back to the device, where the kind of device keeps any."""
+    if device.type in {"cuda", "mps", "xpu"}:
+        torch.get_device_module(device).empty_cache()
