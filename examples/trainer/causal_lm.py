@@ -1,7 +1,9 @@
-"""Train a language model on a text file: its bytes with a small GPT-2 from random weights, or a named model.
+r"""Train a language model on a text file: its bytes with a small GPT-2 from random weights, or a named model.
 
-python examples/trainer/causal_lm.py --train_file input.txt --do_train --do_eval --output_dir out/lm \
+    python examples/trainer/causal_lm.py --train_file input.txt --do_train --do_eval --output_dir out/lm \
         --block_size 128 --max_steps 500 --learning_rate 1e-3 --lr_scheduler_type cosine --warmup_steps 50
+
+The perplexity that it prints is per byte, or per token of the named model.
 """
 
 from __future__ import annotations

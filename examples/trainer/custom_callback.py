@@ -1,6 +1,8 @@
 """Two callbacks of one's own: one keeps every number as a JSON line, one stops when the time is over.
 
-python examples/trainer/custom_callback.py --train_file train.tsv --output_dir out/timed --minutes 10
+    python examples/trainer/custom_callback.py --train_file train.tsv --output_dir out/timed --minutes 10
+
+A line of the file is `text TAB label`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fine-tune a text classifier with the flags of the well-known GLUE script, on files of your own.
+r"""Fine-tune a text classifier with the flags of the well-known GLUE script, on files of your own.
 
     python examples/trainer/run_classification.py --model_name_or_path bert-base-cased --task_name mrpc \
         --do_train --do_eval --max_seq_length 128 --per_device_train_batch_size 32 --learning_rate 2e-5 \

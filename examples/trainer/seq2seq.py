@@ -1,4 +1,4 @@
-"""Learn to turn one line into another with a T5, and score what it writes: pairs of `source TAB target` in a file.
+r"""Learn to turn one line into another with a T5, and score what it writes: pairs of `source TAB target` in a file.
 
     python examples/trainer/seq2seq.py --train_file pairs.tsv --validation_file dev.tsv --do_train --do_eval \
         --output_dir out/pairs --predict_with_generate --num_train_epochs 20 --learning_rate 3e-3

@@ -70,7 +70,9 @@ def main() -> None:
     )
     trainer.class_weights = torch.tensor([len(samples) / (len(names) * counts[name]) for name in names])
     trainer.train()
-    trainer.log_metrics("eval", trainer.evaluate())
+    metrics = trainer.evaluate()
+    trainer.log_metrics("eval", metrics)
+    trainer.save_metrics("eval", metrics)
 
 
 if __name__ == "__main__":

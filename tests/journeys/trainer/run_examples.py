@@ -1,0 +1,38 @@
+"""Run command lines of examples in this process, one after the other: `run_examples.py LINES.json`.
+
+LINES.json is a list of word lists, each with the path of a script first. Every line runs as `__main__`; what it says
+goes to `said-<number>.txt`, and its traceback to `failed-<number>.txt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+
+def run(number: int, words: list[str]) -> None:
+    """Run one line as Python itself would: its words, and its folder first in the search path."""
+    script = Path(words[0])
+    sys.argv, before = words, list(sys.path)
+    sys.path.insert(0, str(script.parent))
+    try:
+        with open(f"said-{number}.txt", "w", encoding="utf-8") as said, contextlib.redirect_stdout(said):
+            runpy.run_path(str(script), run_name="__main__")
+    except (Exception, SystemExit):
+        Path(f"failed-{number}.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    finally:
+        sys.path[:] = before
+
+
+def main() -> None:
+    """Run them all."""
+    for number, words in enumerate(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))):
+        run(number, words)
+
+
+if __name__ == "__main__":
+    main()
