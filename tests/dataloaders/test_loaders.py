@@ -8,7 +8,7 @@ from accelerate.data_loader import prepare_data_loader, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from transformers.trainer_utils import seed_worker
 
-from xdpx.dataloaders.loaders import eval_loader, real_rows, train_loader
+from xdpx.dataloaders.loaders import eval_loader, own_rows, train_loader
 from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.samplers import EpochSampler, LengthGrouped
 
@@ -161,28 +161,36 @@ def test_batches_to_be_split_must_divide(numbers, ranks):
         ours(numbers(6), ranks, size=2, batch_size=3, split_batches=True)
 
 
-@pytest.mark.parametrize("samples", [8, 9, 11])
-def test_rows_that_only_fill_up_the_last_round_are_known(numbers, ranks, samples):
-    options = LoaderOptions(batch_size=2)
-    data = numbers(samples)
-    loaders = [
-        eval_loader(data, collator=None, sampler=None, options=options, world=ranks(rank, 2)) for rank in range(2)
+def gathered(loaders):
+    """Give what the ranks give of each round, without rows that only fill up the last one."""
+    return [
+        value
+        for batches in zip(*loaders, strict=True)
+        for loader, batch in zip(loaders, batches, strict=True)
+        for value in batch["value"][: own_rows(loader, len(batch["value"]))].tolist()
     ]
-    kept = []
-    for batches in zip(*loaders, strict=True):
-        gathered = torch.cat([batch["value"] for batch in batches])
-        kept += gathered[: real_rows(loaders[0])].tolist()
-    assert kept == list(range(samples))
 
 
-@pytest.mark.parametrize("samples", [4, 7, 8, 9, 13])
-def test_a_stream_is_shared_out_whole_and_once(stream, ranks, samples):
-    loaders = [ours(stream(samples), ranks, rank=rank, size=2, batch_size=2) for rank in range(2)]
-    kept = []
-    for batches in zip(*loaders, strict=True):
-        gathered = torch.cat([batch["value"] for batch in batches])
-        kept += gathered[: real_rows(loaders[0])].tolist()
-    assert kept == list(range(samples))
+@pytest.mark.parametrize("samples", [1, 6, 8, 9, 11, 12, 13, 14, 15, 18])
+@pytest.mark.parametrize("make", ["eval", "train", "eval stream", "train stream", "sized stream"])
+def test_rows_that_only_fill_up_the_last_round_are_known(numbers, stream, ranks, samples, make):
+    class Sized(stream):
+        def __len__(self):
+            return self.size
+
+    data = Sized(samples) if "sized" in make else (stream if "stream" in make else numbers)(samples)
+    maker = train_loader if "train" in make else eval_loader
+    loaders = [
+        maker(data, collator=None, sampler=None, options=LoaderOptions(batch_size=2), world=ranks(rank, 3))
+        for rank in range(3)
+    ]
+    assert gathered(loaders) == list(range(samples))
+
+
+def test_one_process_has_nothing_to_fill_up(numbers, ranks):
+    loader = eval_loader(numbers(3), collator=None, sampler=None, options=LoaderOptions(2), world=ranks())
+    assert [own_rows(loader, len(batch["value"])) for batch in loader] == [2, 1]
+    assert own_rows([1, 2], 5) == 5
 
 
 def test_one_process_takes_a_stream_as_it_is(stream, ranks):

@@ -16,7 +16,8 @@ def theirs(sampler, *, batch_size, drop_last, size, even, split=False):
 
 def ours(sampler, *, batch_size, drop_last, size, even):
     return [
-        RankBatches(sampler, batch_size, drop_last=drop_last, rank=rank, size=size, even=even) for rank in range(size)
+        RankBatches(sampler, batch_size, drop_last=drop_last, rank=rank, size=size, fill="all" if even else "none")
+        for rank in range(size)
     ]
 
 
@@ -44,6 +45,16 @@ def test_splitting_batches_gives_the_pieces_of_the_original(samples, drop_last, 
     expected = theirs(sampler, batch_size=4, drop_last=drop_last, size=2, even=even, split=True)
     batches = ours(sampler, batch_size=2, drop_last=drop_last, size=2, even=even)
     assert [list(each) for each in batches] == expected
+
+
+@pytest.mark.parametrize("samples", range(1, 14))
+def test_the_least_filling_repeats_a_sample_only_for_a_rank_that_would_have_nothing(samples):
+    ranks = [RankBatches(SequentialSampler(range(samples)), 2, rank=rank, size=3, fill="least") for rank in range(3)]
+    rounds = [list(round_) for round_ in zip(*ranks, strict=True)]
+    assert all(len(rank) == len(rounds) for rank in ranks)
+    idle = max(3 - -(-(samples % 6) // 2), 0) if samples % 6 else 0
+    given = [index for round_ in rounds for batch in round_ for index in batch]
+    assert given == [*range(samples), *[0] * idle]
 
 
 @pytest.mark.parametrize("make", [lambda: SequentialSampler(range(50)), lambda: EpochSampler(range(50), seed=1)])

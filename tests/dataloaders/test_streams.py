@@ -31,6 +31,11 @@ def test_an_incomplete_round_is_shared_evenly_with_samples_of_the_start():
     assert of_ranks(2, samples=6) == [[0, 1, 4], [2, 3, 5]]
 
 
+def test_an_incomplete_round_may_be_left_unequal_but_for_a_rank_that_would_have_nothing():
+    assert of_ranks(2, samples=7, fills=False) == [[0, 1, 4, 5], [2, 3, 6]]
+    assert of_ranks(3, samples=8, fills=False) == [[0, 1, 6], [2, 3, 7], [4, 5, 0]]
+
+
 def test_fewer_samples_than_ranks_are_repeated():
     assert of_ranks(3, samples=1) == [[0], [0], [0]]
 
@@ -58,9 +63,10 @@ def test_from_a_round_on_everything_is_as_it_would_have_been(kind):
 
 @pytest.mark.parametrize("samples", range(1, 14))
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_the_length_is_what_comes(samples, drop_last):
+@pytest.mark.parametrize("fills", [True, False])
+def test_the_length_is_what_comes(samples, drop_last, fills):
     for rank in range(3):
-        stream = RankStream(Counted(samples), 2, rank=rank, size=3, drop_last=drop_last)
+        stream = RankStream(Counted(samples), 2, rank=rank, size=3, drop_last=drop_last, fills=fills)
         assert len(stream) == len(list(stream))
 
 

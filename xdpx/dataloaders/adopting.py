@@ -146,7 +146,7 @@ def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None
     if isinstance(loader.dataset, IterableDataset):
         return train_loader(loader.dataset, collator=loader.collate_fn, sampler=None, options=options, world=world)
     sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
-    batches = rank_batches(loader.dataset, sampler, options, world, seed)
+    batches = rank_batches(loader.dataset, sampler, options, world, seed=seed)
     return loader_over(
         loader.dataset,
         batches,

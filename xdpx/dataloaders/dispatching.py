@@ -28,7 +28,9 @@ class Dispatcher:
     def __init__(self, loader: Loader, world: Ranks) -> None:
         self.loader, self.world = loader, world
         self.num_taken = 0
+        self.rank = world.rank
         self.end_of_dataloader = False
+        self.remainder = -1
         self._epoch = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -62,21 +64,20 @@ class Dispatcher:
         self._epoch, self.end_of_dataloader = self.loader.iteration, False
         self.num_taken = self.loader.entered_at
         rounds = self._rounds() if self.world.rank == 0 else self._received()
-        for batches, ended in rounds:
-            self.end_of_dataloader = ended
+        for batches, self.end_of_dataloader, self.remainder in rounds:
             self.num_taken += 1
             if self.world.rank < len(batches):
                 yield to_device(batches[self.world.rank], self.world.device)
 
-    def _rounds(self) -> Iterator[tuple[list[Any], bool]]:
+    def _rounds(self) -> Iterator[tuple[list[Any], bool, int]]:
         batches = iter(self.loader)
         while round_ := list(islice(batches, self.world.size)):
-            told = (round_, self.loader.end_of_dataloader)
+            told = (round_, self.loader.end_of_dataloader, self.loader.remainder)
             broadcast_tree(told)
             yield told
-        broadcast_tree(([], True))
+        broadcast_tree(([], True, 0))
 
-    def _received(self) -> Iterator[tuple[list[Any], bool]]:
+    def _received(self) -> Iterator[tuple[list[Any], bool, int]]:
         """Receive the rounds, and go through the motions that the reading one's random generator goes through."""
         if not self.num_taken:
             torch.empty((), dtype=torch.int64).random_()

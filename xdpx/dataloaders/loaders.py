@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Seque
 from xdpx.dataloaders.dispatching import Dispatcher
 from xdpx.dataloaders.options import LoaderOptions
 from xdpx.dataloaders.randomness import seed_worker
-from xdpx.dataloaders.rank_batches import Agreed, RankBatches, RankBatchLists
+from xdpx.dataloaders.rank_batches import Agreed, Fill, RankBatches, RankBatchLists
 from xdpx.dataloaders.rank_loader import Collator, Loader, Ranks
 from xdpx.dataloaders.rebalance import BatchRebalance
 from xdpx.dataloaders.samplers import EpochSampler, LengthGrouped
@@ -43,17 +44,21 @@ def train_loader(
     if isinstance(dataset, IterableDataset):
         return _stream_loader(dataset, collator=collator, options=options, world=world)
     init = partial(seed_worker, num_workers=options.num_workers, rank=world.rank)
-    batches = rank_batches(dataset, sampler, options, world, seed)
+    batches = rank_batches(dataset, sampler, options, world, seed=seed)
     return loader_over(dataset, batches, collator=collator, options=options, world=world, worker_init=init)
 
 
 def eval_loader(
     dataset: Any, *, collator: Collator | None, sampler: Any, options: LoaderOptions, world: Ranks
 ) -> Loader | Dispatcher:
-    """Load data to evaluate or predict; for the arguments see `train_loader`."""
+    """Load data to evaluate or predict; for the arguments see `train_loader`.
+
+    No sample is repeated, but for a rank that has nothing in the last round: all must have as many batches. `own_rows`
+    knows which those are.
+    """
     if isinstance(dataset, IterableDataset):
-        return _stream_loader(dataset, collator=collator, options=options, world=world, resumable=False)
-    batches = rank_batches(dataset, sampler, options, world)
+        return _stream_loader(dataset, collator=collator, options=options, world=world, training=False)
+    batches = rank_batches(dataset, sampler, options, world, fill="least")
     return loader_over(dataset, batches, collator=collator, options=options, world=world, resumable=False)
 
 
@@ -81,15 +86,21 @@ def loader_over(
     return Dispatcher(loader, world) if deals else loader
 
 
-def real_rows(loader: Any) -> int | None:
-    """Give how many of the rows gathered from all ranks are no repetitions, None if all of them.
+def own_rows(loader: Any, rows: int) -> int:
+    """Give how many of this rank's rows of a batch count, from its start; the others only fill up the last round.
 
-    Call it after the batch in question came from the loader: only the last round is filled up.
+    Args:
+        loader: the batch came from it last.
+        rows: of the batch.
     """
-    if not getattr(loader, "end_of_dataloader", False) or getattr(loader, "num_processes", 1) == 1:
-        return None
-    remainder: int = getattr(loader, "remainder", 0)
-    return remainder if remainder > 0 else None
+    size, rank = getattr(loader, "num_processes", 1), getattr(loader, "rank", 0)
+    if size == 1 or not getattr(loader, "end_of_dataloader", False):
+        return rows
+    remainder = getattr(loader, "remainder", -1)
+    if remainder <= 0:
+        return rows
+    share = math.ceil(remainder / size) if loader.is_stream else loader.total_batch_size // size
+    return min(rows, max(remainder - rank * share, 0))
 
 
 def seedable(sampler: Any, seed: int | None) -> Any:
@@ -101,8 +112,25 @@ def seedable(sampler: Any, seed: int | None) -> Any:
     )
 
 
-def rank_batches(dataset: Any, sampler: Any, options: LoaderOptions, world: Ranks, seed: int | None = None) -> Any:
-    """Give the batch sampler of one rank for an order of samples, or for a user's batch sampler."""
+def rank_batches(
+    dataset: Any,
+    sampler: Any,
+    options: LoaderOptions,
+    world: Ranks,
+    *,
+    seed: int | None = None,
+    fill: Fill | None = None,
+) -> Any:
+    """Give the batch sampler of one rank for an order of samples, or for a user's batch sampler.
+
+    Args:
+        dataset: what is read.
+        sampler: order of its samples, or a batch sampler; None: as they stand.
+        options: how to read.
+        world: who takes part.
+        seed: of a random order; None: what torch was seeded with.
+        fill: see `RankBatches`; None: as `even_batches` says.
+    """
     if isinstance(sampler, BatchRebalance):
         return sampler
     if isinstance(sampler, BatchSampler):
@@ -121,7 +149,7 @@ def rank_batches(dataset: Any, sampler: Any, options: LoaderOptions, world: Rank
         drop_last=options.drop_last,
         rank=world.rank,
         size=world.size,
-        even=options.even_batches,
+        fill=fill or ("all" if options.even_batches else "none"),
         dealt=_deals(options, world),
     )
 
@@ -152,7 +180,7 @@ def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
 
 
 def _stream_loader(
-    dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks, resumable: bool = True
+    dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks, training: bool = True
 ) -> Loader | Dispatcher:
     if world.size > 1:
         size = _batch_size_of_rank(options, world)
@@ -161,5 +189,5 @@ def _stream_loader(
             dataset = dataset.shard(num_shards=world.size, index=world.rank)
         else:
             kind = DealtStream if _deals(options, world) else RankStream
-            dataset = kind(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last)
-    return loader_over(dataset, None, collator=collator, options=options, world=world, resumable=resumable)
+            dataset = kind(dataset, size, rank=world.rank, size=world.size, drop_last=options.drop_last, fills=training)
+    return loader_over(dataset, None, collator=collator, options=options, world=world, resumable=training)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, cycle, islice
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from torch.utils.data import Sampler, SequentialSampler
 from xdpx.dataloaders.randomness import Randomness
 from xdpx.dataloaders.samplers import EpochSampler, Ordered
 from xdpx.engines.pytorch.collectives import broadcast_tensor_
+
+Fill = Literal["all", "least", "none"]
 
 INDICES_AT_ONCE = 8192
 """Indices turned from a tensor into a list in one go."""
@@ -86,8 +88,9 @@ class RankBatches(Sampler[list[int]]):
         drop_last: leave out an incomplete last round.
         rank: whose batches to give.
         size: how many ranks there are.
-        even: fill up the last round, so that all ranks have as many batches of the same size. With one rank it stays
-            as it is.
+        fill: what becomes of an incomplete last round, unless it is dropped. "all": it is filled up, so that all ranks
+            have as many batches of the same size. "least": only a rank that would have nothing gets a sample. "none":
+            some ranks have a batch less. With one rank it stays as it is.
         dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
     """
 
@@ -99,13 +102,14 @@ class RankBatches(Sampler[list[int]]):
         drop_last: bool = False,
         rank: int = 0,
         size: int = 1,
-        even: bool = True,
+        fill: Fill = "all",
         dealt: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size: is {batch_size}. A batch has at least one sample.")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
-        self.rank, self.num_processes, self.even = rank, size, even
+        self.rank, self.num_processes = rank, size
+        self.fill: Fill = fill if size > 1 else "none"
         self._given_ranks = range(size) if dealt else range(rank, rank + 1)
         self._start, self._drawn = 0, _Drawn(needed=not isinstance(sampler, EpochSampler | SequentialSampler))
 
@@ -119,8 +123,7 @@ class RankBatches(Sampler[list[int]]):
         rounds, rest = divmod(samples, self.total_batch_size)
         if rest == 0 or self.drop_last:
             return rounds
-        uneven = self.num_processes > 1 and not self.even
-        return rounds + (not uneven or rest > self.rank * self.batch_size)
+        return rounds + (self.fill != "none" or rest > self.rank * self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next, from 0."""
@@ -143,17 +146,14 @@ class RankBatches(Sampler[list[int]]):
             if len(round_) == self.total_batch_size:
                 yield from self._given(round_)
             elif not self.drop_last:
-                yield from self._given(self._completed(round_, beginning))
+                if self.fill == "all":
+                    round_ += islice(cycle(beginning), self.total_batch_size - len(round_))
+                spare = beginning[:1] if self.fill == "least" else []
+                yield from (batch or spare for batch in self._given(round_) if batch or spare)
 
     def _given(self, round_: list[int]) -> list[list[int]]:
-        """Give the batches of a round that are asked for; a rank may have none of an incomplete one."""
-        batches = [round_[rank * self.batch_size : (rank + 1) * self.batch_size] for rank in self._given_ranks]
-        return [batch for batch in batches if batch]
-
-    def _completed(self, round_: list[int], beginning: list[int]) -> list[int]:
-        if self.num_processes == 1 or not self.even:
-            return round_
-        return round_ + list(islice(cycle(beginning), self.total_batch_size - len(round_)))
+        """Give the batches of a round that are asked for; of an incomplete one, those of some ranks are empty."""
+        return [round_[rank * self.batch_size : (rank + 1) * self.batch_size] for rank in self._given_ranks]
 
     def _open(self, start: int) -> tuple[list[int], Iterator[list[int]]]:
         """Draw the order. Give the samples of the first round, and the rounds from a sample on."""

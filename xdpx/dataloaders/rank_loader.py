@@ -41,6 +41,8 @@ class Loader(DataLoader[Any]):
     the same order. `iter` begins with the epoch last set, and counts epochs itself when nobody sets them.
 
     Attributes:
+        rank: of this process.
+        num_processes: how many there are.
         iteration: epoch that comes next, from 0.
         end_of_dataloader: the batch given last was the last one.
         num_taken: batches given in this epoch, with those before the place where it was entered.
@@ -57,7 +59,7 @@ class Loader(DataLoader[Any]):
         worker_init: Callable[[int], None] | None = None,
         resumable: bool = True,
     ) -> None:
-        self.device, self.num_processes = world.device, world.size
+        self.device, self.rank, self.num_processes = world.device, world.rank, world.size
         self.iteration = self._epoch = self.num_taken = 0
         self.end_of_dataloader = False
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None

@@ -26,11 +26,15 @@ class RankStream(IterableDataset[Any]):
         rank: whose part this is.
         size: how many ranks there are.
         drop_last: leave out an incomplete last round.
+        fills: complete the last round with samples of the start, until it divides by the number of ranks. Otherwise
+            only a rank that would have nothing gets a sample.
     """
 
-    def __init__(self, source: Any, batch_size: int, *, rank: int, size: int, drop_last: bool = False) -> None:
+    def __init__(
+        self, source: Any, batch_size: int, *, rank: int, size: int, drop_last: bool = False, fills: bool = True
+    ) -> None:
         self.source, self.batch_size, self.rank, self.size = source, batch_size, rank, size
-        self.drop_last = drop_last
+        self.drop_last, self.fills = drop_last, fills
         self.epoch = 0
         self.num_examples = 0
         self._rest: Any = None
@@ -63,14 +67,16 @@ class RankStream(IterableDataset[Any]):
 
     def __len__(self) -> int:
         rounds, rest = divmod(len(self.source), self.round_size)
-        return rounds * self.batch_size + (0 if self.drop_last else math.ceil(rest / self.size))
+        share = math.ceil(rest / self.size)
+        own = share if self.fills else min(max(rest - self.rank * share, 1), share)
+        return rounds * self.batch_size + (0 if self.drop_last else own)
 
     def __iter__(self) -> Iterator[Any]:
-        for round_ in self._rounds():
-            yield from self._share(round_, self.rank)
+        for batches in self._rounds():
+            yield from batches[self.rank]
 
-    def _rounds(self) -> Iterator[list[Any]]:
-        """Yield the samples of each round, as many for each rank."""
+    def _rounds(self) -> Iterator[list[list[Any]]]:
+        """Yield the batches of each round, by rank."""
         self.num_examples = 0
         self._seed()
         samples = iter(self.source if self._rest is None else self._rest)
@@ -78,14 +84,14 @@ class RankStream(IterableDataset[Any]):
         while round_ := list(islice(samples, self.round_size)):
             self.num_examples += len(round_)
             beginning = beginning or round_[: self.size]
-            if len(round_) == self.round_size:
-                yield round_
-            elif not self.drop_last:
-                yield round_ + list(islice(cycle(beginning), -len(round_) % self.size))
+            if len(round_) == self.round_size or not self.drop_last:
+                yield self._shared(round_, beginning)
 
-    def _share(self, round_: list[Any], rank: int) -> list[Any]:
-        share = len(round_) // self.size
-        return round_[rank * share : (rank + 1) * share]
+    def _shared(self, round_: list[Any], beginning: list[Any]) -> list[list[Any]]:
+        share = math.ceil(len(round_) / self.size)
+        if self.fills:
+            round_ = round_ + list(islice(cycle(beginning), -len(round_) % self.size))
+        return [round_[rank * share : (rank + 1) * share] or beginning[:1] for rank in range(self.size)]
 
     def _seed(self) -> None:
         """Let a stream that shuffles with a generator of its own shuffle alike on all ranks."""
@@ -107,8 +113,8 @@ class DealtStream(RankStream):
         return (rounds + (rest > 0 and not self.drop_last)) * self.size
 
     def __iter__(self) -> Iterator[list[Any]]:
-        for round_ in self._rounds():
-            yield from (self._share(round_, rank) for rank in range(self.size))
+        for batches in self._rounds():
+            yield from batches
 
 
 class Skipping(IterableDataset[Any]):
