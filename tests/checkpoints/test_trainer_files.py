@@ -126,6 +126,15 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
         TrainerCheckpoint.checked(tmp_path / "checkpoint-6")
 
 
+def test_a_checkpoint_that_was_renamed_is_read_by_its_path(tmp_path: Path) -> None:
+    run = Run().step()
+    save(tmp_path, run, run.contents())
+    (tmp_path / "checkpoint-5").rename(tmp_path / "last-checkpoint")  # as it is called on a hub
+    saved = TrainerCheckpoint.checked(tmp_path / "last-checkpoint")
+    assert (saved.step, saved.missing()) == (5, [])
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol 4")
 def test_a_file_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:
     import pickle
 

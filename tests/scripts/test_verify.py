@@ -1,5 +1,6 @@
 import pytest
 
+from xdpx.checkpoints.folders import FolderCommit
 from xdpx.commands.script import main
 from xdpx.utils import commit
 
@@ -34,3 +35,12 @@ def test_a_folder_with_nothing_committed_is_exit_code_1_and_no_folder_an_error(t
     assert main(["verify", str(tmp_path)]) == 1
     with pytest.raises(FileNotFoundError, match="no such folder"):
         main(["verify", str(tmp_path / "nowhere")])
+
+
+def test_a_checkpoint_folder_is_checked_like_all_that_is_committed(tmp_path, capsys):
+    with FolderCommit(tmp_path / "run", "checkpoint-5") as staging, staging.open("model.safetensors") as file:
+        file.write(b"weights")
+    assert main(["verify", str(tmp_path)]) == 0
+    (tmp_path / "run/checkpoint-5/model.safetensors").write_bytes(b"weightz")
+    assert main(["verify", str(tmp_path)]) == 1
+    assert "model.safetensors: its content is not what was written" in capsys.readouterr().out
