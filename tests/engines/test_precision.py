@@ -86,6 +86,14 @@ def test_a_model_in_bf16_can_be_copied_and_the_copy_uses_its_own_weights():
         assert model(torch.ones(1, 3))["logits"].abs().sum() > 0
 
 
+def test_a_model_in_bf16_can_be_compiled_as_a_whole():
+    model = Net()
+    Precision("bf16", CPU).attach(model)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    outputs = compiled(torch.ones(1, 3))
+    assert outputs["logits"].dtype is torch.float32
+
+
 def test_full_precision_evaluation_casts_the_weights():
     model = Net()
     precision = Precision("bf16", CPU, full=True)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from xdpx.engines.pytorch import strategies
+from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import DataParallel, Distributed, Single, choose, shard_files
 from xdpx.engines.pytorch.strategies.whole import unwrapped
 
@@ -231,6 +232,17 @@ def test_several_gpus_in_one_process_are_driven_by_threads_and_a_warning(caplog)
     assert isinstance(wrapped, torch.nn.DataParallel)
     assert strategy.unwrap(wrapped) is model
     assert "torchrun --nproc_per_node 4" in caplog.text
+
+
+def test_several_gpus_compute_in_the_precision_of_the_model(caplog):
+    model = script.Small()
+    model.head.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    seen = []
+    Precision("bf16", torch.device("cpu")).attach(model)
+    wrapped = DataParallel(replace(ALONE, num_gpus=2)).prepare(model)
+    assert "forward" not in vars(model)  # the copies on other GPUs would call it, and with it the weights of the first
+    assert wrapped(script.batch(0)).dtype is torch.float32
+    assert seen == [torch.bfloat16]
 
 
 def test_whatever_is_around_a_model_is_taken_off():

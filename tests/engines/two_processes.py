@@ -378,6 +378,31 @@ def check_bf16_gathers_in_bf16_and_keeps_float32_shards():
     same(strategy.weights(model, wanted=True), dict(alone.state_dict()), tolerance=0.1)
 
 
+def check_an_overflow_in_one_shard_skips_the_step_on_all_processes():
+    for strategy in (sharded(), sharded(offload=True), Distributed(here())):
+        precision = Precision("fp16", torch.device("cpu"))
+        model = Small()
+        precision.attach(model)
+        model = strategy.prepare(model)
+        optimizer = adamw(model)
+        for broken in (False, True):
+            precision.backward(loss_of(model, batch(0, here().rank)))
+            first = strategy.unwrap(model).embed.weight.grad
+            if broken and isinstance(first, DTensor) and here().is_main:
+                first.to_local()[0, 0] = float("inf")
+            elif broken and not isinstance(first, DTensor):
+                first[0, 0] = float("inf")
+            before = strategy.weights(model, wanted=True)["embed.weight"].clone()
+            precision.unscale(optimizer)
+            norm = strategy.clip(list(model.parameters()), 1.0)
+            assert bool(norm.isfinite()) != broken
+            assert precision.step(optimizer) == broken
+            optimizer.zero_grad()
+            assert torch.equal(strategy.weights(model, wanted=True)["embed.weight"], before) == broken
+        scales = collectives.gather_objects(precision.scaler.get_scale())
+        assert scales == [32768.0, 32768.0]
+
+
 def check_generation_gathers_the_parts_that_it_calls():
     model = sharded(wrap="size", min_num_params=80).prepare(Small().eval())
     tokens = batch(0)[:, :3]

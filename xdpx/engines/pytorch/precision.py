@@ -56,18 +56,11 @@ class Precision:
         if self.full:
             model.to(self.dtype)
             return _nothing_to_do
-        own = model.__dict__.get("forward")
-        if isinstance(own, _InPrecision):
+        if isinstance(model.__dict__.get("forward"), _InPrecision):
             return _nothing_to_do
-        model.forward = _InPrecision(model.forward, self)
-
-        def detach() -> None:
-            if own is None:
-                model.__dict__.pop("forward", None)
-            else:
-                model.forward = own
-
-        return detach
+        attached = _InPrecision(model.forward, self, replaces=model.__dict__.get("forward"))
+        model.forward = attached
+        return functools.partial(attached.detach, model)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a loss; under fp16 those of the scaled loss."""
@@ -92,16 +85,36 @@ class Precision:
         return self.scaler.get_scale() < before
 
 
+def hand_over(model: nn.Module, wrapper: nn.Module) -> None:
+    """Let a wrapper's forward pass run in the precision that was attached to the model, and the model's no more.
+
+    For a wrapper that calls copies of the model: what was attached would call the model itself.
+    """
+    attached = model.__dict__.get("forward")
+    if isinstance(attached, _InPrecision):
+        attached.detach(model)
+        attached.precision.attach(wrapper)
+
+
 class _InPrecision:
     """Stands in for the `forward` of a model. A class, not a closure, so that the model can still be copied."""
 
-    def __init__(self, forward: Callable[..., Any], precision: Precision) -> None:
+    def __init__(
+        self, forward: Callable[..., Any], precision: Precision, *, replaces: Callable[..., Any] | None
+    ) -> None:
         functools.update_wrapper(self, forward)  # whoever asks for the signature gets that of the model
         self._forward = forward
-        self._precision = precision
+        self._replaces = replaces
+        self.precision = precision
+
+    def detach(self, model: nn.Module) -> None:
+        """Put back what the model had in this place."""
+        model.__dict__.pop("forward", None)
+        if self._replaces is not None:
+            model.forward = self._replaces
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._precision.autocast():
+        with self.precision.autocast():
             outputs = self._forward(*args, **kwargs)
         return in_float32(outputs)
 

@@ -64,8 +64,7 @@ class Sharded:
         if isinstance(model, FSDPModule):
             return model
         _refuse_empty_weights(model)
-        for tensor in {id(each): each for each in (*model.parameters(), *model.buffers())}.values():
-            collectives.broadcast_tensor_(tensor)
+        self._take_first_weights(model)
         units = units_of(model, self.options)
         if self.options.activation_checkpointing:
             for unit in units or [model]:
@@ -132,6 +131,13 @@ class Sharded:
     def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
         """Read each process's shards; see `strategies.shard_files`."""
         shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
+
+    def _take_first_weights(self, model: nn.Module) -> None:
+        """Let all processes begin with the weights of the first; one tensor at a time goes over the device."""
+        for tensor in {id(each): each.detach() for each in (*model.parameters(), *model.buffers())}.values():
+            carried = collectives.broadcast_tensor_(tensor.to(self.world.device))
+            if carried is not tensor:
+                tensor.copy_(carried)
 
     def _kept_whole(self, model: nn.Module) -> set[nn.Parameter]:
         """Give the parameters that are not sharded, on the device, and let processes average their gradients."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from xdpx.engines.pytorch.precision import hand_over
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.strategies.base import DdpOptions
 from xdpx.engines.pytorch.strategies.states import (
@@ -118,7 +119,9 @@ class DataParallel(Single):
             f"large, and slow. Start `torchrun --nproc_per_node {self.world.num_gpus}` with the same script instead, "
             "or name one GPU in CUDA_VISIBLE_DEVICES."
         )
-        return nn.DataParallel(model)
+        spread = nn.DataParallel(model)
+        hand_over(model, spread)
+        return spread
 
 
 class Distributed(Single):
