@@ -172,6 +172,20 @@ def test_the_original_continues_from_our_trainer_as_if_never_stopped(
     assert weights(trainer.model) == weights(straight.model)
 
 
+def test_saving_in_the_background_changes_nothing_but_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 2}
+    found = []
+    for answer in ("", "1"):
+        monkeypatch.setenv("XDPX_SAVE_IN_BACKGROUND", answer)
+        trainer = ours(tmp_path / f"run{answer}", save_steps=1, **best)
+        trainer.train()
+        folders = sorted(tmp_path.glob(f"run{answer}/checkpoint-*"))
+        assert [check(folder) for folder in folders] == [[], []]
+        names = [folder.name for folder in folders]
+        found.append((weights(trainer.model), names, (folders[-1] / "optimizer.pt").read_bytes()))
+    assert found[0] == found[1]
+
+
 def tiny_bert() -> transformers.PreTrainedModel:
     torch.manual_seed(1)
     sizes = {
