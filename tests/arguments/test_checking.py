@@ -18,13 +18,8 @@ REFUSED_BY_BOTH: list[tuple[dict[str, Any], str]] = [
     ({"eval_strategy": "steps", "eval_steps": 2.5}, "eval_steps: is 2.5"),
     ({"eval_strategy": "steps", "logging_steps": 0}, "eval_steps: is 0.*Give eval_steps or logging_steps"),
     ({"save_steps": 1.5}, "save_steps: is 1.5"),
-    ({"load_best_model_at_end": True, "eval_strategy": "epoch"}, "eval_strategy is 'epoch', save_strategy is 'steps'"),
-    ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 3, "save_steps": 4},
-     "save_steps: is 4, eval_steps is 3: it is no whole multiple"),
-    ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 0.3, "save_steps": 4},
-     "the other a number"),
-    ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 0.2, "save_steps": 0.3},
-     "no whole multiple"),
+    ({"load_best_model_at_end": True}, "eval_strategy is 'no', save_strategy is 'steps'"),
+    ({"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "no"}, "Set save_strategy to"),
     ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "'reduce_lr_on_plateau', which looks at scores"),
     ({"lr_scheduler_type": "greedy"}, "'greedy', which looks at scores"),
     ({"warmup_steps": -1}, "warmup_steps: is -1"),
@@ -33,6 +28,19 @@ REFUSED_BY_BOTH: list[tuple[dict[str, Any], str]] = [
     ({"debug": "overflow"}, "debug: no 'overflow' is known"),
     ({"fsdp": "shard_all"}, "fsdp: no 'shard_all' is known"),
 ]  # fmt: skip
+
+
+REFUSED_BY_THE_ORIGINAL: list[dict[str, Any]] = [
+    {"load_best_model_at_end": True, "eval_strategy": "epoch"},
+    {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 3, "save_steps": 4},
+    {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 0.3, "save_steps": 4},
+    {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 0.2, "save_steps": 0.3},
+]
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_THE_ORIGINAL, ids=str)
+def test_the_best_model_may_be_wanted_whatever_the_intervals(case: dict[str, Any]) -> None:
+    assert TrainingArguments(**case).load_best_model_at_end
 
 
 @pytest.mark.parametrize(("case", "told"), REFUSED_BY_BOTH, ids=lambda value: "-".join(value))

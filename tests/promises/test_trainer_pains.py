@@ -11,6 +11,7 @@ import io
 import json
 import pickle
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,19 @@ def test_01_however_a_step_is_cut_its_loss_and_gradient_are_the_same(kind: str, 
         found.append([*parts.losses(trainer), *logged(trainer, "grad_norm")])
     for other in found[1:]:
         assert other == pytest.approx(found[0], rel=2e-5)
+
+
+def test_01_a_trainer_can_be_told_that_a_model_ignores_the_count(tmp_path: Path) -> None:
+    found = []
+    for size, accumulation in ((8, 1), (2, 4)):
+        trainer = parts.build(
+            tmp_path, parts.tiny_bert(), parts.token_rows(16), per_device_train_batch_size=size, max_grad_norm=0.0,
+            gradient_accumulation_steps=accumulation, optim="sgd", train_sampling_strategy="sequential",
+        )  # fmt: skip
+        trainer.loss_is_scaled_for_ga = False
+        trainer.train()
+        found.append([*parts.losses(trainer), *logged(trainer, "grad_norm")])
+    assert found[1] == pytest.approx(found[0], rel=2e-5)
 
 
 def test_01_batches_that_do_not_come_out_even_count_every_token_once(tmp_path: Path) -> None:
@@ -362,11 +376,10 @@ def test_11_the_best_and_the_newest_always_stay(tmp_path: Path) -> None:
 
 
 def test_11_the_newest_that_can_be_resumed_stays(tmp_path: Path) -> None:
-    parts.build(tmp_path, save_total_limit=1, callbacks=[parts.stopper(3)], **SAVING).train()
-    trainer = parts.build(tmp_path, save_total_limit=1, save_only_model=True, **SAVING)
-    trainer.train()
-    assert "checkpoint-3" in parts.folders(tmp_path)
-    assert "checkpoint-6" in parts.folders(tmp_path)
+    parts.build(tmp_path, save_total_limit=1, save_strategy="steps", save_steps=4, callbacks=[parts.stopper(4)]).train()
+    limited = {"save_total_limit": 1, "save_only_model": True, "save_strategy": "steps", "save_steps": 3}
+    parts.build(tmp_path, **limited).train()
+    assert parts.folders(tmp_path) == ["checkpoint-4", "checkpoint-6"]
 
 
 def test_11_only_the_best_may_be_kept(tmp_path: Path) -> None:
@@ -597,6 +610,28 @@ def test_20_a_resumed_run_reports_the_speed_of_its_own_stretch(tmp_path: Path) -
     assert resumed.state.num_input_tokens_seen == 24 * 6
     last = [entry for entry in resumed.state.log_history if "train_tokens_per_second" in entry][-1]
     assert last["train_tokens_per_second"] * last["train_runtime"] == pytest.approx(8 * 6, rel=0.1)
+
+
+# ---- 21: saving
+
+
+def test_21_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    straight = parts.build(tmp_path / "now", **SAVING)
+    straight.train()
+    monkeypatch.setenv("XDPX_SAVE_IN_BACKGROUND", "1")
+    threads: set[str] = set()
+
+    class Watch(door.TrainerCallback):  # type: ignore[misc, name-defined]
+        def on_save(self, *_: Any, **__: Any) -> None:
+            threads.update(thread.name for thread in threading.enumerate())
+
+    later = parts.build(tmp_path / "later", callbacks=[Watch()], **SAVING)
+    later.train()
+    assert "xdpx-checkpoint" in threads
+    assert parts.folders(tmp_path / "later") == parts.folders(tmp_path / "now")
+    for step in range(1, 7):
+        now, then = (tmp_path / place / f"checkpoint-{step}/model.safetensors" for place in ("now", "later"))
+        assert now.read_bytes() == then.read_bytes()
 
 
 # ---- 22: DataParallel

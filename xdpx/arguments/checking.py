@@ -38,32 +38,17 @@ def _intervals(arguments: Fields) -> Iterator[Fault]:
 
 
 def _best_model(arguments: Fields) -> Iterator[Fault]:
-    if not arguments.load_best_model_at_end or arguments.save_strategy == "best":
+    """Check that there are scores and checkpoints; how often is free, for a new best score is saved at once."""
+    if not arguments.load_best_model_at_end:
         return
-    if arguments.eval_strategy != arguments.save_strategy:
-        yield Fault(
-            "load_best_model_at_end",
-            f"needs checkpoints of the moments that are scored: eval_strategy is '{arguments.eval_strategy}', "
-            f"save_strategy is '{arguments.save_strategy}'.",
-            "Make them equal, or set save_strategy='best', which saves at each new best score.",
-        )
-    elif arguments.eval_strategy == "steps":
-        yield from _round_multiple(arguments)
-
-
-def _round_multiple(arguments: Fields) -> Iterator[Fault]:
-    save, evaluate = arguments.save_steps, arguments.eval_steps
-    if not save or not evaluate:
-        return
-    scale = 1_000_000 if save < 1 and evaluate < 1 else 1  # shares of all updates: compared without rounding errors
-    mixed = (save < 1) != (evaluate < 1)
-    if save % evaluate if mixed else round(save * scale) % max(1, round(evaluate * scale)):
-        why = "one is a share of all updates, the other a number" if mixed else "it is no whole multiple"
-        yield Fault(
-            "save_steps",
-            f"is {save}, eval_steps is {evaluate}: {why}, so not every checkpoint would be scored.",
-            "Make save_steps a multiple of eval_steps, or set save_strategy='best'.",
-        )
+    for name in ("eval_strategy", "save_strategy"):
+        if getattr(arguments, name) == "no":
+            yield Fault(
+                "load_best_model_at_end",
+                f"needs scores and checkpoints: eval_strategy is '{arguments.eval_strategy}', "
+                f"save_strategy is '{arguments.save_strategy}'.",
+                f"Set {name} to 'steps' or 'epoch'.",
+            )
 
 
 def _precision(arguments: Fields) -> Iterator[Fault]:
