@@ -17,6 +17,8 @@ from pathlib import Path
 SCRIPTS = Path(__file__).with_name("scripts")
 IMPORT = re.compile(r"^from transformers import", re.MULTILINE)
 TODAY = {
+    # T5 takes the count of targets and ignores it: unless told so, what the original logs grows with accumulation.
+    "seq2seq": {"trainer.train()": "trainer.model_accepts_loss_kwargs = False\ntrainer.train()"},
     "weighted_loss": {"return_outputs=False)": "return_outputs=False, num_items_in_batch=None)"},
     "document_era": {
         "    overwrite_output_dir=True,\n": "",
