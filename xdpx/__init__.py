@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xdpx.config.loading import load
     from xdpx.config.parameters import Parameters, param
     from xdpx.dataloaders.collation import DataCollatorWithPadding, default_data_collator
+    from xdpx.engines.pytorch.seeding import set_seed
     from xdpx.trainer.hooks.builtin import (
         DefaultFlowCallback,
         EarlyStoppingCallback,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
     from xdpx.trainer.seq2seq import Seq2SeqTrainer
     from xdpx.trainer.trainer import Trainer
-    from xdpx.trainer.wiring import set_seed
     from xdpx.trials.search import BestRun
 
 __version__ = "1.0.0.dev0"
@@ -46,6 +46,7 @@ _HOMES = {
     "xdpx.config.loading": ("load",),
     "xdpx.config.parameters": ("Parameters", "param"),
     "xdpx.dataloaders.collation": ("DataCollatorWithPadding", "default_data_collator"),
+    "xdpx.engines.pytorch.seeding": ("set_seed",),
     "xdpx.trainer.hooks.builtin": (
         "DefaultFlowCallback", "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",
     ),
@@ -54,7 +55,6 @@ _HOMES = {
     "xdpx.trainer.outputs": ("EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"),
     "xdpx.trainer.seq2seq": ("Seq2SeqTrainer",),
     "xdpx.trainer.trainer": ("Trainer",),
-    "xdpx.trainer.wiring": ("set_seed",),
     "xdpx.trials.search": ("BestRun",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from xdpx.losses.trainer_counts import targets_of
 from xdpx.losses.trainer_loss import CallShape, count_targets, global_count, ignores_count, loss_of, takes
 from xdpx.models.pytorch.preparing import bare
 from xdpx.optimizers.pytorch.named import fused_backward_of
@@ -20,6 +21,7 @@ class LossCalls:
         self._trainer = trainer
         self._step_counts = takes(trainer.training_step, COUNT)
         self._compute = CallShape.of(trainer.compute_loss)
+        self._overridden = type(trainer).compute_loss.__module__ != "xdpx.trainer.trainer"
         function = trainer.compute_loss_func
         self._function = CallShape.of(function) if function is not None else None
         self.log_takes_start = takes(trainer.log, "start_time")
@@ -36,9 +38,20 @@ class LossCalls:
 
     def loss_and_outputs(self, model: Any, inputs: Any) -> tuple[Any, Any]:
         """Call `compute_loss` for one batch of an evaluation: the mean over its own targets, and the outputs."""
-        extras = self._compute.extras(self.count([inputs]), return_outputs=True)
+        extras = self._compute.extras(self._told(inputs), return_outputs=True)
         loss, outputs = self._trainer.compute_loss(model, inputs, **extras)
         return loss, outputs
+
+    def _told(self, inputs: Any) -> Tensor | None:
+        """Give the count that an evaluation passes on: to code of users only, for a model averages by itself."""
+        return self.count([inputs]) if self._overridden or self._function is not None else None
+
+    def weight(self, inputs: Any, rows: int) -> Tensor | int:
+        """Give the number of targets that the loss of a batch of an evaluation is the mean over."""
+        told, trainer = self._told(inputs), self._trainer
+        if told is not None:
+            return told
+        return targets_of(inputs, rows, shift=trainer._loss_shifts_labels or trainer.smoother_shifts_labels)
 
     def function(self, outputs: Any, labels: Any, num_items: Any) -> Any:
         """Call `compute_loss_func`."""
@@ -61,7 +74,8 @@ class LossCalls:
             return False  # it was never told the count
         if self._function is not None:
             return self._function.takes_count
-        return trainer.model_accepts_loss_kwargs and num_items is not None and not self._mean_anyway
+        own = trainer.label_smoother is None  # the loss is the model's own
+        return trainer.model_accepts_loss_kwargs and num_items is not None and not (own and self._mean_anyway)
 
 
 def count_over_ranks(trainer: Any, batches: list[Any], device: Any) -> Tensor | None:

@@ -79,16 +79,42 @@ def accepts_count(model: nn.Module) -> bool:
     return any(one.kind is one.VAR_KEYWORD for one in _parameters(model.forward).values())
 
 
-def ignores_count(model: nn.Module) -> bool:
-    """Tell whether the model takes the count and yet returns a plain mean: regression and several labels per row.
+def label_names(model: nn.Module) -> list[str]:
+    """Name the inputs of a model that are targets: those called like labels, and the ends of an answer in a text."""
+    answers = {"start_positions", "end_positions"} if "QuestionAnswering" in type(model).__name__ else set()
+    return [name for name in _parameters(model.forward) if "label" in name or name in answers]
 
-    The original treats that mean as a sum already divided, so that its gradients grow with the accumulation.
-    """
+
+def returns_loss(model: nn.Module) -> bool:
+    """Tell whether the model computes a loss without labels, unless told not to (as CLIP does on request)."""
+    asked = _parameters(model.forward).get("return_loss")
+    return asked is not None and asked.default is True
+
+
+def ignores_count(model: nn.Module) -> bool:
+    """Tell whether the model takes the count and yet returns a plain mean: regression, several labels per row, and
+    models of transformers whose forward calls a loss of torch itself, such as BERT and T5.
+
+    The original treats that mean as a sum already divided, so that its losses and gradients grow with the accumulation
+    and with the number of processes.
+    """  # noqa: D205
+    if type(model).__module__.startswith("transformers.models.") and _calls_a_loss_of_torch(model):
+        return True
     config = getattr(model, "config", None)
     if _loss_function_name(model) != "ForSequenceClassificationLoss":
         return False
     kind = getattr(config, "problem_type", None)
     return kind in {"regression", "multi_label_classification"} or (kind is None and _num_labels(config) == 1)
+
+
+LOSSES_OF_TORCH = frozenset({"CrossEntropyLoss", "MSELoss", "BCEWithLogitsLoss", "L1Loss", "CTCLoss"})
+
+
+def _calls_a_loss_of_torch(model: nn.Module) -> bool:
+    """Tell whether the forward of a model names a loss of torch, and not the one that could take the count."""
+    code = getattr(inspect.unwrap(type(model).forward), "__code__", None)
+    names = frozenset(code.co_names) if code is not None else frozenset()
+    return bool(names & LOSSES_OF_TORCH) and "loss_function" not in names
 
 
 def _num_labels(config: object) -> int:

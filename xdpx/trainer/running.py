@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -14,6 +13,8 @@ import torch
 from xdpx.checkpoints.background import wait_for_all
 from xdpx.dataloaders.adopting import adopt
 from xdpx.dataloaders.plan import Plan, samples_per_batch
+from xdpx.engines.pytorch import shortage
+from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
@@ -26,10 +27,7 @@ from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.preemption import EXIT_CODE, Preemption
 from xdpx.trainer.progress import Progress
 from xdpx.trainer.stepping import OverrideEngine, Place
-from xdpx.trainer.wiring import exportable, seed_from, take_model
-
-SHRINK = 0.9
-"""What auto_find_batch_size multiplies the batch size by, each time that memory runs out."""
+from xdpx.trainer.wiring import exportable, take_model
 
 
 def train(trainer: Any, resume: str | bool | None, trial: Any, ignore_keys: list[str] | None) -> TrainOutput:
@@ -67,35 +65,17 @@ def train(trainer: Any, resume: str | bool | None, trial: Any, ignore_keys: list
 
 def _with_fitting_batches(trainer: Any, attempt: Callable[[int], TrainOutput]) -> TrainOutput:
     """Attempt with smaller and smaller batches; each attempt begins with the same weights and a new optimizer."""
-    size, own_optimizer = trainer._train_batch_size, trainer.optimizer is None
+    own_optimizer = trainer.optimizer is None
     weights = {name: value.detach().to("cpu", copy=True) for name, value in trainer.model.state_dict().items()}
-    while size > 0:
-        try:
-            return attempt(size)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            smaller = int(size * SHRINK)
-            log.warning(f"batches of {size} samples do not fit into memory: training begins anew with {smaller}.")
-            size = smaller
+
+    def begin_anew() -> None:
         if own_optimizer:
             trainer.optimizer = trainer.lr_scheduler = None
         trainer.model_wrapped = trainer.model
         trainer.model.zero_grad(set_to_none=True)
         trainer.model.load_state_dict(weights)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    raise RuntimeError(
-        "auto_find_batch_size: not even a batch of one sample fits into memory. Use shorter sequences, "
-        "activation_checkpointing=True, bf16=True, or a smaller model."
-    )
 
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory ran out, on a GPU (also where cuDNN or cuBLAS says it in its own words) or on the host."""
-    words = ("out of memory", "CUDNN_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in words)
+    return shortage.with_fitting_batches(attempt, trainer._train_batch_size, begin_anew)
 
 
 def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, keys: list[str] | None) -> TrainOutput:
@@ -119,6 +99,7 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
         session = Session(engine, engine.start(args.seed), progress, trainer.plan.max_steps, trainer.plan.max_steps)
         groups = flow.groups(loader, place)
         fit(session, groups if preemption is None else preemption.watched(groups), [flow])
+    wait_for_all()  # what is written in the background must be whole before anybody is told
     if flow.interrupted is not None:
         log.warning(f"{flow.interrupted.reason}: saved; to continue, train with resume_from_checkpoint=True.")
         raise SystemExit(EXIT_CODE)
@@ -192,7 +173,6 @@ def finish(trainer: Any, trial: Any, first: int) -> TrainOutput:
     trainer.token_counter.settle(state, args.device)
     metrics |= {"total_flos": state.total_flos, "train_loss": train_loss}
     trainer.log(metrics)
-    wait_for_all()
     if args.load_best_model_at_end:
         if state.best_model_checkpoint is None:
             log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
 from xdpx.dataloaders.joining import Joiner
+from xdpx.dataloaders.loaders import own_rows
 from xdpx.dataloaders.placing import find_batch_size
-from xdpx.dataloaders.plan import length
+from xdpx.dataloaders.plan import known_samples, length
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
-from xdpx.losses.trainer_counts import LossTally, targets_of
+from xdpx.losses.trainer_counts import LossTally
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
 from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput
 from xdpx.trainer.wiring import evaluation_model
@@ -69,7 +71,7 @@ def evaluation_loop(
     trainer.callback_handler.eval_dataloader = loader
     seen = _Seen(trainer, loader, streaming=args.batch_eval_metrics and description != "Prediction")
     for inputs, last in _with_last(loader) if args.batch_eval_metrics else ((batch, False) for batch in loader):
-        seen.observe(find_batch_size(inputs))
+        inputs = seen.observe(inputs)
         loss, logits, labels = trainer.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
         seen.add(inputs, loss, logits, labels, last=last)
         trainer.control = trainer.callback_handler.on_prediction_step(args, trainer.state, trainer.control)
@@ -91,20 +93,26 @@ class _Seen:
         self._trainer, self._loader, self._streaming = trainer, loader, streaming
         self._tally = LossTally(args.device)
         self._wanted = set(args.include_for_metrics)
-        self._parts = {name: Joiner(concatenate=args.eval_do_concat_batches) for name in PARTS}
+        joiner = partial(Joiner, concatenate=args.eval_do_concat_batches, expected=length(loader))
+        self._parts = {name: joiner(what=name) for name in PARTS}
         self._metrics: dict[str, Any] | None = None
-        self._rows = 0
+        self._rows = self._own = 0
 
-    def observe(self, rows: int | None) -> None:
-        """Count the rows of a batch, on this rank."""
-        self._rows += rows or 0
+    def observe(self, inputs: Any) -> Any:
+        """Count the rows of a batch, and give it without those that only fill up the last round of all ranks."""
+        rows = find_batch_size(inputs) or 0
+        self._own = own_rows(self._loader, rows)
+        self._rows += self._own
+        if not 0 < self._own < rows:
+            return inputs
+        return collectives.map_tensors(lambda each: each[: self._own] if each.dim() else each, inputs)
 
     def add(self, inputs: Any, loss: Any, logits: Any, labels: Any, *, last: bool) -> None:
-        """Take what `prediction_step` gave for a batch."""
-        trainer = self._trainer
-        rows = find_batch_size(inputs) or 1
+        """Take what `prediction_step` gave for a batch; nothing of it counts where no row is this rank's own."""
+        trainer, rows = self._trainer, find_batch_size(inputs) or 1
+        nothing = self._own == 0 and self._rows > 0
         if loss is not None:
-            self._tally.add(loss, targets_of(inputs, rows, shift=trainer._loss_shifts_labels))
+            self._tally.add(loss, 0 if nothing else trainer.loss_calls.weight(inputs, rows))
         if logits is not None and trainer.preprocess_logits_for_metrics is not None:
             logits = trainer.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
@@ -112,6 +120,8 @@ class _Seen:
             parts["inputs"] = trainer._prepare_input(inputs[trainer.main_input_name])
         if "loss" in self._wanted and loss is not None:
             parts["losses"] = loss.detach().float().repeat(rows)
+        if nothing:
+            parts = collectives.map_tensors(lambda each: torch.atleast_1d(each)[:0], parts)
         parts = {name: trainer.gather_function(part) for name, part in parts.items() if part is not None}
         if self._trainer.args.batch_eval_metrics:
             self._stream(parts, last=last)
@@ -126,8 +136,7 @@ class _Seen:
     @property
     def num_samples(self) -> int:
         """Give the number of samples: of the data set where it is known, else of what was seen on all ranks."""
-        dataset = getattr(self._loader, "dataset", None)
-        known = length(dataset) or 0
+        known = known_samples(self._loader) or 0
         return known or int(collectives.sum_over_ranks(torch.tensor(self._rows, device=self._trainer.args.device)))
 
     def result(self, prefix: str) -> tuple[Any, Any, dict[str, Any]]:
@@ -152,6 +161,9 @@ PARTS = ("predictions", "label_ids", "inputs", "losses")
 
 def _with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
     """Yield each batch, and whether it is the last one."""
+    if hasattr(loader, "end_of_dataloader"):
+        yield from ((batch, loader.end_of_dataloader) for batch in loader)
+        return
     batches = iter(loader)
     current = next(batches, None)
     while current is not None:
@@ -163,43 +175,3 @@ def _with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
 def _announce(trainer: Any, loader: Any, description: str) -> None:
     examples = trainer.num_examples(loader) if length(loader) is not None else "unknown"
     log.info(f"{description}: {examples} examples, batches of {trainer.args.eval_batch_size}")
-
-
-def prediction_step(
-    trainer: Any, model: Any, inputs: Any, *, only_loss: bool, ignore_keys: list[str] | None
-) -> tuple[Any, Any, Any]:
-    """Give (mean loss, logits, labels) of one batch, each None where there is none; single ones out of their tuple."""
-    names = trainer.label_names or ["labels"] * ("labels" in inputs)  # of a wrapper whose forward takes anything
-    labelled = bool(names) and all(inputs.get(name) is not None for name in names)
-    asked = inputs.get("return_loss")
-    with_loss = labelled or (not names and (trainer.can_return_loss if asked is None else asked))
-    inputs = trainer._prepare_inputs(inputs)
-    if ignore_keys is None:
-        ignore_keys = getattr(
-            getattr(trainer.model, "config", None), "keys_to_ignore_at_inference", ["past_key_values"]
-        )
-    # The labels are taken first: computing the loss may take them out of the inputs.
-    labels = _single(_detached(tuple(inputs.get(name) for name in names))) if with_loss else None
-    with torch.no_grad(), trainer.compute_loss_context_manager():
-        if with_loss:
-            loss, outputs = trainer.loss_calls.loss_and_outputs(model, inputs)
-            loss = loss.detach().mean()
-        else:
-            loss, outputs = None, model(**inputs)
-    if only_loss:
-        return loss, None, None
-    if isinstance(outputs, Mapping):
-        hidden = {*ignore_keys, "loss"} if with_loss else set(ignore_keys)
-        logits: Any = tuple(value for name, value in outputs.items() if name not in hidden)
-    else:
-        logits = outputs[1:] if with_loss else outputs
-    return loss, _single(_detached(logits)), labels
-
-
-def _detached(tree: Any) -> Any:
-    """Detach every tensor of nested tuples and dicts."""
-    return collectives.map_tensors(torch.Tensor.detach, tree)
-
-
-def _single(parts: Any) -> Any:
-    return parts[0] if isinstance(parts, list | tuple) and len(parts) == 1 else parts

@@ -10,6 +10,7 @@ from xdpx.dataloaders.collation import default_collator
 from xdpx.dataloaders.plan import length
 from xdpx.engines.pytorch import collectives, strategies
 from xdpx.engines.pytorch.precision import Precision
+from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.losses import trainer_loss
 from xdpx.losses.trainer_calls import LossCalls
 from xdpx.losses.trainer_counts import Records, TokenCounter
@@ -50,20 +51,6 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
     preparing.set_use_cache(trainer.model, args.use_cache)
 
 
-def set_seed(seed: int, deterministic: bool = False) -> None:
-    """Seed the generators of Python, NumPy and torch; `deterministic` lets torch compute the same way each time."""
-    from transformers import trainer_utils
-
-    trainer_utils.set_seed(seed, deterministic=deterministic)
-
-
-def seed_from(args: Any) -> None:
-    """Seed as the arguments of a training say."""
-    from transformers import trainer_utils
-
-    (trainer_utils.enable_full_determinism if args.full_determinism else trainer_utils.set_seed)(args.seed)
-
-
 def _choose_strategy(trainer: Any) -> None:
     args = trainer.args
     mode = args.mixed_precision
@@ -100,7 +87,7 @@ def take_model(trainer: Any, model: Any) -> None:
     trainer.model = trainer.model_wrapped = model.to(args.device) if place else model
     trainer.model_accepts_loss_kwargs = trainer_loss.accepts_count(bare)
     trainer._loss_shifts_labels = trainer_loss.shifts_labels(bare)
-    trainer.label_names = trainer_loss.label_names(bare) if args.label_names is None else args.label_names
+    trainer.label_names = args.label_names if args.label_names is not None else trainer_loss.label_names(bare)
     trainer.can_return_loss = trainer_loss.returns_loss(bare)
     trainer.label_smoother = trainer_loss.smoother_for(args.label_smoothing_factor, bare)
     trainer.smoother_shifts_labels = trainer_loss.smoother_shifts_labels(bare)
