@@ -60,9 +60,14 @@ def test_training_lowers_the_loss_and_tells_what_it_did(tmp_path: Path) -> None:
     assert output.global_step == toy.state.global_step == 20
     assert losses(toy)[-1] < losses(toy)[0] / 2
     assert output.training_loss == pytest.approx(sum(losses(toy)) / 20)
-    assert {"train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos", "train_loss", "epoch"} == set(
-        output.metrics
-    )
+    assert {
+        "train_runtime",
+        "train_samples_per_second",
+        "train_steps_per_second",
+        "total_flos",
+        "train_loss",
+        "epoch",
+    } == set(output.metrics)
 
 
 def test_the_losses_are_those_of_a_loop_written_by_hand(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -61,3 +61,16 @@ def open_epoch(trainer: Any, loader: Any, epoch: int, taken: int) -> Iterator[An
     trainer._load_rng_state(continued.path)
     loader.start_at(taken, continued.loader)
     return iter(loader)
+
+
+def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
+    """Yield each batch, and whether it is the last one."""
+    if hasattr(loader, "end_of_dataloader"):
+        yield from ((batch, loader.end_of_dataloader) for batch in loader)
+        return
+    batches = iter(loader)
+    current = next(batches, None)
+    while current is not None:
+        following = next(batches, None)
+        yield current, following is None
+        current = following

@@ -80,6 +80,22 @@ def plain_numbers(value: Any) -> Any:
     return value.item() if one else value
 
 
+def wanted_metric(args: Any, metrics: dict[str, float]) -> float:
+    """Give the metric that decides which model is best.
+
+    Raises:
+        KeyError: the evaluation did not give it; the message lists what it gave.
+    """
+    name = args.metric_for_best_model
+    name = name if name.startswith("eval_") else f"eval_{name}"
+    if name not in metrics:
+        raise KeyError(
+            f"metric_for_best_model: the evaluation gave no '{name}', only {', '.join(sorted(metrics))}. "
+            "Let compute_metrics return it, or set metric_for_best_model to one of these."
+        )
+    return metrics[name]
+
+
 class ReportsMetrics:
     """The methods of a Trainer that tell metrics, or write them into its output folder; on its first process."""
 

@@ -11,7 +11,7 @@ from xdpx.dataloaders.feeding import open_epoch
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
 from xdpx.optimizers.lr_schedulers.named import steps_on_metric
-from xdpx.reports.results import speed_metrics
+from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.stepping import Place, Window
@@ -203,22 +203,6 @@ def evaluate_in_training(trainer: Any, trial: Any, ignore_keys: list[str] | None
     if steps_on_metric(trainer.lr_scheduler) and not skip_scheduler:
         trainer.lr_scheduler.step(wanted_metric(trainer.args, metrics))
     return metrics
-
-
-def wanted_metric(args: Any, metrics: dict[str, float]) -> float:
-    """Give the metric that decides which model is best.
-
-    Raises:
-        KeyError: the evaluation did not give it; the message lists what it gave.
-    """
-    name = args.metric_for_best_model
-    name = name if name.startswith("eval_") else f"eval_{name}"
-    if name not in metrics:
-        raise KeyError(
-            f"metric_for_best_model: the evaluation gave no '{name}', only {', '.join(sorted(metrics))}. "
-            "Let compute_metrics return it, or set metric_for_best_model to one of these."
-        )
-    return metrics[name]
 
 
 def take_best(trainer: Any, metrics: dict[str, float]) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
+from xdpx.dataloaders.feeding import with_last
 from xdpx.dataloaders.joining import Joiner
 from xdpx.dataloaders.loaders import own_rows
 from xdpx.dataloaders.placing import find_batch_size
@@ -67,10 +67,11 @@ def evaluation_loop(
     args = trainer.args
     only_loss = args.prediction_loss_only if only_loss is None else only_loss
     model = evaluation_model(trainer)
-    _announce(trainer, loader, description)
+    examples = trainer.num_examples(loader) if length(loader) is not None else "unknown"
+    log.info(f"{description}: {examples} examples, batches of {args.eval_batch_size}")
     trainer.callback_handler.eval_dataloader = loader
     seen = _Seen(trainer, loader, streaming=args.batch_eval_metrics and description != "Prediction")
-    for inputs, last in _with_last(loader) if args.batch_eval_metrics else ((batch, False) for batch in loader):
+    for inputs, last in with_last(loader) if args.batch_eval_metrics else ((batch, False) for batch in loader):
         inputs = seen.observe(inputs)
         loss, logits, labels = trainer.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
         seen.add(inputs, loss, logits, labels, last=last)
@@ -157,21 +158,3 @@ class _Seen:
 
 
 PARTS = ("predictions", "label_ids", "inputs", "losses")
-
-
-def _with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Yield each batch, and whether it is the last one."""
-    if hasattr(loader, "end_of_dataloader"):
-        yield from ((batch, loader.end_of_dataloader) for batch in loader)
-        return
-    batches = iter(loader)
-    current = next(batches, None)
-    while current is not None:
-        following = next(batches, None)
-        yield current, following is None
-        current = following
-
-
-def _announce(trainer: Any, loader: Any, description: str) -> None:
-    examples = trainer.num_examples(loader) if length(loader) is not None else "unknown"
-    log.info(f"{description}: {examples} examples, batches of {trainer.args.eval_batch_size}")

@@ -1,0 +1,165 @@
+"""Evaluating and predicting with models and metrics of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from xdpx import EvalPrediction, Trainer, TrainingArguments
+
+Batch = dict[str, Any]
+
+
+class Tagger(nn.Module):
+    """Gives logits of shape (B, T, 3) for tokens (B, T); the loss is the mean over labels that are not -100."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 3)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        logits = self.table(input_ids)
+        if labels is None:
+            return (logits,)
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+def tagged(lengths: tuple[int, ...]) -> list[Batch]:
+    dice = torch.Generator().manual_seed(1)
+    rows = [torch.randint(0, 10, (length,), generator=dice) for length in lengths]
+    return [{"input_ids": row, "labels": torch.where(row > 6, -100, row % 3)} for row in rows]
+
+
+def padded(rows: list[Batch]) -> Batch:
+    fill = {"input_ids": 0, "labels": -100}
+    pad = nn.utils.rnn.pad_sequence
+    return {name: pad([row[name] for row in rows], batch_first=True, padding_value=fill[name]) for name in rows[0]}
+
+
+def trainer(folder: Path, model: nn.Module | None = None, **changes: Any) -> Trainer:
+    own = {name: changes.pop(name) for name in ("compute_metrics", "preprocess_logits_for_metrics") if name in changes}
+    torch.manual_seed(0)
+    args = TrainingArguments(str(folder), use_cpu=True, disable_tqdm=True, **changes)
+    return Trainer(
+        model or Tagger(), args, changes.pop("collator", padded), eval_dataset=tagged((4, 6, 2, 5, 3)), **own
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_the_loss_is_the_mean_over_all_targets_whatever_the_batches(tmp_path: Path, size: int) -> None:
+    toy = trainer(tmp_path, per_device_eval_batch_size=size)
+    with torch.no_grad():
+        expected = toy.model(**padded(toy.eval_dataset))[0].item()
+    assert toy.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_batch_without_any_target_does_not_spoil_the_loss(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, per_device_eval_batch_size=1)
+    empty = [{"input_ids": torch.tensor([1, 2]), "labels": torch.tensor([-100, -100])}]
+    assert toy.evaluate(toy.eval_dataset + empty)["eval_loss"] == toy.evaluate()["eval_loss"]
+    assert np.isnan(toy.evaluate(empty)["eval_loss"])
+
+
+def test_ragged_predictions_are_filled_up(tmp_path: Path) -> None:
+    output = trainer(tmp_path, per_device_eval_batch_size=2).predict(tagged((4, 6, 2, 5, 3)))
+    assert output.predictions.shape == (5, 6, 3)
+    assert (output.label_ids[2, 2:] == -100).all()
+
+
+def test_the_metrics_see_what_they_ask_for(tmp_path: Path) -> None:
+    seen: list[EvalPrediction] = []
+
+    def compute(prediction: EvalPrediction) -> dict[str, Any]:
+        seen.append(prediction)
+        return {"rows": np.float32(len(prediction.predictions)), "eval_named": torch.tensor(2.0)}
+
+    toy = trainer(
+        tmp_path, compute_metrics=compute, include_for_metrics=["inputs", "loss"], per_device_eval_batch_size=2
+    )
+    metrics = toy.evaluate()
+    predictions, labels, inputs, losses = seen[0]
+    assert (predictions.shape, labels.shape, inputs.shape, losses.shape) == ((5, 6, 3), (5, 6), (5, 6), (5,))
+    assert (metrics["eval_rows"], metrics["eval_named"]) == (5.0, 2.0)
+    assert all(type(value) in {int, float} for value in metrics.values())
+
+
+def test_metrics_by_batches_are_told_which_is_the_last(tmp_path: Path) -> None:
+    lasts: list[bool] = []
+
+    def compute(prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        lasts.append(compute_result)
+        return {"batches": len(lasts)} if compute_result else {}
+
+    toy = trainer(tmp_path, compute_metrics=compute, batch_eval_metrics=True, per_device_eval_batch_size=2)
+    assert toy.evaluate()["eval_batches"] == 3
+    assert lasts == [False, False, True]
+
+
+def test_logits_are_reduced_before_they_are_kept(tmp_path: Path) -> None:
+    toy = trainer(tmp_path, preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1))
+    assert toy.predict(tagged((4, 6))).predictions.shape == (2, 6)
+
+
+def test_several_sets_are_scored_each_under_its_name(tmp_path: Path) -> None:
+    toy = trainer(tmp_path)
+    toy.eval_dataset = {"short": tagged((2, 3)), "long": tagged((9, 8))}
+    assert {"eval_short_loss", "eval_long_loss"} <= set(toy.evaluate())
+    assert "eval_loss" in toy.evaluate("short")
+    assert "eval_other_loss" in toy.evaluate({"other": tagged((4,))})
+
+
+def test_only_the_loss_is_kept_when_nothing_else_is_wanted(tmp_path: Path) -> None:
+    output = trainer(tmp_path, prediction_loss_only=True).predict(tagged((4, 6)))
+    assert output.predictions is None
+    assert output.metrics is not None
+    assert "test_loss" in output.metrics
+
+
+def test_data_without_labels_are_predicted_without_a_loss(tmp_path: Path) -> None:
+    rows = [{"input_ids": row["input_ids"]} for row in tagged((4, 4))]
+
+    def stacked(batch: list[Batch]) -> Batch:
+        return {"input_ids": torch.stack([row["input_ids"] for row in batch])}
+
+    toy = trainer(tmp_path)
+    toy.data_collator = stacked
+    output = toy.predict(rows)
+    assert output.predictions.shape == (2, 4, 3)
+    assert output.label_ids is None
+    assert output.metrics is not None
+    assert "test_loss" not in output.metrics
+
+
+def test_several_labels_come_back_as_a_tuple(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1, 1)
+
+        def forward(self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+            y = self.layer(x).squeeze(-1)
+            return {"loss": ((y - a) ** 2 + (y - b) ** 2).mean(), "y": y}
+
+    rows = [{"x": torch.tensor([1.0]), "a": torch.tensor(float(i)), "b": torch.tensor(-1.0)} for i in range(3)]
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, label_names=["a", "b"])
+    output = Trainer(Two(), args).predict(rows)
+    assert isinstance(output.label_ids, tuple)
+    assert output.label_ids[0].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_pieces_stay_apart_when_they_are_not_to_be_joined(tmp_path: Path) -> None:
+    output = trainer(tmp_path, eval_do_concat_batches=False, per_device_eval_batch_size=2).predict(tagged((4, 6, 2)))
+    assert [piece.shape for piece in output.predictions] == [(2, 6, 3), (1, 2, 3)]
+
+
+def test_evaluating_leaves_the_random_numbers_of_training_alone(tmp_path: Path) -> None:
+    toy = trainer(tmp_path)
+    before = toy.model.training
+    toy.evaluate()
+    assert before
+    assert not toy.model.training
