@@ -277,3 +277,9 @@ def test_deepspeed_is_refused_with_what_does_the_same(monkeypatch):
 
 def test_ddp_is_chosen_for_several_processes():
     assert isinstance(choose(replace(ALONE, size=2, mode="distributed")), Distributed)
+
+
+def test_training_in_one_process_imports_nothing_of_sharding():
+    asked = "from xdpx.engines.pytorch import strategies; import sys; print('torch.distributed.tensor' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -12,7 +12,6 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 Mode = Literal["single", "data_parallel", "distributed"]
 
@@ -192,6 +191,8 @@ def _join(launch: _Launch, device: torch.device, backend: str | None, timeout: t
 
 def join_alone(device: torch.device) -> None:
     """Make a process group of this process alone, for what cannot do without one."""
+    from torch._C._distributed_c10d import HashStore  # a torch without distributed does not have it
+
     store = HashStore()
     dist.init_process_group(default_backend(device), store=store, rank=0, world_size=1)
     atexit.register(_leave)

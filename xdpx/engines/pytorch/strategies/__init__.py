@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdpx.engines.pytorch.strategies.base import DdpOptions, FsdpLike, Strategy
-from xdpx.engines.pytorch.strategies.sharded import Sharded
 from xdpx.engines.pytorch.strategies.whole import DataParallel, Distributed, Single
 from xdpx.engines.pytorch.world import World
+
+if TYPE_CHECKING:
+    from xdpx.engines.pytorch.strategies.sharded import Sharded
 
 __all__ = ["DataParallel", "DdpOptions", "Distributed", "FsdpLike", "Sharded", "Single", "Strategy", "choose"]
 
 KINDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Sharded":  # whose parts of torch take seconds to import, and which few ask for
+        from xdpx.engines.pytorch.strategies.sharded import Sharded
+
+        return Sharded
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def choose(
@@ -62,6 +72,8 @@ def _sharding(world: World, fsdp: FsdpLike, ddp: DdpOptions | None, precision: s
         )
     if fsdp.strategy == "no_shard" and not fsdp.offload and not fsdp.activation_checkpointing:
         return Distributed(world, ddp, place=place)
+    from xdpx.engines.pytorch.strategies.sharded import Sharded
+
     return Sharded(world, fsdp, precision)
 
 

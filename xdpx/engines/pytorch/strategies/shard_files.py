@@ -12,20 +12,18 @@ import json
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-from torch.distributed.checkpoint.state_dict_loader import load as read_shards
-from torch.distributed.checkpoint.state_dict_saver import save as write_shards
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
-from xdpx.engines.pytorch.strategies.states import parameters_of, refuse_other_groups
+from xdpx.engines.pytorch.strategies.states import is_shard, parameters_of, refuse_other_groups
 from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 MODEL = "pytorch_model_fsdp_0"
 OPTIMIZER = "optimizer_0"
@@ -138,7 +136,7 @@ def _load_optimizer(path: str, optimizer: Optimizer) -> None:
 def _room_for(parameter: Tensor, saved: TensorStorageMetadata) -> Tensor:
     """Give a tensor to read into, sharded like its parameter where it has the same shape."""
     dtype = saved.properties.dtype
-    if isinstance(parameter, DTensor) and parameter.shape == saved.size:
+    if is_shard(parameter) and parameter.shape == saved.size:
         return torch.zeros_like(parameter, dtype=dtype).detach()
     return torch.empty(saved.size, dtype=dtype)
 
@@ -164,6 +162,9 @@ def _restored(value: Any, kind: type = object) -> Any:
 
 
 def _write(path: str, tensors: Mapping[str, Tensor]) -> None:
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save as write_shards
+
     if collectives.rank() == 0 and io.exists(path):
         io.rmtree(path)  # shards of more processes than there are now would stay
     collectives.barrier()
@@ -175,6 +176,9 @@ def _write(path: str, tensors: Mapping[str, Tensor]) -> None:
 def _read(path: str, tensors: dict[str, Any], *, alone: bool = False) -> None:
     if not tensors:
         return
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load as read_shards
+
     alone = alone or collectives.num_processes() == 1
     with _quiet():
         read_shards(tensors, storage_reader=HuggingFaceStorageReader(path), no_dist=alone)
@@ -197,6 +201,8 @@ def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
             f"{path}: begins with a pickle ({PICKLED}), which may run code when it is read, and was not read. Turn it "
             "into safetensors where it was made: `accelerate merge-weights`, or save with FULL_STATE_DICT."
         )
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
     try:
         found = dict(HuggingFaceStorageReader(path).read_metadata().state_dict_metadata)
     except Exception as error:  # safetensors has an error of its own, KeyError and JSON errors come as well

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.collectives import Place
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
 def whole_weights(model: nn.Module, *, wanted: bool) -> dict[str, Tensor]:
@@ -34,7 +36,7 @@ def fill_weights(model: nn.Module, weights: Mapping[str, Tensor], *, strict: boo
     shapes = collectives.broadcast_object(shapes) if travel else shapes
     missing, unexpected = _differences(own, shapes)
     _refuse_differences(own, shapes, (missing, unexpected) if strict else ([], []))
-    if not travel and not any(isinstance(value, DTensor) for value in own.values()):
+    if not travel and not any(is_shard(value) for value in own.values()):
         model.load_state_dict(weights, strict=False)  # a model may have hooks of its own
         return missing, unexpected
     filled: set[int] = set()
@@ -72,6 +74,11 @@ def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
+def is_shard(value: Any) -> TypeGuard[DTensor]:
+    """Tell whether a value is a DTensor, of which a process holds a part. Their module is slow to import."""
+    return isinstance(value, Tensor) and hasattr(value, "device_mesh")
+
+
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     """Give the parameters of an optimizer in the order of the numbers that its `state_dict` has for them."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -82,7 +89,9 @@ def like(parameter: Tensor, whole: Tensor) -> Tensor:
 
     Anything else, such as a number of steps, is given back as it is.
     """
-    if isinstance(parameter, DTensor) and whole.shape == parameter.shape and whole.dim() > 0:
+    if is_shard(parameter) and whole.shape == parameter.shape and whole.dim() > 0:
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
     return whole
 
@@ -110,13 +119,15 @@ def refuse_other_groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
 def _whole(value: Any, *, wanted: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
-    gathered = value.full_tensor().detach() if isinstance(value, DTensor) else value.detach()
+    gathered = value.full_tensor().detach() if is_shard(value) else value.detach()
     return gathered.cpu() if wanted else gathered.new_empty(0)  # nobody keeps what is not wanted
 
 
 def _fill(target: Tensor, source: Tensor | None, *, travel: bool) -> None:
     """Copy a whole tensor, or the first process's where it has to travel, into a weight or a shard of it."""
-    if isinstance(target, DTensor):
+    if is_shard(target):
+        from torch.distributed.tensor import distribute_tensor
+
         device = torch.device(target.device_mesh.device_type)
         value = torch.empty(target.shape, dtype=target.dtype, device=device)
         if source is not None:
