@@ -117,9 +117,14 @@ def samples_per_batch(loader: Any) -> int | None:
 
 def num_examples(loader: Any, batch_size: int) -> int:
     """Give the samples of a loader's dataset; where it has no length, an estimate from the number of batches."""
-    dataset = getattr(loader, "dataset", None)
-    examples = length(dataset.source if isinstance(dataset, RankStream) else dataset)
+    examples = known_samples(loader)
     return examples if examples is not None else len(loader) * batch_size
+
+
+def known_samples(loader: Any) -> int | None:
+    """Give the samples of a loader's dataset on all ranks, None if it has no length."""
+    dataset = getattr(loader, "dataset", None)
+    return length(dataset.source if isinstance(dataset, RankStream) else dataset)
 
 
 def length(thing: Any) -> int | None:

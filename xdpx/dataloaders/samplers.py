@@ -131,12 +131,13 @@ def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | Non
     name = input_name or "input_ids"
     if name in names:
         return [len(each) for each in dataset[name]]
-    first = dataset[0]
-    if not isinstance(first, Mapping) or name not in first:
+    # The first sample is read twice, as in the original: samples may draw random numbers when they are read.
+    if not isinstance(dataset[0], Mapping) or name not in dataset[0]:
+        first = dataset[0]
         found = f"has {', '.join(map(str, first))}" if isinstance(first, Mapping) else f"is a {type(first).__name__}"
         raise ValueError(
             f"train_sampling_strategy: sorts by length, but the first sample {found}, with no '{name}' to measure. "
-            f"Add a column with lengths and name it in length_column_name, or choose 'random'."
+            "Add a column with lengths and name it in length_column_name, or choose 'random'."
         )
     return [len(sample[name]) for sample in dataset]
 
