@@ -13,8 +13,19 @@ DISK = {"utils/io_utils.py", "utils/local_files.py"}
 """The only files that may open, rename or remove a file on the local disk."""
 TRUST = {"checkpoints/trusted.py"}
 """The only file that may unpickle."""
-NAMED_IMPORTS = {"config/registry.py", "config/user_modules.py", "config/catalogue.py", "commands/script.py"}
-"""Files that import by a name: shipped tables and the user's own modules, never a name found in a data file."""
+NAMED_IMPORTS = {
+    "__init__.py",
+    "commands/script.py",
+    "config/catalogue.py",
+    "config/registry.py",
+    "config/user_modules.py",
+    "models/pytorch/preparing.py",
+    "optimizers/pytorch/packages.py",
+    "reports/trackers/choosing.py",
+    "reports/trackers/tensorboard.py",
+}
+"""Files that import by a name: shipped tables, packages that may be missing, and the user's own modules; never a name
+found in a data file."""
 
 OS_CALLS = {"rename", "replace", "remove", "unlink", "rmdir", "makedirs", "mkdir", "truncate", "link", "symlink"}
 

@@ -14,8 +14,8 @@ from xdpx.datasets.store import digest
 from xdpx.logger import log
 from xdpx.runs import run_folder
 from xdpx.runs.parameters import TrainParameters
-from xdpx.trainer.progress import Progress
 from xdpx.runs.status import Status, read_status
+from xdpx.trainer.progress import Progress
 from xdpx.utils import io
 
 

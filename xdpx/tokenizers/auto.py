@@ -51,7 +51,7 @@ class AutoTokenizer(LibraryTokenizer):
         return _ask_transformers(source)
 
     @cached_property
-    def library(self) -> Any:  # type: ignore[override]
+    def library(self) -> Any:
         """The library's tokenizer."""
         from tokenizers import Tokenizer as Library
 

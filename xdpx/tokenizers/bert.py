@@ -49,7 +49,7 @@ class BertTokenizer(LibraryTokenizer):
         return str(self.parameters.vocab_file)
 
     @cached_property
-    def library(self) -> Any:  # type: ignore[override]
+    def library(self) -> Any:
         """The library's tokenizer."""
         unk_word = self.parameters.unk_word
         ids = Vocabulary.read(self._vocabulary_path, unk_word=unk_word).ids
