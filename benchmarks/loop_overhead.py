@@ -25,6 +25,9 @@ class Bare:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model.train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                module.sparse = False  # the engine has turned it on, and nothing below would understand it
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, eps=1e-8, weight_decay=0.0, fused=True)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
 
