@@ -19,9 +19,10 @@ class AcceleratorConfig:
 
     Attributes:
         split_batches: the batch size given is that of all processes together, not of each.
-        dispatch_batches: let the first process load everything and send the others their part; None: for iterable data.
+        dispatch_batches: True: the first process loads everything and sends the others their part. None: each loads and
+            keeps its part. False: as None, and of iterable data with shards each loads only its own.
         even_batches: complete the last round with samples from the start, so that all processes take as many steps.
-        use_seedable_sampler: shuffle by seed and epoch alone. Always so here; accepted for older scripts.
+        use_seedable_sampler: shuffle by seed and epoch alone; False: by what torch's global generator draws.
         non_blocking: copy batches to the device without waiting.
         gradient_accumulation_kwargs: `num_steps` instead of gradient_accumulation_steps; `sync_each_batch`.
         use_configured_state: use processes that the program has connected already, as they are.
