@@ -97,23 +97,24 @@ class _Seen:
         joiner = partial(Joiner, concatenate=args.eval_do_concat_batches, expected=length(loader))
         self._parts = {name: joiner(what=name) for name in PARTS}
         self._metrics: dict[str, Any] | None = None
-        self._rows = self._own = 0
+        self._rows = 0
+        self._idle = False
 
     def observe(self, inputs: Any) -> Any:
         """Count the rows of a batch, and give it without those that only fill up the last round of all ranks."""
         rows = find_batch_size(inputs) or 0
-        self._own = own_rows(self._loader, rows)
-        self._rows += self._own
-        if not 0 < self._own < rows:
+        own = own_rows(self._loader, rows)
+        self._rows += own
+        self._idle = rows > 0 and own == 0
+        if self._idle or own == rows:
             return inputs
-        return collectives.map_tensors(lambda each: each[: self._own] if each.dim() else each, inputs)
+        return collectives.map_tensors(lambda each: each[:own] if each.dim() else each, inputs)
 
     def add(self, inputs: Any, loss: Any, logits: Any, labels: Any, *, last: bool) -> None:
         """Take what `prediction_step` gave for a batch; nothing of it counts where no row is this rank's own."""
         trainer, rows = self._trainer, find_batch_size(inputs) or 1
-        nothing = self._own == 0 and self._rows > 0
         if loss is not None:
-            self._tally.add(loss, 0 if nothing else trainer.loss_calls.weight(inputs, rows))
+            self._tally.add(loss, 0 if self._idle else trainer.loss_calls.weight(inputs, rows))
         if logits is not None and trainer.preprocess_logits_for_metrics is not None:
             logits = trainer.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
@@ -121,7 +122,7 @@ class _Seen:
             parts["inputs"] = trainer._prepare_input(inputs[trainer.main_input_name])
         if "loss" in self._wanted and loss is not None:
             parts["losses"] = loss.detach().float().repeat(rows)
-        if nothing:
+        if self._idle:
             parts = collectives.map_tensors(lambda each: torch.atleast_1d(each)[:0], parts)
         parts = {name: trainer.gather_function(part) for name, part in parts.items() if part is not None}
         if self._trainer.args.batch_eval_metrics:
