@@ -184,8 +184,7 @@ class Trainer(Conveniences):
 
     def training_step(self, model: nn.Module, inputs: Inputs, num_items_in_batch: Any = None) -> Tensor:
         """Add the gradients of one micro-batch, and give its share of the loss, detached."""
-        model.train()
-        wiring.switch_optimizer(self.optimizer, "train")
+        wiring.training_mode(self, model)
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             loss = self.loss_calls.loss(model, inputs, num_items_in_batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
     take_model(trainer, model if model is not None else trainer.call_model_init())
     trainer.data_collator = data_collator or default_collator(trainer.processing_class)
     trainer.neftune_noise_alpha = args.neftune_noise_alpha
-    trainer.kept_loaders, trainer.records, trainer.continued = {}, Records(), None
+    trainer.kept_loaders, trainer.records, trainer.continued, trainer.parts = {}, Records(), None, []
     pad_id = getattr(trainer.processing_class, "pad_token_id", None)
     trainer.token_counter = TokenCounter(args.include_num_input_tokens_seen, trainer.main_input_name, pad_id)
     trainer.gather_function = collectives.gather_rows
@@ -168,12 +169,24 @@ def wrap(trainer: Any, model: Any, *, training: bool) -> Any:
 def evaluation_model(trainer: Any) -> Any:
     """Give the model to score with, in evaluation mode; outside of training in the type of a full evaluation."""
     args = trainer.args
+    started = time.time()
     model = trainer._wrap_model(trainer.model, training=False)
+    if trainer.model_preparation_time is None and not trainer.is_in_train and not trainer.state.global_step:
+        trainer.model_preparation_time = round(time.time() - started, 4)
     if not trainer.is_in_train and (args.fp16_full_eval or args.bf16_full_eval):
         model = model.to(dtype=torch.float16 if args.fp16_full_eval else torch.bfloat16, device=args.device)
     model.eval()
     switch_optimizer(trainer.optimizer, "eval")
     return model
+
+
+def training_mode(trainer: Any, model: Any) -> None:
+    """Bring all parts of a model, and its optimizer, into the mode for training; costs little where they are in it."""
+    if trainer.parts[:1] != [model]:
+        trainer.parts = list(model.modules())
+    if not all(part.training for part in trainer.parts):
+        model.train()
+    switch_optimizer(trainer.optimizer, "train")
 
 
 def switch_optimizer(optimizer: Any, mode: str) -> None:
