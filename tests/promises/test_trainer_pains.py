@@ -86,12 +86,14 @@ def test_01_a_trainer_can_be_told_that_a_model_ignores_the_count(tmp_path: Path)
     assert found[1] == pytest.approx(found[0], rel=2e-5)
 
 
-def test_01_batches_that_do_not_come_out_even_count_every_token_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tokens", "smoothing", "own function", "a model that ignores the count"])
+def test_01_batches_that_do_not_come_out_even_count_every_target_once(kind: str, tmp_path: Path) -> None:
+    make, rows, changes = KINDS[kind]
     found = []
     for size, accumulation in ((16, 1), (3, 6), (5, 4)):
         trainer = parts.build(
-            tmp_path, parts.tiny_gpt(), parts.text_rows(16), per_device_train_batch_size=size, max_grad_norm=0.0,
-            gradient_accumulation_steps=accumulation, optim="sgd", train_sampling_strategy="sequential",
+            tmp_path, make(), rows(16), per_device_train_batch_size=size, max_grad_norm=0.0,
+            gradient_accumulation_steps=accumulation, optim="sgd", train_sampling_strategy="sequential", **changes,
         )  # fmt: skip
         trainer.train()
         found.append([*parts.losses(trainer), *logged(trainer, "grad_norm")])

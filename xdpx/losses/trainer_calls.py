@@ -25,7 +25,7 @@ class LossCalls:
         function = trainer.compute_loss_func
         self._function = CallShape.of(function) if function is not None else None
         self.log_takes_start = takes(trainer.log, "start_time")
-        self._mean_anyway = ignores_count(bare(trainer.model))
+        self._model_ignores_count = ignores_count(bare(trainer.model))
 
     def step(self, model: Any, inputs: Any, num_items: Any) -> Any:
         """Call `training_step`."""
@@ -74,8 +74,17 @@ class LossCalls:
             return False  # it was never told the count
         if self._function is not None:
             return self._function.takes_count
-        own = trainer.label_smoother is None  # the loss is the model's own
-        return trainer.model_accepts_loss_kwargs and num_items is not None and not (own and self._mean_anyway)
+        return trainer.model_accepts_loss_kwargs and num_items is not None
+
+    def share(self, loss: Tensor, inputs: Any, num_items: Any) -> Tensor:
+        """Give a model's own loss as its share of the mean over the update, also when the model ignored the count."""
+        own = self.count([inputs]) if self._model_ignores_count and self.is_scaled(num_items) else None
+        if own is None:
+            return loss
+        replicas = max(1, self._trainer.args.n_gpu)  # of DataParallel, whose count is a column and whose loss is a row
+        total = num_items.squeeze(-1) if isinstance(num_items, Tensor) else num_items
+        shared: Tensor = loss * (own / (total * replicas))
+        return shared
 
 
 def count_over_ranks(trainer: Any, batches: list[Any], device: Any) -> Tensor | None:
@@ -98,7 +107,7 @@ def loss_of_model(trainer: Any, model: Any, inputs: dict[str, Any], num_items: A
         shift = trainer.smoother_shifts_labels
         loss = trainer.label_smoother(outputs, labels, shift_labels=shift, num_items_in_batch=num_items)
     else:
-        loss = loss_of(outputs, inputs)
+        loss = trainer.loss_calls.share(loss_of(outputs, inputs), inputs, num_items)
     args = trainer.args
     spread = max(args.world_size, args.n_gpu)
     shared = spread > 1 and model.training and num_items is not None and args.average_tokens_across_devices
