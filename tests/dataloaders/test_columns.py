@@ -6,7 +6,7 @@ from datasets import Dataset
 from transformers import BertConfig, BertForSequenceClassification, default_data_collator
 
 from xdpx.dataloaders import columns
-from xdpx.dataloaders.columns import Trimmed, trimmed, unused_columns, wanted_columns, without
+from xdpx.dataloaders.columns import Trimmed, trimmed, wanted_columns, without
 from xdpx.dataloaders.randomness import Randomness
 
 
@@ -59,15 +59,9 @@ def test_wrappers_are_looked_through(wrap):
 
 def test_a_model_that_takes_anything_gets_everything(table):
     assert wanted_columns(TakesAnything(), []) is None
-    assert unused_columns(table, TakesAnything(), []) == []
     dataset, collator = trimmed(table, default_data_collator, None)
     assert dataset is table
     assert collator is default_data_collator
-
-
-def test_columns_the_model_does_not_take_are_found(table):
-    assert unused_columns(table, Model(), ["labels"]) == ["text", "place"]
-    assert unused_columns([{"ids": 1, "text": "a"}], Model(), []) == ["text"]
 
 
 def test_columns_are_cut_from_a_dataset_and_named_once(table, caplog):
@@ -109,7 +103,6 @@ def test_a_collator_that_needs_a_column_gets_it(table, caplog):
     assert dataset is table
     assert collator([dataset[0]])["ids"].tolist() == [1]
     assert "the data_collator uses 'text'" in caplog.text
-    assert unused_columns(table, Model(), [], from_text) == []
 
 
 def test_a_collator_that_needs_a_column_of_plain_samples_gets_it(caplog):

@@ -45,27 +45,6 @@ def wanted_columns(model: Any, label_names: Sequence[str]) -> list[str] | None:
     return None
 
 
-def unused_columns(
-    dataset: Any, model: Any, label_names: Sequence[str], collator: Callable[[Any], Any] | None = None
-) -> list[str]:
-    """Give the columns of a dataset that the model cannot take, none if the collator needs one of them.
-
-    Args:
-        dataset: of mappings; `column_names` are read where it has them, else the first sample is.
-        model: or a wrapper around it.
-        label_names: names of the labels.
-        collator: a user's own one is tried on the first sample.
-
-    Raises:
-        ValueError: there is no column the model can take.
-    """
-    wanted = wanted_columns(model, label_names)
-    columns = _columns_of(dataset)
-    if wanted is None or not columns:
-        return []
-    return _unused(dataset, columns, wanted, collator, type(model).__name__)
-
-
 def without(dataset: Any, names: Sequence[str]) -> Any:
     """Give a `datasets` dataset without some columns. Others cannot be cut, nor one with a transform: the transform
     may need them. Their samples are cut as they are collated, by `Trimmed`.
@@ -156,17 +135,6 @@ def _unused(dataset: Any, columns: Sequence[str], wanted: Sequence[str], collato
     if len(unused) == len(columns):
         raise ValueError(_nothing_left(columns, wanted, model_name))
     return unused
-
-
-def _columns_of(dataset: Any) -> list[str]:
-    """Give the names of the columns; none if they cannot be known before samples are read."""
-    if (names := getattr(dataset, "column_names", None)) is not None and not _is_transformed(dataset):
-        return list(names)
-    if not length(dataset) or not hasattr(dataset, "__getitem__"):
-        return []
-    with untouched():
-        row = dataset[0]
-    return list(row) if isinstance(row, dict) else []
 
 
 def _can_be_cut(dataset: Any) -> bool:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from xdpx.dataloaders.dispatching import Dispatcher
 from xdpx.dataloaders.options import LoaderOptions
@@ -29,7 +29,7 @@ def train_loader(
     options: LoaderOptions,
     world: Ranks,
     seed: int | None = None,
-) -> Loader | Dispatcher:
+) -> DataLoader[Any]:
     """Load training data.
 
     Args:
@@ -50,7 +50,7 @@ def train_loader(
 
 def eval_loader(
     dataset: Any, *, collator: Collator | None, sampler: Any, options: LoaderOptions, world: Ranks
-) -> Loader | Dispatcher:
+) -> DataLoader[Any]:
     """Load data to evaluate or predict; for the arguments see `train_loader`.
 
     No sample is repeated, but for a rank that has nothing in the last round: all must have as many batches. `own_rows`
@@ -71,7 +71,7 @@ def loader_over(
     world: Ranks,
     worker_init: Callable[[int], None] | None = None,
     resumable: bool = True,
-) -> Loader | Dispatcher:
+) -> DataLoader[Any]:
     """Load the batches that `rank_batches` gives, or, with None, those of a stream."""
     deals = _deals(options, world) and not isinstance(batches, BatchRebalance)
     loader = Loader(
@@ -83,7 +83,8 @@ def loader_over(
         worker_init=worker_init,
         resumable=resumable,
     )
-    return Dispatcher(loader, world) if deals else loader
+    # A dispatcher hands on what it is asked to its loader, so it is used as one.
+    return cast("DataLoader[Any]", Dispatcher(loader, world)) if deals else loader
 
 
 def own_rows(loader: Any, rows: int) -> int:
@@ -181,7 +182,7 @@ def _batch_size_of_rank(options: LoaderOptions, world: Ranks) -> int:
 
 def _stream_loader(
     dataset: Any, *, collator: Collator | None, options: LoaderOptions, world: Ranks, training: bool = True
-) -> Loader | Dispatcher:
+) -> DataLoader[Any]:
     if world.size > 1:
         size = _batch_size_of_rank(options, world)
         options = replace(options, batch_size=size)

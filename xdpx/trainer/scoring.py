@@ -123,7 +123,7 @@ class _Seen:
         if "loss" in self._wanted and loss is not None:
             parts["losses"] = loss.detach().float().repeat(rows)
         if self._idle:
-            parts = collectives.map_tensors(lambda each: torch.atleast_1d(each)[:0], parts)
+            parts = collectives.map_tensors(lambda each: (each if each.dim() else each[None])[:0], parts)
         parts = {name: trainer.gather_function(part) for name, part in parts.items() if part is not None}
         if self._trainer.args.batch_eval_metrics:
             self._stream(parts, last=last)
