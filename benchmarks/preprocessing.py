@@ -107,7 +107,12 @@ def measure() -> list[Row]:
             statistics.median(ratios) >= 4,
         ),
         Row("the ids of both, hashed", "equal" if same else "different", "equal", same),
-        Row("two workers over one, 5M lines", f"{spread(scaling)}x", "scales to both cores", statistics.median(scaling) > 1.5),
+        Row(
+            "two workers over one, 5M lines",
+            f"{spread(scaling)}x",
+            "scales to both cores",
+            statistics.median(scaling) > 1.5,
+        ),
         Row(
             "memory for 5M lines above that for 1,000, all processes",
             f"{(many - baseline) / GIB:.2f} GiB",
