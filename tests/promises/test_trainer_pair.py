@@ -275,15 +275,22 @@ def test_19_accelerate_launches_two_processes(tmp_path: Path) -> None:
     check(tmp_path)
 
 
-@pytest.mark.parametrize(("each", "lines"), [("1", 2), ("0", 1)])
+@pytest.mark.parametrize(("each", "marked"), [("1", 2), ("0", 1)])
 def test_15_and_28_two_nodes_train_together_and_the_second_logs_when_asked(
-    each: str, lines: int, tmp_path: Path
+    each: str, marked: int, tmp_path: Path
 ) -> None:
     port = free_port()
     node = ["--nnodes=2", "--nproc_per_node=1", "--master_addr=127.0.0.1", f"--master_port={port}"]
     words = ["--log_level", "warning", "--log_level_replica", "error", "--log_on_each_node", each]
-    said = launch(*(torchrun(*node, f"--node_rank={rank}", *script(tmp_path, *words)) for rank in (0, 1)))
+    words += ["--save_strategy", "steps", "--save_steps", "1", "--save_on_each_node", each]
+    disks = [tmp_path / f"disk-{rank if each == '1' else 'of-both'}" for rank in (0, 1)]
+    lines = [script(tmp_path, *words, "--output_dir", str(disk)) for disk in disks]
+    said = launch(*(torchrun(*node, f"--node_rank={rank}", *line) for rank, line in enumerate(lines)))
     found = check(tmp_path)
+    for disk in disks:  # pain 15: whoever saves, and wherever, every disk holds whole checkpoints and nothing else
+        assert sorted(path.name for path in disk.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+        files = {path.name for path in (disk / "checkpoint-2").iterdir()}
+        assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"} <= files
     assert [rank["local_main"] for rank in found] == [True, True]
-    assert sum(line.strip() == "marker at warning" for line in said.splitlines()) == lines
+    assert sum(line.strip() == "marker at warning" for line in said.splitlines()) == marked
     assert sum(line.strip() == "marker at error" for line in said.splitlines()) == 2
