@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader
-
 from xdpx.dataloaders import loaders
 from xdpx.dataloaders.options import LoaderOptions
 
 
-def train_loader(trainer: Any, dataset: Any) -> DataLoader[Any]:
+def train_loader(trainer: Any, dataset: Any) -> Any:
     """Give the loader to train on."""
     if dataset is None:
         raise ValueError("Trainer: there is no train_dataset. Give one to the Trainer.")
@@ -23,13 +21,13 @@ def train_loader(trainer: Any, dataset: Any) -> DataLoader[Any]:
     )  # fmt: skip
 
 
-def eval_loader(trainer: Any, dataset: Any) -> DataLoader[Any]:
+def eval_loader(trainer: Any, dataset: Any) -> Any:
     """Give the loader to score on; with persistent workers the same one each time."""
     if dataset is None and trainer.eval_dataset is None:
         raise ValueError("Trainer: there is no eval_dataset. Give one to the Trainer, or to evaluate.")
     name = dataset if isinstance(dataset, str) else "eval"
     if trainer.args.dataloader_persistent_workers and name in trainer.kept_loaders:
-        return trainer.kept_loaders[name]  # type: ignore[no-any-return]
+        return trainer.kept_loaders[name]
     chosen = trainer.eval_dataset[dataset] if isinstance(dataset, str) else dataset
     loader = scoring_loader(trainer, trainer.eval_dataset if chosen is None else chosen, "evaluation")
     if trainer.args.dataloader_persistent_workers:
@@ -37,7 +35,7 @@ def eval_loader(trainer: Any, dataset: Any) -> DataLoader[Any]:
     return loader
 
 
-def scoring_loader(trainer: Any, dataset: Any, description: str) -> DataLoader[Any]:
+def scoring_loader(trainer: Any, dataset: Any, description: str) -> Any:
     """Give a loader of samples in their order."""
     options = LoaderOptions.of(trainer.args, batch_size=trainer.args.eval_batch_size)
     dataset, collator = _columns(trainer, dataset, description)
@@ -49,7 +47,7 @@ def _columns(trainer: Any, dataset: Any, description: str) -> tuple[Any, Any]:
     """Give the data and the collator without columns that the model does not take."""
     if hasattr(dataset, "remove_columns"):
         dataset = trainer._remove_unused_columns(dataset, description)  # may be overridden
-    return trainer._trimmed(dataset, description)  # type: ignore[no-any-return]
+    return trainer._trimmed(dataset, description)
 
 
 def open_epoch(trainer: Any, loader: Any, epoch: int, taken: int) -> Iterator[Any]:

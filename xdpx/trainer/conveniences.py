@@ -13,19 +13,16 @@ from xdpx.dataloaders.adopting import shared_out
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.accelerator import Accelerator
 from xdpx.losses.trainer_counts import operations_per_token
-from xdpx.optimizers.lr_schedulers.named import steps_on_metric
+from xdpx.optimizers.pytorch.questions import AnswersAboutOptimizer
 from xdpx.reports.results import ReportsMetrics
 from xdpx.utils import io
 
 
-class Conveniences(PushesToHub, ReportsMetrics):
+class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
     """The base of `Trainer`: what needs nothing but its attributes."""
 
-    model: Any
     model_init: Any
     model_wrapped: Any
-    optimizer: Any
-    lr_scheduler: Any
     train_dataset: Any
     eval_dataset: Any
     data_collator: Any
@@ -53,6 +50,13 @@ class Conveniences(PushesToHub, ReportsMetrics):
     _trial: Any = None
 
     # ---- who and where
+
+    is_deepspeed_enabled = False
+
+    @property
+    def is_fsdp_enabled(self) -> bool:
+        """Whether the model is sharded over processes."""
+        return bool(self.strategy.shards)
 
     @property
     def tokenizer(self) -> Any:
@@ -100,31 +104,6 @@ class Conveniences(PushesToHub, ReportsMetrics):
         return 1
 
     get_cp_size = get_sp_size = get_tp_size
-
-    def get_num_trainable_parameters(self) -> int:
-        """Give the number of weights that are trained."""
-        return sum(each.numel() for each in self.model.parameters() if each.requires_grad)
-
-    def get_learning_rates(self) -> list[float]:
-        """Give the learning rate of each group of the optimizer."""
-        return [group["lr"] for group in self._made_optimizer().param_groups]
-
-    def get_optimizer_group(self, param: str | Tensor | None = None) -> Any:
-        """Give the group of the optimizer that holds a weight; all groups without one."""
-        groups = self._made_optimizer().param_groups
-        if param is None:
-            return [group["params"] for group in groups]
-        return next((group for group in groups if any(each is param for each in group["params"])), None)
-
-    def _made_optimizer(self) -> Any:
-        if self.optimizer is None:
-            raise ValueError("there is no optimizer yet. Call create_optimizer() or train() first.")
-        return self.optimizer
-
-    def _get_learning_rate(self) -> float:
-        rate = self.optimizer.param_groups[0]["lr"] if steps_on_metric(self.lr_scheduler) else None
-        rate = self.lr_scheduler.get_last_lr()[0] if rate is None else rate
-        return float(rate) if isinstance(rate, Tensor) else rate
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Give the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""

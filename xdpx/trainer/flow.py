@@ -126,7 +126,9 @@ class Flow(Callback):
 
     def _interruption(self, number: int) -> Stop | None:
         """Give why to stop here; all ranks agree, for all must take part in the saving."""
-        received = self.preemption.received if self.preemption is not None else None
+        if self.preemption is None:
+            return None
+        received = self.preemption.received
         if self.trainer.args.world_size > 1:
             if number % AGREE_EVERY:
                 return None
@@ -192,7 +194,7 @@ def log_numbers(trainer: Any, logs: dict[str, float], started: float | None) -> 
     trainer.control = trainer.callback_handler.on_log(args, state, trainer.control, logs)
 
 
-def evaluate_in_training(trainer: Any, trial: Any, ignore_keys: list[str] | None, *, skip_scheduler: bool) -> Any:
+def evaluate_in_training(trainer: Any, trial: Any, ignore_keys: list[str] | None, skip_scheduler: bool) -> Any:
     """Evaluate, report to a search, and drive a schedule that follows the evaluation."""
     try:
         metrics = trainer.evaluate(ignore_keys=ignore_keys)

@@ -83,8 +83,8 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
     args = trainer.args
     trainer._train_batch_size = batch_size
     loader = adopt(trainer.get_train_dataloader(), trainer.world)
-    numbers, accumulation = trainer.set_initial_training_values(args, loader), args.gradient_accumulation_steps
-    trainer.plan = Plan(*numbers, accumulation=accumulation, samples_per_batch=samples_per_batch(loader))
+    numbers = trainer.set_initial_training_values(args, loader)
+    trainer.plan = Plan(*numbers[:7], args.gradient_accumulation_steps, samples_per_batch(loader))
     place = _begin_state(trainer, checkpoint, trial)
     _prepare(trainer, loader, checkpoint)
     describe(trainer, checkpoint)
@@ -98,7 +98,9 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
         progress = Progress(first, place.epoch, place.group, trainer.plan.total_batch_size)
         session = Session(engine, engine.start(args.seed), progress, trainer.plan.max_steps, trainer.plan.max_steps)
         groups = flow.groups(loader, place)
-        fit(session, groups if preemption is None else preemption.watched(groups), [flow])
+        if preemption is not None and args.world_size == 1:  # several processes stop together, at the end of a step
+            groups = preemption.watched(groups)
+        fit(session, groups, [flow])
     wait_for_all()  # what is written in the background must be whole before anybody is told
     if flow.interrupted is not None:
         log.warning(f"{flow.interrupted.reason}: saved; to continue, train with resume_from_checkpoint=True.")

@@ -124,16 +124,22 @@ class _Seen:
             parts["losses"] = loss.detach().float().repeat(rows)
         if self._idle:
             parts = collectives.map_tensors(lambda each: (each if each.dim() else each[None])[:0], parts)
-        parts = {name: trainer.gather_function(part) for name, part in parts.items() if part is not None}
-        if self._trainer.args.batch_eval_metrics:
-            self._stream(parts, last=last)
+        parts = {name: part for name, part in parts.items() if part is not None}
+        if trainer.args.eval_use_gather_object:
+            pieces = collectives.gather_objects(parts)
+        else:
+            pieces = [{name: trainer.gather_function(part) for name, part in parts.items()}]
+        for rank, piece in enumerate(pieces, start=1):
+            self._keep(piece, last=last and rank == len(pieces))
+
+    def _keep(self, parts: dict[str, Any], *, last: bool) -> None:
+        """Hand rows to metrics that are computed batch by batch, and keep them for what comes at the end."""
+        compute, there = self._trainer.compute_metrics, {"predictions", "label_ids"} <= parts.keys()
+        if self._trainer.args.batch_eval_metrics and compute is not None and there:
+            self._metrics = compute(EvalPrediction(**parts), compute_result=last)
         if not self._streaming:
             for name, part in parts.items():
                 self._parts[name].add(part)
-
-    def _stream(self, parts: dict[str, Any], *, last: bool) -> None:
-        if self._trainer.compute_metrics is not None and {"predictions", "label_ids"} <= parts.keys():
-            self._metrics = self._trainer.compute_metrics(EvalPrediction(**parts), compute_result=last)
 
     @property
     def num_samples(self) -> int:

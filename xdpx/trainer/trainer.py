@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from xdpx.arguments import TrainingArguments
 from xdpx.dataloaders import feeding, samplers
@@ -86,15 +85,15 @@ class Trainer(Conveniences):
 
     # ---- data
 
-    def get_train_dataloader(self) -> DataLoader[Any]:
+    def get_train_dataloader(self) -> Any:
         """Give the batches of this process to train on."""
         return feeding.train_loader(self, self.train_dataset)
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """Give the batches of this process to score on; a str names one of the dict `eval_dataset`."""
         return feeding.eval_loader(self, eval_dataset)
 
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
         """Give the batches of this process to predict."""
         return feeding.scoring_loader(self, test_dataset, "test")
 
@@ -268,7 +267,8 @@ class Trainer(Conveniences):
         return prediction_step(self, model, inputs, only_loss=prediction_loss_only, ignore_keys=ignore_keys)
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
-        return flow.evaluate_in_training(self, trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
+        metrics: dict[str, float] = flow.evaluate_in_training(self, trial, ignore_keys_for_eval, skip_scheduler)
+        return metrics
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         return flow.take_best(self, metrics)
@@ -318,7 +318,7 @@ class Trainer(Conveniences):
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
         """Make a new model, for a trial where `model_init` takes one."""
-        return search.new_model(self.model_init, trial)
+        return search.new_model(self.model_init, trial)  # type: ignore[no-any-return]
 
     def _hp_search_setup(self, trial: Any) -> None:
         search.take_trial(self, trial)
