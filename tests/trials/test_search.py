@@ -15,6 +15,7 @@ from xdpx import Trainer, TrainingArguments
 from xdpx.trials import search
 
 HAS_OPTUNA = importlib.util.find_spec("optuna") is not None
+HAS_RAY = importlib.util.find_spec("ray") is not None
 
 
 class Line(nn.Module):
@@ -52,6 +53,26 @@ def test_the_best_of_the_trials_comes_back_with_what_it_was_given(tmp_path: Any)
     assert best.hyperparameters == {"learning_rate": 0.1}
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["lr-0", "lr-1"]
     assert trainer.hp_search_backend is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_RAY, reason="ray is not installed")
+def test_the_best_of_the_trials_on_a_local_ray_comes_back(tmp_path: Any, monkeypatch: Any) -> None:
+    import ray
+    from ray import tune
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray leaves a token
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        best = searcher(tmp_path / "runs", save_strategy="no", eval_strategy="epoch").hyperparameter_search(
+            lambda trial: {"learning_rate": tune.grid_search([1e-6, 0.1])},
+            n_trials=1, backend="ray", storage_path=str(tmp_path / "ray"), verbose=0,
+        )  # fmt: skip
+    finally:
+        ray.shutdown()
+    assert isinstance(best, search.BestRun)
+    assert best.hyperparameters == {"learning_rate": 0.1}
 
 
 @pytest.mark.skipif(HAS_OPTUNA, reason="optuna is installed")
