@@ -107,7 +107,8 @@ def _optuna(trainer: Any, n_trials: int, direction: str | list[str], **kwargs: A
         return None
     options = {name: kwargs.pop(name) for name in ("timeout", "n_jobs", "gc_after_trial", "catch") if name in kwargs}
     several = isinstance(direction, list)
-    study = optuna.create_study(**{"directions" if several else "direction": direction}, **kwargs)
+    kwargs["directions" if several else "direction"] = direction
+    study = optuna.create_study(**kwargs)
     study.optimize(partial(_tried_together, trainer), n_trials=n_trials, **options)
     if several:
         return [BestRun(str(best.number), best.values, best.params) for best in study.best_trials]
@@ -140,7 +141,8 @@ def _ray(trainer: Any, n_trials: int, direction: str | list[str], **kwargs: Any)
     )
     found = tuner.fit()
     best = found.get_best_result()
-    return BestRun(best.metrics["trial_id"], best.metrics["objective"], best.config, found)
+    metrics, tried = best.metrics or {}, best.config or {}
+    return BestRun(metrics["trial_id"], metrics["objective"], tried, found)
 
 
 def _ray_trial(config: dict[str, Any], trainer: Any) -> None:
