@@ -25,3 +25,34 @@ def test_a_device_that_keeps_memory_is_asked_to_give_it_back(monkeypatch):
     release_cached(torch.device("cuda"))
     release_cached(torch.device("cpu"))
     assert asked == ["cuda"]
+
+
+def test_what_a_stage_takes_is_told_in_bytes() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    kept = torch.ones(2_000_000)
+    metrics = watch.metrics("train")
+    assert metrics.keys() == {"train_mem_cpu_alloc_delta", "train_mem_cpu_peaked_delta"}
+    assert metrics["train_mem_cpu_alloc_delta"] > kept.numel()
+    assert MemoryWatch(torch.device("cpu"), wanted=False).metrics("train") == {}
+
+
+def test_memory_runs_out_until_batches_are_small_enough() -> None:
+    tried: list[int] = []
+
+    def attempt(size: int) -> str:
+        tried.append(size)
+        if size > 8:
+            raise MemoryError
+        return "done"
+
+    begun: list[None] = []
+    assert with_fitting_batches(attempt, 10, lambda: begun.append(None)) == "done"
+    assert (tried, len(begun)) == ([10, 9, 8], 2)
+
+
+def test_not_even_one_sample_fits() -> None:
+    def attempt(size: int) -> str:
+        raise RuntimeError("CUDA out of memory")
+
+    with pytest.raises(RuntimeError, match="not even a batch of one sample"):
+        with_fitting_batches(attempt, 2, lambda: None)

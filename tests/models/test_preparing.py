@@ -251,6 +251,7 @@ def test_what_the_arguments_ask_for_is_done_before_training():
         liger_kernel_config=None,
         activation_checkpointing=True,
         activation_checkpointing_kwargs=None,
+        debug=(),
     )
     preparing.before_training(model, args, tokenizer(pad_token_id=3))
     assert model.is_activation_checkpointing

@@ -47,7 +47,7 @@ def _columns(trainer: Any, dataset: Any, description: str) -> tuple[Any, Any]:
     """Give the data and the collator without columns that the model does not take."""
     if hasattr(dataset, "remove_columns"):
         dataset = trainer._remove_unused_columns(dataset, description)  # may be overridden
-    return trainer._trimmed(dataset, description)
+    return trainer._trimmed(dataset, description)  # type: ignore[no-any-return]
 
 
 def open_epoch(trainer: Any, loader: Any, epoch: int, taken: int) -> Iterator[Any]:

@@ -41,13 +41,7 @@ def _save_shards(trainer: Any, optimizer: Any, folder: str) -> None:
     """Write this process's share of weights and optimizer state, and what describes them; on all processes."""
     trainer.strategy.sharded_save(folder, trainer.model_wrapped, optimizer)
     if trainer.args.should_save:
-        model = trainer.strategy.unwrap(trainer.model)
-        if hasattr(getattr(model, "config", None), "architectures"):  # set by save_pretrained, which needs the weights
-            model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
-        described: tuple[Any, ...] = (getattr(model, "config", None), getattr(model, "generation_config", None))
-        for each in (*described, _processing(trainer)):
-            if hasattr(each, "save_pretrained"):
-                each.save_pretrained(folder)
+        model_files.write_description(trainer.strategy.unwrap(trainer.model), _processing(trainer), folder)
         trainer_files.write_arguments(folder, trainer.args.to_dict())
 
 

@@ -14,6 +14,7 @@ from xdpx.checkpoints.background import wait_for_all
 from xdpx.dataloaders.adopting import adopt
 from xdpx.dataloaders.plan import Plan, samples_per_batch
 from xdpx.engines.pytorch import shortage
+from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
@@ -33,6 +34,7 @@ from xdpx.trainer.wiring import exportable, take_model
 def train(trainer: Any, resume: str | bool | None, trial: Any, ignore_keys: list[str] | None) -> TrainOutput:
     """Train, anew or from a checkpoint, with smaller batches when memory runs out and that is asked for."""
     args = trainer.args
+    trainer.memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
     with ExitStack() as afterwards:
         trainer.is_in_train = True
         afterwards.callback(setattr, trainer, "is_in_train", False)
@@ -84,7 +86,8 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
     trainer._train_batch_size = batch_size
     loader = adopt(trainer.get_train_dataloader(), trainer.world)
     numbers = trainer.set_initial_training_values(args, loader)
-    trainer.plan = Plan(*numbers[:7], args.gradient_accumulation_steps, samples_per_batch(loader))
+    known = args.gradient_accumulation_steps, samples_per_batch(loader)
+    trainer.plan = Plan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
     place = _begin_state(trainer, checkpoint, trial)
     _prepare(trainer, loader, checkpoint)
     describe(trainer, checkpoint)
@@ -174,6 +177,7 @@ def finish(trainer: Any, trial: Any, first: int) -> TrainOutput:
     trainer.store_flos()
     trainer.token_counter.settle(state, args.device)
     metrics |= {"total_flos": state.total_flos, "train_loss": train_loss}
+    metrics |= trainer.memory_of_init | trainer.memory.metrics("train")
     trainer.log(metrics)
     if args.load_best_model_at_end:
         if state.best_model_checkpoint is None:

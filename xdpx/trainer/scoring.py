@@ -14,6 +14,7 @@ from xdpx.dataloaders.loaders import own_rows
 from xdpx.dataloaders.placing import find_batch_size
 from xdpx.dataloaders.plan import known_samples, length
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.logger import log
 from xdpx.losses.trainer_counts import LossTally
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
@@ -31,6 +32,7 @@ def evaluate(trainer: Any, dataset: Any, *, ignore_keys: list[str] | None, prefi
             part = part if given else name  # a name finds the loader whose workers were kept
             metrics |= trainer.evaluate(part, ignore_keys=ignore_keys, metric_key_prefix=f"{prefix}_{name}")
         return metrics
+    memory = MemoryWatch(trainer.args.device, wanted=not trainer.args.skip_memory_metrics)
     loader, started = trainer.get_eval_dataloader(dataset), time.time()
     only_loss = True if trainer.compute_metrics is None else None
     output = trainer.evaluation_loop(
@@ -38,6 +40,7 @@ def evaluate(trainer: Any, dataset: Any, *, ignore_keys: list[str] | None, prefi
     )
     output.metrics.update(_speed(trainer, output, prefix, started))
     trainer.log(output.metrics)
+    output.metrics.update(memory.metrics("eval"))
     handler = trainer.callback_handler
     trainer.control = handler.on_evaluate(trainer.args, trainer.state, trainer.control, output.metrics)
     return output.metrics  # type: ignore[no-any-return]

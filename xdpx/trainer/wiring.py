@@ -10,6 +10,7 @@ import torch
 from xdpx.dataloaders.collation import default_collator
 from xdpx.dataloaders.plan import length
 from xdpx.engines.pytorch import collectives, strategies
+from xdpx.engines.pytorch.memory import MemoryWatch, keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.losses import trainer_loss
@@ -31,6 +32,7 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
         kind, what = (RuntimeError, "neither") if model is None else (ValueError, "both")
         raise kind(f"Trainer: `model` or `model_init` must be given; there are {what}. Give exactly one of them.")
     seed_from(args)
+    memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
     trainer.world = args.world
     apply_log_level(args)
     _choose_strategy(trainer)
@@ -50,11 +52,14 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
         io.local_files.make_folder(args.output_dir)
     trainer.control = trainer.callback_handler.on_init_end(args, trainer.state, trainer.control)
     preparing.set_use_cache(trainer.model, args.use_cache)
+    trainer.memory_of_init = memory.metrics("init")
 
 
 def _choose_strategy(trainer: Any) -> None:
     args = trainer.args
     mode = args.mixed_precision
+    if args.device.type == "cpu":
+        keep_freed_memory()
     tf32 = args.tf32_wanted()
     if tf32 is not None:
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -161,7 +166,7 @@ def wrap(trainer: Any, model: Any, *, training: bool) -> Any:
     spread = training or strategy.shards or trainer.world.mode == "data_parallel"
     wrapped = strategy.prepare(model) if spread else model
     compiled = args.compile_options()
-    if compiled is not None:
+    if compiled is not None and getattr(wrapped, "_compiled_call_impl", None) is None:
         preparing.compile_in_place(wrapped, compiled.backend, compiled.mode)
     return wrapped
 

@@ -1,11 +1,14 @@
-"""Memory that nothing uses just now: kept by the C library between steps, given back by devices when asked."""
+"""Memory: kept by the C library between steps, given back by devices when asked, and how much a stage takes."""
 
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 
 import torch
+
+from xdpx.utils import io
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 LARGEST = 1 << 30
@@ -35,3 +38,48 @@ def release_cached(device: torch.device) -> None:
     """Give the memory that torch keeps for later back to the device, where the kind of device keeps any."""
     if device.type in {"cuda", "mps", "xpu"}:
         torch.get_device_module(device).empty_cache()
+
+
+class MemoryWatch:
+    """The memory that a stage of work takes: of the process on the host, and on its CUDA device.
+
+    Args:
+        device: where the work is done.
+        wanted: whether to look at all; `metrics` gives nothing otherwise.
+    """
+
+    def __init__(self, device: torch.device, *, wanted: bool = True) -> None:
+        self._wanted, self._cuda = wanted, device.type == "cuda"
+        if wanted and self._cuda:
+            torch.cuda.reset_peak_memory_stats(device)
+        self._before = self._used() if wanted else (0, 0)
+
+    def metrics(self, stage: str) -> dict[str, int]:
+        """Give bytes since the beginning: `<stage>_mem_{cpu,gpu}_alloc_delta`, and `_peaked_delta` given back again."""
+        if not self._wanted:
+            return {}
+        now = self._used()
+        peaks = _most_resident(), torch.cuda.max_memory_allocated() if self._cuda else 0
+        found = {}
+        for kind, before, after, peak in zip(("cpu", "gpu"), self._before, now, peaks, strict=True):
+            if kind == "cpu" or self._cuda:
+                found[f"{stage}_mem_{kind}_alloc_delta"] = after - before
+                found[f"{stage}_mem_{kind}_peaked_delta"] = max(0, peak - max(before, after))
+        return found
+
+    def _used(self) -> tuple[int, int]:
+        return _resident(), torch.cuda.memory_allocated() if self._cuda else 0
+
+
+def _resident() -> int:
+    """Give the bytes of this process in memory; where the system does not tell, the most there ever were."""
+    try:
+        with io.open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return _most_resident()
+
+
+def _most_resident() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -40,15 +40,20 @@ class Wishes(Protocol):
     liger_kernel_config: dict[str, bool] | None
     activation_checkpointing: bool | None
     activation_checkpointing_kwargs: dict[str, Any] | None
+    debug: Any
 
 
 def before_training(model: nn.Module, args: Wishes, processing_class: Any = None) -> None:
-    """Do to the model what the arguments ask for, in the order of the original: kernels, checkpointing, tokens."""
+    """Do to the model what the arguments ask for: kernels, checkpointing, tokens, a look-out for overflows."""
     if args.use_liger_kernel:
         apply_liger(model, args.liger_kernel_config)
     if args.activation_checkpointing:
         checkpoint_activations(model, args.activation_checkpointing_kwargs)
     align_special_tokens(model, processing_class)
+    if "underflow_overflow" in args.debug:
+        from transformers.debug_utils import DebugUnderflowOverflow
+
+        DebugUnderflowOverflow(model)
 
 
 def refuse_headless(model: nn.Module) -> None:
