@@ -4,7 +4,8 @@ import sys
 import pytest
 import torch
 
-from xdpx.engines.pytorch.memory import keep_freed_memory, release_cached
+from xdpx.engines.pytorch.memory import MemoryWatch, keep_freed_memory, release_cached
+from xdpx.engines.pytorch.shortage import with_fitting_batches
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
