@@ -70,7 +70,7 @@ def bare_loop(name: str) -> float:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS[name])
     model.train()
     ends = []
-    for batch in DataLoader(data, batch_size=8, shuffle=True, collate_fn=collate):
+    for batch in DataLoader(data, batch_size=8, collate_fn=collate):
         model(**batch)["loss"].backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -84,7 +84,8 @@ def trained(library: ModuleType, name: str) -> float:
     """Give the seconds per step of a Trainer, after its warm-up."""
     model, data, collate = work_of(name)
     watch = clock(library)
-    args = settings(library, "overhead", num_train_epochs=1, logging_steps=100)
+    in_order = {"train_sampling_strategy": "sequential"}  # so that all pad the same batches
+    args = settings(library, "overhead", num_train_epochs=1, logging_steps=100, **in_order)
     library.Trainer(model, args, data_collator=collate, train_dataset=data, callbacks=[watch]).train()
     return per(watch.ends, WARM_UP[name])
 

@@ -24,6 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 ONLY_BERT: dict[str, dict[str, Any]] = {
     "label smoothing": {"label_smoothing_factor": 0.1},
+    "label smoothing, accumulation of 4": {"label_smoothing_factor": 0.1, "gradient_accumulation_steps": 4},
     "NEFTune": {"neftune_noise_alpha": 5.0},
     "grouping by length": {"train_sampling_strategy": "group_by_length"},
 }
@@ -53,7 +54,8 @@ def losses(library: ModuleType, model: str, name: str, changes: dict[str, Any]) 
     early, resume = changes.pop("early", False), changes.pop("resume", False)
     # BERT takes the count of targets and ignores it, so that the loss that the original logs grows with accumulation:
     # told the truth, it does not.
-    ignores_count = model == "MiniLM" and "gradient_accumulation_steps" in changes
+    accumulates, smooths = "gradient_accumulation_steps" in changes, "label_smoothing_factor" in changes
+    ignores_count = model == "MiniLM" and accumulates and not smooths
     steps = STEPS[model]
     changes |= {"max_steps": steps, "logging_steps": 1, "learning_rate": 1e-2 if model == "toy" else 5e-5}
     callbacks = []
