@@ -118,20 +118,3 @@ def test_a_model_is_made_with_the_trial_where_it_is_asked_for() -> None:
 
 def test_nothing_is_reported_outside_of_a_search() -> None:
     search.report(SimpleNamespace(hp_search_backend=None), None, 1, {})
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
-def test_ray_gives_the_best_of_its_trials(tmp_path: Any) -> None:
-    import ray
-    from ray import tune
-
-    ray.init(num_cpus=1, include_dashboard=False)
-    try:
-        grid = {"learning_rate": tune.grid_search([1e-6, 0.1])}
-        trainer = searcher(tmp_path, eval_strategy="epoch", save_strategy="no")
-        best = trainer.hyperparameter_search(lambda _: grid, n_trials=1, backend="ray", storage_path=str(tmp_path))
-    finally:
-        ray.shutdown()
-    assert isinstance(best, search.BestRun)
-    assert best.hyperparameters == {"learning_rate": 0.1}
