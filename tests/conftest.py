@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import logging
 import random
 import threading
 import uuid
@@ -15,12 +16,24 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from xdpx.logger import log
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the read cache of each test by itself, and give up soon."""
     monkeypatch.setenv("XDPX_CACHE_PATH", str(tmp_path_factory.getbasetemp() / f"cache-{uuid.uuid4().hex[:8]}"))
     monkeypatch.setenv("XDPX_RETRY_SECONDS", "20")
+
+
+@pytest.fixture(autouse=True)
+def _own_log_level() -> Iterator[None]:
+    """Let no test that turns the log down, as every Trainer may, turn it down for the others."""
+    console, level = log._console, logging.getLogger("xdpx").level
+    on_every_rank = console.on_every_rank
+    yield
+    logging.getLogger("xdpx").setLevel(level)
+    console.on_every_rank = on_every_rank
 
 
 @pytest.fixture(scope="session")
