@@ -108,10 +108,9 @@ def loss_of_model(trainer: Any, model: Any, inputs: dict[str, Any], num_items: A
         loss = trainer.label_smoother(outputs, labels, shift_labels=shift, num_items_in_batch=num_items)
     else:
         loss = trainer.loss_calls.share(loss_of(outputs, inputs), inputs, num_items)
-    args = trainer.args
-    spread = max(args.world_size, args.n_gpu)
-    shared = spread > 1 and model.training and num_items is not None and args.average_tokens_across_devices
-    if shared and trainer.loss_calls.is_scaled(num_items):
+    shared = num_items is not None and model.training and trainer.args.average_tokens_across_devices
+    spread = max(trainer.args.world_size, trainer.args.n_gpu) if shared else 1
+    if spread > 1 and trainer.loss_calls.is_scaled(num_items):
         loss = loss * spread  # gradients and losses are averaged over processes afterwards
     return loss, outputs
 

@@ -99,7 +99,7 @@ class Flow(Callback):
         batches = place.batches
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
-            samples, num_items = trainer.get_batch_samples(iterator, wanted, trainer.args.device)
+            samples, num_items = trainer.get_batch_samples(iterator, wanted, trainer.world.device)
             if not samples:
                 return
             batches += len(samples)
@@ -129,7 +129,7 @@ class Flow(Callback):
         if self.preemption is None:
             return None
         received = self.preemption.received
-        if self.trainer.args.world_size > 1:
+        if self.trainer.world.size > 1:
             if number % AGREE_EVERY:
                 return None
             flag = torch.tensor(float(received is not None), device=self.trainer.args.device)

@@ -31,6 +31,7 @@ from xdpx.trials import search
 from xdpx.trials.search import BestRun
 
 Inputs = dict[str, Any]
+NOTHING = nullcontext()
 
 
 class Trainer(Conveniences):
@@ -118,7 +119,7 @@ class Trainer(Conveniences):
         return plan_training(args, dataloader, batch_size=size, num_processes=processes).as_tuple()
 
     def _prepare_input(self, data: Any) -> Any:
-        return to_device(data, self.args.device)
+        return to_device(data, self.world.device)
 
     def _prepare_inputs(self, inputs: Inputs) -> Inputs:
         prepared: Inputs = self._prepare_input(inputs)
@@ -210,13 +211,14 @@ class Trainer(Conveniences):
 
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
         """Give the context that losses are computed in, for training and evaluating."""
-        contexts = ExitStack()
-        contexts.enter_context(self.autocast_smart_context_manager())
+        contexts, autocast = ExitStack(), self.autocast_smart_context_manager()
+        if autocast is not NOTHING:
+            contexts.enter_context(autocast)
         return contexts
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
         """Give an empty context: mixed precision surrounds the model's own forward pass."""
-        return nullcontext()
+        return NOTHING
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
         return wiring.wrap(self, model, training=training)  # type: ignore[no-any-return]

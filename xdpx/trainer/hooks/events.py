@@ -94,6 +94,8 @@ def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") 
             getattr(control, resets)()
         if serves:
             setattr(control, serves, False)
+        if not self._listening_to(event):
+            return control
         if brought:
             more[brings] = brought[0]
         return self.call_event(event, args, state, control, **more)
@@ -175,15 +177,12 @@ class CallbackHandler:
         self, event: str, args: Arguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> TrainerControl:
         """Call `event` of every callback that has it, and give the control after them."""
-        listeners = self._listening_to(event)
-        if not listeners:
-            return control
         everything = {
             "model": self.model, "processing_class": self.processing_class, "tokenizer": self.processing_class,
             "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler,
             "train_dataloader": self.train_dataloader, "eval_dataloader": self.eval_dataloader, **more,
         }  # fmt: skip
-        for callback, method in listeners:
+        for callback, method in self._listening_to(event):
             try:
                 answer = method(args, state, control, **everything)
             except Exception as error:
