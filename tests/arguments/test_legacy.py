@@ -120,8 +120,9 @@ def test_every_old_argument_that_cannot_be_taken_over_is_named() -> None:
     assert [fault.key for fault in caught.value.faults] == ["warmup_ratio", "no_cuda"]
 
 
-def test_an_argument_that_never_was_is_refused_as_by_any_class() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'lerning_rate'"):
+def test_an_argument_that_never_was_is_refused_with_the_nearest_name() -> None:
+    expected = r"unexpected keyword argument 'lerning_rate' \(did you mean 'learning_rate'\?\)"
+    with pytest.raises(TypeError, match=expected):
         TrainingArguments("x", lerning_rate=1)  # type: ignore[call-arg]
 
 

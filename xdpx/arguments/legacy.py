@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any
 
 from xdpx.arguments.structured import read_dict
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.logger import log
 
 Options = dict[str, Any]
@@ -245,11 +245,25 @@ class AcceptsOldNames(ABCMeta):
 def _translating(constructor: Callable[..., None]) -> Callable[..., None]:
     @wraps(constructor)
     def __init__(self: Any, *values: Any, **options: Any) -> None:
+        known = self.__dataclass_fields__
+        _refuse_unknown(type(self).__name__, [name for name in options if name not in known], known)
         if OLD_NAMES.keys().isdisjoint(options):
             constructor(self, *values, **options)
             return
-        today, remembered = taken_over(options, self.__dataclass_fields__)
+        today, remembered = taken_over(options, known)
         vars(self).update(remembered)
         constructor(self, *values, **today)
 
     return __init__
+
+
+def _refuse_unknown(owner: str, names: list[str], known: Collection[str]) -> None:
+    """Raise TypeError, as Python would, for names of neither generation; with the nearest name for each."""
+    odd = [name for name in names if name not in OLD_NAMES]
+    if odd:
+        guesses = {name: nearest(name, [*known, *OLD_NAMES]) for name in odd}
+        hints = [f"'{name}'" + (f" (did you mean '{guess}'?)" if guess else "") for name, guess in guesses.items()]
+        plural = "s" if len(odd) > 1 else ""
+        advice = "" if any(guesses.values()) else " HfArgumentParser and --help list all there are."
+        article = "" if plural else "an "
+        raise TypeError(f"{owner}() got {article}unexpected keyword argument{plural} {', '.join(hints)}.{advice}")

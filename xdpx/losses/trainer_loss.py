@@ -203,8 +203,13 @@ def global_count(
 def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
     """Give the loss that a model returned: under `loss`, or first in a tuple.
 
-    Raises ValueError where a mapping has none.
+    Raises ValueError where a mapping has none, or where what comes first can be no loss.
     """
+    if isinstance(outputs, Tensor) and outputs.ndim > 0:
+        raise ValueError(
+            f"The model returned one tensor of shape {tuple(outputs.shape)}, which is no loss. Let forward return the "
+            "loss first when it is given labels, override compute_loss, or give compute_loss_func."
+        )
     if isinstance(outputs, Mapping):
         if outputs.get("loss") is None:
             labelled = "labels" in inputs
@@ -220,7 +225,7 @@ def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
             )
         loss: Tensor = outputs["loss"]
         return loss
-    first: Tensor = outputs[0]
+    first: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
     return first
 
 
