@@ -188,6 +188,12 @@ def test_an_output_without_a_loss_says_what_was_given_and_what_to_do(inputs, mes
         trainer_loss.loss_of(SequenceClassifierOutput(logits=torch.ones(1)), inputs)
 
 
+def test_a_model_that_returns_one_tensor_of_many_numbers_has_no_loss() -> None:
+    assert trainer_loss.loss_of(torch.tensor(0.5), {}) == 0.5
+    with pytest.raises(ValueError, match=r"one tensor of shape \(4, 2\), which is no loss"):
+        trainer_loss.loss_of(torch.ones(4, 2), {})
+
+
 class Documented:
     def compute_loss(self, model, inputs, return_outputs=False):
         return 1
@@ -212,12 +218,6 @@ class Bare:
     ("kind", "outputs", "count"),
     [(Documented, True, False), (Current, True, True), (Anything, True, True), (Bare, False, False)],
 )
-def test_a_model_that_returns_one_tensor_of_many_numbers_has_no_loss() -> None:
-    assert trainer_loss.loss_of(torch.tensor(0.5), {}) == 0.5
-    with pytest.raises(ValueError, match=r"one tensor of shape \(4, 2\), which is no loss"):
-        trainer_loss.loss_of(torch.ones(4, 2), {})
-
-
 def test_an_override_is_given_what_it_takes(kind, outputs, count):
     shape = CallShape.of(kind().compute_loss)
     assert shape == CallShape(takes_return_outputs=outputs, takes_count=count)

@@ -62,7 +62,8 @@ def write_description(model: Any, processing_class: Any, folder: str) -> None:
     """Write all that `from_pretrained` asks for but the weights, which lie there in shards."""
     if hasattr(getattr(model, "config", None), "architectures"):  # set by save_pretrained, which needs the weights
         model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
-    for each in (getattr(model, "config", None), getattr(model, "generation_config", None), processing_class):
+    parts: list[Any] = [getattr(model, "config", None), getattr(model, "generation_config", None), processing_class]
+    for each in parts:
         if hasattr(each, "save_pretrained"):
             each.save_pretrained(folder)
 

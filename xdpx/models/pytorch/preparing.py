@@ -53,7 +53,7 @@ def before_training(model: nn.Module, args: Wishes, processing_class: Any = None
     if "underflow_overflow" in args.debug:
         from transformers.debug_utils import DebugUnderflowOverflow
 
-        DebugUnderflowOverflow(model)
+        DebugUnderflowOverflow(model)  # type: ignore[no-untyped-call]
 
 
 def refuse_headless(model: nn.Module) -> None:
