@@ -3,7 +3,9 @@ import torch
 from torch import nn
 
 from xdpx.engines.pytorch import gradients
+from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.gradients import gradient_norm, use_row_gradients
+from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.optimizers import optimizers
 
 
@@ -83,3 +85,39 @@ def test_only_large_plain_embeddings_of_a_willing_optimizer_give_rows(monkeypatc
     model = Reader()
     use_row_gradients(model, willing)
     assert not model.embedding.sparse
+
+
+class Reading:
+    """A task on the reader: the loss is a sum over all targets."""
+
+    def __init__(self):
+        self.model = Reader()
+
+    def train_step(self, batch):
+        return self.model(batch["ids"]), batch["ids"].numel(), {}
+
+
+@pytest.mark.parametrize("update_freq", [1, 3])
+def test_with_rows_a_resumed_training_is_the_undisturbed_one_bit_for_bit(update_freq):
+    def adam(model):
+        rule = optimizers["adam"]
+        return rule(rule.Parameters(), groups=[{"params": list(model.parameters()), "lr": 0.1}])
+
+    def engine():
+        options = EngineOptions(device="cpu", clip_norm=1.0, ema_decay=0.9)
+        return PyTorchEngine(Reading, make_optimizer=adam, options=options)
+
+    ids = torch.randint(0, 50, (8, update_freq, 4, 5), generator=torch.Generator().manual_seed(1))
+    groups = [[{"ids": micro_batch} for micro_batch in group] for group in ids]
+    straight, stopped, again = engine(), engine(), engine()
+    state, half = straight.start(1), stopped.start(1)
+    for group in groups:
+        state, _ = straight.update(state, group)
+    for group in groups[:4]:
+        half, _ = stopped.update(half, group)
+    resumed = again.restore(stopped.snapshot(half))
+    for group in groups[4:]:
+        resumed, _ = again.update(resumed, group)
+    assert resumed.task.model.embedding.weight.grad.is_sparse
+    ends = [chosen.weights(end) for chosen, end in ((straight, state), (again, resumed))]
+    assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())
