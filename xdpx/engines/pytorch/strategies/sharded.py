@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,27 +19,20 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.options import AUTOCAST
-from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.strategies.base import FsdpLike
+from xdpx.engines.pytorch.strategies.handing_over import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.recompute import recompute
-from xdpx.engines.pytorch.strategies.states import (
-    fill_optimizer,
-    fill_weights,
-    whole_optimizer_state,
-    whole_weights,
-)
 from xdpx.engines.pytorch.strategies.units import kept_whole, units_of
-from xdpx.engines.pytorch.strategies.whole import NOTHING, unwrapped
+from xdpx.engines.pytorch.strategies.whole import NOTHING
 from xdpx.engines.pytorch.world import World, join_alone
 
 REPLICATE, SHARD = "replicate", "shard"
 
 
-class Sharded:
+class Sharded(HandsOver):
     """Implements `strategies.base.Strategy` with `fully_shard`, on GPUs and, over gloo, on CPUs.
 
     Args:
@@ -104,34 +97,6 @@ class Sharded:
             torch._foreach_mul_(own + common, share.to(gradients[0].device))
         return norm
 
-    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
-        """Gather all weights, one after another; see `Strategy.weights`."""
-        return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
-
-    def load_weights(
-        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
-    ) -> tuple[list[str], list[str]]:
-        """Give each process its shards; see `Strategy.load_weights`."""
-        return fill_weights(unwrapped(model), weights, strict=strict)
-
-    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Gather the optimizer's state; see `Strategy.optimizer_state`."""
-        del model
-        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
-
-    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-        """Give each process its shards; see `Strategy.load_optimizer_state`."""
-        del model
-        fill_optimizer(optimizer, saved)
-
-    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
-        """Write each process's shards; see `strategies.shard_files`."""
-        shard_files.save(folder, unwrapped(model), optimizer)
-
-    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
-        """Read each process's shards; see `strategies.shard_files`."""
-        shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
-
     def _take_first_weights(self, model: nn.Module) -> None:
         """Let all processes begin with the weights of the first; one tensor at a time goes over the device."""
         for tensor in {id(each): each.detach() for each in (*model.parameters(), *model.buffers())}.values():
@@ -152,9 +117,6 @@ class Sharded:
         if self._exchanges and parameter.grad is not None:
             dist.all_reduce(parameter.grad)
             parameter.grad /= self.world.size
-
-    def _wanted(self, wanted: bool | None) -> bool:
-        return self.world.is_main if wanted is None else wanted
 
     def _new_mesh(self) -> DeviceMesh:
         """Lay out the processes: rows hold the same, and those of a row share one copy among them."""

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from xdpx.engines.pytorch.precision import hand_over
-from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.strategies.base import DdpOptions
-from xdpx.engines.pytorch.strategies.states import (
-    fill_optimizer,
-    fill_weights,
-    whole_optimizer_state,
-    whole_weights,
-)
+from xdpx.engines.pytorch.strategies.handing_over import HandsOver, unwrapped
 from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 
@@ -27,7 +20,7 @@ NOTHING: AbstractContextManager[None] = nullcontext()
 """An empty context may be entered any number of times: there need be only one."""
 
 
-class Single:
+class Single(HandsOver):
     """Implements `strategies.base.Strategy` for one process and one device; the others here build on it.
 
     Args:
@@ -70,37 +63,6 @@ class Single:
         if max_norm > 0:
             torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         return norm
-
-    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
-        """Give all weights on the host; see `Strategy.weights`."""
-        return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
-
-    def load_weights(
-        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
-    ) -> tuple[list[str], list[str]]:
-        """Fill the model; see `Strategy.load_weights`."""
-        return fill_weights(unwrapped(model), weights, strict=strict)
-
-    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Give the optimizer's state on the host; see `Strategy.optimizer_state`."""
-        del model
-        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
-
-    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-        """Take over an optimizer's state; see `Strategy.load_optimizer_state`."""
-        del model
-        fill_optimizer(optimizer, saved)
-
-    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
-        """Write weights and optimizer state as shards; see `strategies.shard_files`."""
-        shard_files.save(folder, unwrapped(model), optimizer)
-
-    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
-        """Take over what `sharded_save` wrote; see `strategies.shard_files`."""
-        shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
-
-    def _wanted(self, wanted: bool | None) -> bool:
-        return self.world.is_main if wanted is None else wanted
 
     def _placed(self, model: nn.Module) -> nn.Module:
         return model.to(self.world.device) if self._place and not _spread(model) else model
@@ -157,17 +119,6 @@ class Distributed(Single):
             # As the original decides: looking for unused weights and computing activations anew do not go together.
             chosen["find_unused_parameters"] = not _recomputes(model)
         return {name: value for name, value in chosen.items() if value is not None}
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Give the model inside DDP, DataParallel and torch.compile, in whatever order they are around it."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if isinstance(model, DistributedDataParallel | nn.DataParallel):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
 
 
 def _spread(model: nn.Module) -> bool:

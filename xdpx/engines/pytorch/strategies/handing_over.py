@@ -1,0 +1,62 @@
+"""What strategies do with weights and optimizer states, whether a process holds all of them or a share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.engines.pytorch.strategies.states import fill_optimizer, fill_weights, whole_optimizer_state, whole_weights
+from xdpx.engines.pytorch.world import World
+
+
+class HandsOver:
+    """The verbs of `strategies.base.Strategy` that carry weights and optimizer states in and out."""
+
+    world: World
+
+    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+        """Give all weights on the host; see `Strategy.weights`."""
+        return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
+
+    def load_weights(
+        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Fill the model; see `Strategy.load_weights`."""
+        return fill_weights(unwrapped(model), weights, strict=strict)
+
+    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Give the optimizer's state on the host; see `Strategy.optimizer_state`."""
+        del model
+        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
+
+    def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+        """Take over an optimizer's state; see `Strategy.load_optimizer_state`."""
+        del model
+        fill_optimizer(optimizer, saved)
+
+    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Write weights and optimizer state as shards; see `strategies.shard_files`."""
+        shard_files.save(folder, unwrapped(model), optimizer)
+
+    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
+        """Take over what `sharded_save` wrote; see `strategies.shard_files`."""
+        shard_files.load(folder, None if model is None else unwrapped(model), optimizer)
+
+    def _wanted(self, wanted: bool | None) -> bool:
+        return self.world.is_main if wanted is None else wanted
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Give the model inside DDP, DataParallel and torch.compile, in whatever order they are around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, DistributedDataParallel | nn.DataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
