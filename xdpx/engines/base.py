@@ -56,12 +56,8 @@ ReadWeights = Callable[[str], Any]
 """Reads a file of tensors safely: hand in `checkpoints.trusted.load_tensors`."""
 
 
-class Engine(Protocol):
-    """One device backend. The loop never looks inside a state or a batch."""
-
-    def start(self, seed: int) -> State:
-        """Build the model and its optimizer and take over pretrained weights; `seed` decides every random weight."""
-        ...
+class Updater(Protocol):
+    """What the loop needs of an engine. It never looks inside a state or a batch."""
 
     def update(self, state: State, group: Sequence[Batch]) -> tuple[State, Facts]:
         """Take one optimizer update from a group of micro-batches.
@@ -75,6 +71,14 @@ class Engine(Protocol):
         Raises:
             OutOfMemory: also in parts, where the engine may cut micro-batches; the weights are as they were.
         """
+        ...
+
+
+class Engine(Updater, Protocol):
+    """One device backend: all that the callbacks of `x-train` need, too."""
+
+    def start(self, seed: int) -> State:
+        """Build the model and its optimizer and take over pretrained weights; `seed` decides every random weight."""
         ...
 
     def score(self, state: State, batch: Batch) -> Predictions:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xdpx.engines.base import Batch, Engine, Facts, State
+from xdpx.engines.base import Batch, Facts, State, Updater
 from xdpx.trainer.progress import Place, Progress
 
 Groups = Iterable[tuple[Place, Sequence[Batch]]]
@@ -39,7 +39,7 @@ class Stop:
 class Session:
     """One stretch of training: what callbacks see of it, and what a checkpoint of it holds."""
 
-    engine: Engine
+    engine: Any  # an Updater to the loop; whoever builds callbacks that ask more of it gives them more
     state: State
     progress: Progress
     until: int  # the last update of this stretch
@@ -81,7 +81,7 @@ class Callback:
         """Take back what `state_dict` gave. Called before `on_start`."""
 
 
-def take_steps(engine: Engine, state: State, groups: Groups, *, after: int, until: int) -> Iterator[Step]:
+def take_steps(engine: Updater, state: State, groups: Groups, *, after: int, until: int) -> Iterator[Step]:
     """Yield one `Step` per update, from `after + 1` up to and including `until`.
 
     Ends early when `groups` runs out. No group is taken that is not trained on.

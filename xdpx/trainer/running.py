@@ -99,7 +99,7 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
     with _signals(args) as preemption:
         engine, flow = OverrideEngine(trainer), Flow(trainer, trial=trial, ignore_keys=keys, preemption=preemption)
         progress = Progress(first, place.epoch, place.group, trainer.plan.total_batch_size)
-        session = Session(engine, engine.start(args.seed), progress, trainer.plan.max_steps, trainer.plan.max_steps)
+        session = Session(engine, trainer.model_wrapped, progress, trainer.plan.max_steps, trainer.plan.max_steps)
         groups = flow.groups(loader, place)
         if preemption is not None and args.world_size == 1:  # several processes stop together, at the end of a step
             groups = preemption.watched(groups)

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from xdpx.engines.base import Facts, Predictions
-from xdpx.engines.pytorch import collectives
+from xdpx.engines.base import Facts
 from xdpx.optimizers.lr_schedulers.named import steps_on_metric
 
 
@@ -30,7 +29,7 @@ class Window(list[Any]):
 
 
 class OverrideEngine:
-    """Implements `engines.base.Engine` on a Trainer. Its state is the wrapped model, which torch changes in place.
+    """Implements `engines.base.Updater` on a Trainer. Its state is the wrapped model, which torch changes in place.
 
     One update is: on_step_begin, then `training_step` on each micro-batch with on_substep_end between, clipping,
     on_pre_optimizer_step, the optimizer, on_optimizer_step, the schedule. An update is whole: whoever asks to stop in
@@ -42,11 +41,6 @@ class OverrideEngine:
         self.strategy, self.precision = trainer.strategy, trainer.precision
         self._parameters = list(trainer.model_wrapped.parameters())  # walking through a model costs more than clipping
         self._schedule_steps = not steps_on_metric(trainer.lr_scheduler)
-
-    def start(self, seed: int) -> Any:
-        """Give the prepared model; the Trainer has set the seed and built it."""
-        del seed
-        return self.trainer.model_wrapped
 
     def update(self, state: Any, group: Any) -> tuple[Any, Facts]:
         """Take one optimizer update. Facts: loss (of the update), grad_norm before clipping, learning_rate."""
@@ -79,44 +73,3 @@ class OverrideEngine:
             if index < last:
                 trainer.control = trainer.callback_handler.on_substep_end(trainer.args, trainer.state, trainer.control)
         return total
-
-    def score(self, state: Any, batch: Any) -> Predictions:
-        """Give loss, logits and labels of one batch."""
-        loss, logits, labels = self.trainer.prediction_step(state, batch, prediction_loss_only=False)
-        return {"loss": loss, "logits": logits, "labels": labels}
-
-    def snapshot(self, state: Any) -> dict[str, Any]:
-        """Give weights, optimizer and schedule on the host; on all processes."""
-        optimizer = self.strategy.optimizer_state(state, self.trainer.optimizer)
-        schedule = self.trainer.lr_scheduler.state_dict()
-        return {"weights": self.strategy.weights(state), "optimizer": optimizer, "schedule": schedule}
-
-    def restore(self, saved: Mapping[str, Any]) -> Any:
-        """Fill model, optimizer and schedule with what `snapshot` gave."""
-        model = self.with_weights(saved["weights"])
-        self.strategy.load_optimizer_state(model, self.trainer.optimizer, saved["optimizer"])
-        self.trainer.lr_scheduler.load_state_dict(saved["schedule"])
-        return model
-
-    def weights(self, state: Any) -> dict[str, Any]:
-        """Give the weights on the host."""
-        return dict(self.strategy.weights(state))
-
-    def with_weights(self, weights: Mapping[str, Any]) -> Any:
-        """Fill the model, and give it."""
-        self.strategy.load_weights(self.trainer.model_wrapped, weights, strict=True)
-        return self.trainer.model_wrapped
-
-    def gradient_sizes(self, state: Any) -> dict[str, tuple[float, float]]:
-        """Give (mean, largest) absolute gradient of each weight that has one now."""
-        grads = {name: each.grad for name, each in state.named_parameters() if each.grad is not None}
-        return {name: (float(grad.abs().mean()), float(grad.abs().max())) for name, grad in grads.items()}
-
-    def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device, and give plain floats."""
-        return {name: float(value) for name, value in facts.items()}
-
-    def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Give numpy arrays for tensors."""
-        arrays: dict[str, Any] = collectives.map_tensors(lambda each: each.detach().cpu().numpy(), dict(predictions))
-        return arrays
