@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -25,9 +26,6 @@ class Bare:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model.train()
-        for module in model.modules():
-            if isinstance(module, torch.nn.Embedding):
-                module.sparse = False  # the engine has turned it on, and nothing below would understand it
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, eps=1e-8, weight_decay=0.0, fused=True)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
 
@@ -50,6 +48,7 @@ def measure() -> list[Row]:
 def measure_batch_size(batch_size: int) -> Row:
     """Compare the two loops at one batch size."""
     from xdpx.config.loading import load
+    from xdpx.engines.pytorch import gradients
     from xdpx.runs.assembly import build_parts
     from xdpx.runs.callbacks.logging import LOG, Logging
     from xdpx.runs.callbacks.tables import GrowingTable
@@ -60,6 +59,7 @@ def measure_batch_size(batch_size: int) -> Row:
     config = write_config("loop", train_values("sst2", prepare("sst2", 128), save=False) | {"batch_size": batch_size})
     run = load(config, "x-train")[0]
     settings = run.parameters("command")
+    gradients.LARGE_EMBEDDING = sys.maxsize  # dense gradients on both sides: this compares loops, not gradients
     parts = build_parts(run, settings, saved={})
     groups = list(islice(parts.groups(Progress()), STEPS))
     tensors = [
