@@ -15,6 +15,7 @@ from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.preemption import Preemption
 from xdpx.trainer.stepping import Place, Window
+from xdpx.utils.decisions import is_better
 
 AGREE_EVERY = 8
 """Steps between two questions whether any rank was told to stop: asking costs a collective."""
@@ -216,7 +217,7 @@ def take_best(trainer: Any, metrics: dict[str, float]) -> bool:
     if best is None:
         best = float("-inf") if args.greater_is_better else float("inf")
         state.best_metric = best
-    if not (value > best if args.greater_is_better else value < best):
+    if not is_better(value, best, ascending=bool(args.greater_is_better)):
         return False
     state.best_metric = value
     if args.save_strategy != "no":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isnan
 from typing import Any, Protocol
+
+from xdpx.utils.decisions import is_better
 
 
 class Place(Protocol):
@@ -50,16 +51,11 @@ class Progress:
         """Note the score of an evaluation at this step; tell whether it is a new best. NaN never is, nor is a tie."""
         self.score = score
         self.last_eval_step = self.num_updates
-        if isnan(score) or not self._better(score, ascending=ascending):
+        if not is_better(score, self.best_score, ascending=ascending):
             return False
         self.best_score = score
         self.best_step = self.num_updates
         return True
-
-    def _better(self, score: float, *, ascending: bool) -> bool:
-        if self.best_score is None:
-            return True
-        return score > self.best_score if ascending else score < self.best_score
 
     @property
     def just_evaluated(self) -> bool:

@@ -14,6 +14,7 @@ from xdpx.runs.evaluation import Metrics, evaluate
 from xdpx.runs.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Progress
+from xdpx.utils.decisions import due
 
 EVALUATION = "evaluation"
 """The name of this reader's window in the ledger."""
@@ -36,10 +37,7 @@ class EvaluationPlan:
 
     def due(self, number: int) -> bool:
         """Tell whether to evaluate after update `number`."""
-        if self.interval < 0:
-            return False
-        interval = self.interval * self.warmup_multiplier if number < self.warmup else self.interval
-        return number % interval == 0
+        return due(number, self.interval * self.warmup_multiplier if number < self.warmup else self.interval)
 
 
 class Evaluating(Callback):

@@ -9,6 +9,7 @@ from xdpx.logger import log
 from xdpx.runs.callbacks.tables import Cell, GrowingTable
 from xdpx.runs.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
+from xdpx.utils.decisions import due
 
 TrainMetrics = Callable[[Mapping[str, float]], dict[str, float]]
 """Turns sums of facts over some updates into what is shown of them: `losses.*.train_metrics`."""
@@ -48,7 +49,7 @@ class Logging(Callback):
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Collect; write a row when it is time."""
         self._ledger.add(step.number, step.facts)
-        if step.number % self._interval == 0:
+        if due(step.number, self._interval):
             self._write_row(session, step.number)
         self._bar.update()
         return None

@@ -11,6 +11,7 @@ from xdpx.logger import log
 from xdpx.runs.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Progress
+from xdpx.utils.decisions import due, is_better
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,13 @@ class SavePolicy:
     def _above(self, score: float | None) -> bool:
         if self.above_score is None:
             return True
-        if score is None:
-            return False
-        return score > self.above_score if self.ascending else score < self.above_score
+        return score is not None and is_better(score, self.above_score, ascending=self.ascending)
 
     def wants_state(self, progress: Progress) -> bool:
         """Tell whether the full state of this step is to be kept."""
         if not self.resumable:
             return False
-        return progress.just_evaluated or bool(self.interval and progress.num_updates % self.interval == 0)
+        return progress.just_evaluated or due(progress.num_updates, self.interval)
 
 
 class Saving(Callback):

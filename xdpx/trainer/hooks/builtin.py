@@ -9,6 +9,7 @@ from xdpx.logger import log
 from xdpx.reports.trackers.console import Bars, Printing
 from xdpx.trainer.hooks.events import TrainerCallback
 from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
+from xdpx.utils.decisions import due, is_better
 
 if TYPE_CHECKING:
     from xdpx.arguments import TrainingArguments as Arguments
@@ -26,13 +27,13 @@ class DefaultFlowCallback(TrainerCallback):
             control.should_training_stop = True
         if step == 1 and args.logging_first_step:
             control.should_log = True
-        if args.logging_strategy == IntervalStrategy.STEPS and step % state.logging_steps == 0:
+        if args.logging_strategy == IntervalStrategy.STEPS and due(step, state.logging_steps):
             control.should_log = True
         evaluates = args.eval_strategy == IntervalStrategy.STEPS and args.eval_delay <= step
-        if evaluates and (last or step % state.eval_steps == 0):
+        if evaluates and (last or due(step, state.eval_steps)):
             control.should_evaluate = True
         saves = args.save_strategy == SaveStrategy.STEPS
-        if saves and (last or (state.save_steps > 0 and step % state.save_steps == 0)):
+        if saves and (last or due(step, state.save_steps)):
             control.should_save = True
         return control
 
@@ -102,8 +103,8 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         self, args: Arguments, state: TrainerState, control: TrainerControl, metric_value: float
     ) -> None:
         """Count an evaluation that is no better than the best one by more than the threshold."""
-        best, sign = state.best_metric, 1 if args.greater_is_better else -1
-        better = best is None or sign * (metric_value - best) > max(self.early_stopping_threshold or 0.0, 0.0)
+        best, margin = state.best_metric, max(self.early_stopping_threshold or 0.0, 0.0)
+        better = best is None or is_better(metric_value, best, ascending=bool(args.greater_is_better), by=margin)
         self.early_stopping_patience_counter = 0 if better else self.early_stopping_patience_counter + 1
 
     def state(self) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+from math import inf, nan
+
+import pytest
+
+from xdpx.utils.decisions import due, is_better
+
+
+@pytest.mark.parametrize(("interval", "numbers"), [(3, [3, 6, 9]), (1, [*range(1, 11)]), (-1, []), (0, []), (None, [])])
+def test_what_has_an_interval_is_due_at_its_multiples(interval: int | None, numbers: list[int]) -> None:
+    assert [number for number in range(1, 11) if due(number, interval)] == numbers
+
+
+@pytest.mark.parametrize(("score", "best", "ascending", "better"), [
+    (2.0, 1.0, True, True), (1.0, 2.0, True, False), (1.0, 2.0, False, True), (1.0, 1.0, True, False),
+    (nan, 1.0, True, False), (nan, None, True, False), (-inf, None, True, True), (1.0, -inf, True, True),
+    (inf, inf, False, False), (5e-324, 0.0, True, True),
+])  # fmt: skip
+def test_a_score_is_better_when_it_really_is(score: float, best: float | None, ascending: bool, better: bool) -> None:
+    assert is_better(score, best, ascending=ascending) is better
+
+
+def test_a_score_may_have_to_be_better_by_some_margin() -> None:
+    assert is_better(0.9, 0.5, ascending=True, by=0.3)
+    assert not is_better(0.9, 0.5, ascending=True, by=0.4)
