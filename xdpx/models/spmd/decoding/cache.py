@@ -1,0 +1,108 @@
+"""Keys and values of the tokens so far, so that a new token costs one position.
+
+B rows, T new tokens, S slots, N heads, H width per head.
+
+Slot and position are the same number: the token at position p of a row lies in slot p of that row, whatever the
+lengths of the other rows. A slot is visible from its own position on, and by then it has been written, so that what
+the padding of a short prompt left behind is never seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+COLLECTION = "cache"
+"""The linen collection that holds them; a scan over layers stacks it on axis 0, as it does the weights."""
+
+_slots: ContextVar[int] = ContextVar("slots", default=0)
+
+
+class Extended(NamedTuple):
+    """What attention looks at while decoding.
+
+    Attributes:
+        key: of all slots, shape (B, S, N, H).
+        value: the same shape.
+        visible: which slots each new token sees, shape (B, 1, T, S); true is seen.
+        positions: of the slots, shape (1, S).
+    """
+
+    key: jax.Array
+    value: jax.Array
+    visible: jax.Array
+    positions: jax.Array
+
+
+@contextmanager
+def caching(slots: int) -> Iterator[None]:
+    """Let attention traced inside keep its keys and values in `slots` slots; 0 turns it off."""
+    token = _slots.set(slots)
+    try:
+        yield
+    finally:
+        _slots.reset(token)
+
+
+def num_slots() -> int:
+    """Give the number of slots of the surrounding `caching`, 0 outside."""
+    return _slots.get()
+
+
+def extend(module: nn.Module, key: jax.Array, value: jax.Array, positions: jax.Array) -> Extended | None:
+    """Write the new tokens into the cache of an attention layer, and give what they look at.
+
+    The same call fills the cache with a whole prompt, which has any T, and extends it by one token, T = 1.
+
+    Args:
+        module: the layer, whose collection `cache` holds `key` and `value`; both are made where missing.
+        key: of the new tokens, shape (B, T, N, H), rotated already where positions are rotary.
+        value: the same shape.
+        positions: of the new tokens, shape (B, T).
+
+    Returns:
+        None outside `caching`: attend to the new tokens only.
+    """
+    slots = num_slots()
+    if not slots:
+        return None
+    kept = [_written(module, name, new, positions, slots) for name, new in (("key", key), ("value", value))]
+    numbers = jnp.arange(slots, dtype=positions.dtype)[None]
+    visible = numbers[:, None, :] <= positions[:, :, None]
+    return Extended(kept[0], kept[1], visible[:, None], numbers)
+
+
+def _written(module: nn.Module, name: str, new: jax.Array, positions: jax.Array, slots: int) -> jax.Array:
+    shape = (new.shape[0], slots, *new.shape[2:])
+    kept: Any = module.variable(COLLECTION, name, jnp.zeros, shape, new.dtype)
+    rows = jnp.arange(new.shape[0])[:, None]
+    # A finished row may be asked for a position beyond its last slot: such a write is dropped, not wrapped.
+    kept.value = kept.value.at[rows, positions].set(new, mode="drop")
+    value: jax.Array = kept.value
+    return value
+
+
+def repeated_rows(cache: Any, times: int) -> Any:
+    """Repeat every row of a cache, so that several samples or beams grow out of one prompt.
+
+    Args:
+        cache: the collection, a tree of arrays.
+        times: row b becomes rows b * times up to (b + 1) * times - 1.
+    """
+    return jax.tree.map(lambda leaf: jnp.repeat(leaf, times, axis=row_axis(leaf)), cache)
+
+
+def chosen_rows(cache: Any, rows: jax.Array) -> Any:
+    """Give a cache whose row i is row `rows[i]` of the given one."""
+    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=row_axis(leaf)), cache)
+
+
+def row_axis(leaf: jax.Array) -> int:
+    """Give the axis of the rows: the fourth from the end, after those that stacks of layers put in front."""
+    return leaf.ndim - 4
