@@ -49,9 +49,9 @@ def measure_batch_size(batch_size: int) -> Row:
     """Compare the two loops at one batch size."""
     from xdpx.config.loading import load
     from xdpx.engines.pytorch import gradients
+    from xdpx.reports.growing_table import GrowingTable
     from xdpx.runs.assembly import build_parts
     from xdpx.runs.callbacks.logging import LOG, Logging
-    from xdpx.runs.callbacks.tables import GrowingTable
     from xdpx.runs.ledger import Ledger
     from xdpx.trainer.loop import Session, fit
     from xdpx.trainer.progress import Progress

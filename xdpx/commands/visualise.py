@@ -8,12 +8,13 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.reports.references import format_conflicts, named_references, reference_conflicts
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
 
-LOGS = ("valid.log.tsv", "train.log.tsv")
+LOGS = (VALID_LOG, TRAIN_LOG)
 
 
 class Visualise:

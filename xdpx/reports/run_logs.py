@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.args_file import newest_args, read_args
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.utils import io
-
-TRAIN_LOG = "train.log.tsv"
-VALID_LOG = "valid.log.tsv"
 
 Floats = NDArray[np.float64]
 

@@ -12,6 +12,7 @@ from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
+from xdpx.reports.growing_table import GrowingTable
 from xdpx.runs import environment, resuming, run_folder
 from xdpx.runs.assembly import Parts, build_parts, plan_of
 from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, score_of
@@ -20,7 +21,6 @@ from xdpx.runs.callbacks.logging import LOG, Logging
 from xdpx.runs.callbacks.plotting import Plotting
 from xdpx.runs.callbacks.saving import Saving, restore
 from xdpx.runs.callbacks.stopping import Stopping, StopWhenAsked
-from xdpx.runs.callbacks.tables import GrowingTable
 from xdpx.runs.evaluation import evaluate
 from xdpx.runs.ledger import Ledger
 from xdpx.runs.parameters import TrainParameters

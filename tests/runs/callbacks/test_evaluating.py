@@ -6,9 +6,9 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.logger import log
+from xdpx.reports.growing_table import GrowingTable
 from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan, score_of
 from xdpx.runs.callbacks.logging import LOG, Logging
-from xdpx.runs.callbacks.tables import GrowingTable
 from xdpx.runs.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Step, fit
 from xdpx.trainer.progress import Progress

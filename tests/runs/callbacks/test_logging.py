@@ -2,8 +2,8 @@ from pathlib import Path
 from typing import Any
 
 from xdpx.logger import log
+from xdpx.reports.growing_table import GrowingTable
 from xdpx.runs.callbacks.logging import LOG, Logging
-from xdpx.runs.callbacks.tables import GrowingTable
 from xdpx.runs.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Step, fit
 from xdpx.trainer.progress import Progress

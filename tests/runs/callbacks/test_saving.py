@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.reports.growing_table import GrowingTable
 from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
 from xdpx.runs.callbacks.logging import LOG, Logging
 from xdpx.runs.callbacks.saving import SavePolicy, Saving, restore
-from xdpx.runs.callbacks.tables import GrowingTable
 from xdpx.runs.ledger import Diverged, Ledger
 from xdpx.trainer.loop import Callback, Session, Step, Stop, fit
 from xdpx.trainer.progress import Progress

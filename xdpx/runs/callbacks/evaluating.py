@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.engines.base import Batch
 from xdpx.logger import log
+from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.run_tables import valid_row
 from xdpx.runs.callbacks.logging import TrainMetrics, train_metrics
-from xdpx.runs.callbacks.tables import Cell, GrowingTable
 from xdpx.runs.evaluation import Metrics, evaluate
 from xdpx.runs.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
@@ -101,17 +102,11 @@ class Evaluating(Callback):
     def _row(
         self, progress: Progress, metrics: Mapping[str, float], *, window: Window, train_wall: float
     ) -> dict[str, Cell]:
-        train = train_metrics(window, self._metrics)
-        row: dict[str, Cell] = {"epoch": progress.epoch, "step": progress.num_updates}
-        row |= {"ups": window.updates_per_second, "wps": window.per_second("num_tokens")}
-        row |= {"train_wall": train_wall, "train_loss": train.pop("loss")}
-        row |= {"gnorm": window.mean("grad_norm"), "clip": window.mean("clipped")}
-        row |= {f"train_{name}": train[name] for name in sorted(train)}
-        row |= {f"valid_{name}": metrics[name] for name in sorted(metrics)}
-        accumulated = log.take_accumulated()
-        row |= {name: accumulated[name] for name in sorted(accumulated)}
-        row["best_score"] = progress.best_score
-        return row
+        return valid_row(
+            progress.epoch, progress.num_updates, window, train_wall=train_wall,
+            train=train_metrics(window, self._metrics), valid=metrics, more=log.take_accumulated(),
+            best_score=progress.best_score,
+        )  # fmt: skip
 
 
 def score_of(metrics: Mapping[str, float], name: str) -> float:

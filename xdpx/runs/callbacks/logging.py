@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xdpx.logger import log
-from xdpx.runs.callbacks.tables import Cell, GrowingTable
+from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.run_tables import train_row
 from xdpx.runs.ledger import Ledger, Window
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.utils.decisions import due
@@ -66,12 +67,7 @@ class Logging(Callback):
 
     def _cells(self, window: Window, *, epoch: int, number: int) -> dict[str, Cell]:
         last = self._ledger.last
-        metrics = train_metrics(window, self._metrics)
-        cells: dict[str, Cell] = {"epoch": epoch, "step": number, "loss": metrics.pop("loss")}
-        cells |= {"gnorm": last.get("grad_norm", 0.0), "clip": int(last.get("clipped", 0))}
-        cells |= {"wps": window.per_second("num_tokens"), "ups": window.updates_per_second}
-        metrics["lr"] = float(last.get("learning_rate", 0.0))
-        cells |= {name: metrics[name] for name in sorted(metrics)}
+        cells = train_row(epoch, number, window, metrics=train_metrics(window, self._metrics), last=last)
         summaries = log.take_summaries()
         cells |= {name: summaries[name] for name in sorted(summaries)}
         if "loss_scale" in last:

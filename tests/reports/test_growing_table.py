@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from xdpx.runs.callbacks.tables import GrowingTable
+from xdpx.reports.growing_table import GrowingTable
 
 
 def test_a_column_that_comes_later_shifts_no_cell(tmp_path: Path) -> None:
