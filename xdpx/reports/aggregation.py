@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from xdpx.config.loading import RUN_ONLY_KEYS
-from xdpx.reports.run_logs import TRAIN_LOG, VALID_LOG, RunLogs, read_run
+from xdpx.reports.run_logs import RunLogs, read_run
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.utils import io
 
 LIVE_SECONDS = 60

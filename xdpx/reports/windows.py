@@ -63,15 +63,7 @@ class Stopwatch:
     @contextmanager
     def paused(self) -> Generator[None]:
         """Do not count what happens inside: evaluating, saving, drawing."""
-        begun = self.now()
+        begun = self._clock()
         yield
-        self.leave_out(begun)
-
-    def now(self) -> float:
-        """Give the moment, in seconds of the clock."""
-        return self._clock()
-
-    def leave_out(self, since: float) -> None:
-        """Do not count what was from the moment `since` until now."""
         if self._last is not None:
-            self._last += self._clock() - since
+            self._last += self._clock() - begun

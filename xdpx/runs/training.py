@@ -13,6 +13,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs import environment, resuming, run_folder
 from xdpx.runs.assembly import Parts, build_parts, plan_of
 from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, score_of
@@ -183,9 +184,7 @@ class _Training:
         """Give the callbacks in their order: each reads what those before it left."""
         parts, settings = self.parts, self.settings
         ledger = Ledger(parts.engine, windows=(LOG, EVALUATION), may_overflow=settings.fp16)
-        tables = [
-            GrowingTable(io.join(settings.save_dir, name)) for name in (run_folder.TRAIN_LOG, run_folder.VALID_LOG)
-        ]
+        tables = [GrowingTable(io.join(settings.save_dir, name)) for name in (TRAIN_LOG, VALID_LOG)]
         metrics = parts.loss.train_metrics
         logging = Logging(tables[0], ledger, metrics, interval=settings.log_interval)
         evaluating = Evaluating(
