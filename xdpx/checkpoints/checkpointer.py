@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from xdpx.checkpoints import layout
+from xdpx.checkpoints import layout, retention
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -113,20 +113,18 @@ class Checkpointer:
             self._prune_weights(weights)
 
     def _prune_states(self, keep: Collection[int]) -> None:
-        steps, newest = self.state_steps(), max(keep)
-        # States beyond the newest one were damaged when this run was resumed from before them.
+        newest = max(keep)
+        steps = retention.in_order(self.state_steps(), newest)
         good = [step for step in steps if step <= newest and not self.state_problems(step, hashes=False)]
         kept = {*good[-KEPT_STATES:], *keep}
         surplus = [step for step in steps if step not in kept]
-        if surplus and not self.state_problems(newest):
-            for step in surplus:
-                self._discard(layout.state_name(step), layout.state_file(step))
+        for step in retention.once_safe(surplus, lambda: self.state_problems(newest)):
+            self._discard(layout.state_name(step), layout.state_file(step))
 
     def _prune_weights(self, keep: Collection[int]) -> None:
-        steps = self.weight_steps()
-        surplus = [step for step in steps if step not in keep]
-        if surplus and keep and not self.weights_problems(max(keep)):
-            for step in surplus:
+        if keep:
+            surplus = [step for step in self.weight_steps() if step not in keep]
+            for step in retention.once_safe(surplus, lambda: self.weights_problems(max(keep))):
                 self._discard(layout.weights_name(step), layout.weights_file(step))
 
     def _discard(self, name: str, file_name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from xdpx.checkpoints import folders
+from xdpx.checkpoints import folders, retention
 from xdpx.checkpoints.publishing import discard, was_read_back
 from xdpx.logger import log
 from xdpx.utils import io
@@ -37,15 +37,16 @@ def rotate(
     """
     place = io.plain(parent)
     doomed = surplus(place, limit=limit, current=current, best=best, busy=busy)
-    if not doomed:
-        return []
+    return [path for path in retention.once_safe(doomed, lambda: _faults_of_newest(place, current)) if _deleted(path)]
+
+
+def _faults_of_newest(place: str, current: int | None) -> list[str]:
     newest = io.join(place, folders.folder_name(_order(place, current)[-1]))
     manifest = folders.manifest_of(newest)
     faults = folders.check(newest, hashes=manifest is None or not was_read_back(manifest.id))
     if faults:
         log.warning(f"No checkpoint was deleted, because the newest cannot be trusted: {newest}: {' '.join(faults)}")
-        return []
-    return [path for path in doomed if _deleted(path)]
+    return faults
 
 
 def surplus(
@@ -68,11 +69,7 @@ def surplus(
 
 
 def _order(place: str, current: int | None) -> list[int]:
-    """Give the steps, those to be deleted first in front."""
-    steps = folders.steps(place)
-    if current is None:
-        return steps
-    return [step for step in steps if step > current] + [step for step in steps if step <= current]
+    return retention.in_order(folders.steps(place), current)
 
 
 def _newest_resumable(order: list[str]) -> list[str]:
