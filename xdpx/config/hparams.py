@@ -1,0 +1,404 @@
+"""Templates: typed, nested sets of fields beside the class that they build, checked at the line that sets them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from xdpx.config.hparams_classes import (
+    bare,
+    check_class,
+    check_value,
+    cloned,
+    is_class_var,
+    label,
+    no_field,
+    signature_of,
+)
+from xdpx.config.hparams_text import diff, dtype_name, from_data, lines, name_of, names_of, printed, to_json
+from xdpx.config.hparams_types import made_by
+
+if TYPE_CHECKING:
+    import fiddle as fdl
+
+__all__ = [
+    "BaseHParams",
+    "Configurable",
+    "build",
+    "diff",
+    "from_fiddle",
+    "from_json",
+    "sub_config_field",
+    "template_field",
+    "to_fiddle",
+    "to_json",
+]
+
+_KNOWN: dict[str, type] = {}
+"""Every template class of this process and its owner, by `module.qualified_name`: all that JSON may name."""
+
+_REQUIRED = dataclasses.MISSING
+
+
+@dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)
+class BaseHParams:
+    """A set of typed fields, mutable until `freeze()`; every subclass is a keyword-only dataclass by itself.
+
+    A field that does not exist, or a value of the wrong type, is refused where it is written, with the nearest name.
+    """
+
+    _owner: ClassVar[type[Any] | None] = None
+    _types: ClassVar[dict[str, Any]] = {}
+    _field_table: ClassVar[dict[str, dataclasses.Field[Any]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_class(cls, BaseHParams)
+        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)(cls)
+        cls._types = {}
+        cls._field_table = {field.name: field for field in dataclasses.fields(cls)}
+        cls.__signature__ = signature_of(cls)  # type: ignore[attr-defined]
+        _KNOWN[name_of(cls)] = cls
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__["_given"] = set()
+        for name in values:
+            if name not in self._field_table:
+                raise TypeError(no_field(type(self), name))
+        missing = []
+        for name, field in self._field_table.items():
+            if name in values:
+                setattr(self, name, values[name])
+            elif field.default_factory is not _REQUIRED:
+                self.__dict__[name] = field.default_factory()
+            elif field.default is not _REQUIRED:
+                self.__dict__[name] = field.default
+            else:
+                missing.append(name)
+        if missing:
+            raise TypeError(f"{label(type(self))} needs {', '.join(missing)}: give every field without a default.")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._field_table:
+            raise AttributeError(no_field(type(self), name))
+        if self.is_frozen:
+            raise AttributeError(
+                f"{label(type(self))}.{name}: the template is frozen, something was built from it. "
+                "Change a copy: template.clone().set(...)."
+            )
+        check_value(type(self), name, value)
+        self.__dict__[name] = value
+        self.__dict__["_given"].add(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(no_field(type(self), name))
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{label(type(self))}.{name}: a field cannot be removed. Set it to another value.")
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the template can no longer be changed."""
+        return "_frozen" in self.__dict__
+
+    def fields_and_values(self) -> Iterator[tuple[str, Any]]:
+        """Give (name, value) of every field, in the order of declaration."""
+        return ((name, self.__dict__[name]) for name in self._field_table)
+
+    def given(self) -> frozenset[str]:
+        """Give the names of the fields that somebody set; the others hold their defaults."""
+        return frozenset(self.__dict__["_given"])
+
+    def mark_given(self, names: Iterable[str]) -> Self:
+        """Say which fields count as set by somebody (a reader of files, a parent that fills in)."""
+        self.__dict__["_given"] = set(names) & set(self._field_table)
+        return self
+
+    def set(self, **values: Any) -> Self:
+        """Set several fields and give the template back."""
+        for name, value in values.items():
+            setattr(self, name, value)
+        return self
+
+    def clone(self) -> Self:
+        """Copy the template with all templates inside; the copy is not frozen, other values are shared."""
+        return cloned(self, {})  # type: ignore[no-any-return]
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return cloned(self, memo)  # type: ignore[no-any-return]
+
+    def copy_fields_from(self, other: BaseHParams, missing_fields_in_self: Iterable[str] = ()) -> Self:
+        """Take every field of another template, of another class if need be.
+
+        Args:
+            other: where to take the values.
+            missing_fields_in_self: fields of `other` that this class does not have, left out on purpose.
+
+        Raises:
+            AttributeError: `other` has further fields that this class lacks.
+        """
+        left_out = set(missing_fields_in_self)
+        unknown = [n for n in other._field_table if n not in self._field_table and n not in left_out]
+        if unknown:
+            raise AttributeError(
+                f"{label(type(self))} has no {', '.join(unknown)} of {label(type(other))}. "
+                "Name what is left out in missing_fields_in_self."
+            )
+        copy = other.clone()
+        return self.set(**{name: value for name, value in copy.fields_and_values() if name not in left_out})
+
+    def freeze(self) -> Self:
+        """Let nobody change this template, or a template inside it, any more."""
+        for _, value in self.fields_and_values():
+            for inner in _templates_in(value):
+                inner.freeze()
+        self.__dict__["_frozen"] = True
+        return self
+
+    def Instantiate(self, **overrides: Any) -> Any:
+        """Build the owner from a frozen copy of this template, with some fields replaced."""
+        if self._owner is None:
+            raise TypeError(f"{label(type(self))} holds values only: no class is built from it.")
+        return self._owner.from_template(self.clone().set(**overrides).freeze())
+
+    def build(self, **overrides: Any) -> Any:
+        """Do what `Instantiate` does."""
+        return self.Instantiate(**overrides)
+
+    def to_text(self) -> str:
+        """Give one line `path.to.field : value` per value, sorted."""
+        return "\n".join(f"{path} : {text}" for path, text in sorted(lines(self)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the fields as a plain dict, nested templates as dicts too."""
+        return {name: _as_plain(value) for name, value in self.fields_and_values()}
+
+    def diff(self, other: BaseHParams) -> str:
+        """Give the lines in which this template and another one differ; '' when they are equal."""
+        return diff(self, other)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BaseHParams) or type(self) is not type(other):
+            return NotImplemented
+        return all(_same(value, other.__dict__[name]) for name, value in self.fields_and_values())
+
+    def __hash__(self) -> int:
+        if not self.is_frozen:
+            raise TypeError(f"{label(type(self))} can still change: freeze() it before it is hashed.")
+        return hash((type(self), tuple(printed(value) for _, value in self.fields_and_values())))
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={printed(value)}" for name, value in self.fields_and_values() if name in self.given())
+        return f"{label(type(self))}({', '.join(shown)})"
+
+    @classmethod
+    def config(cls, **values: Any) -> fdl.Config[Any]:
+        """Give a Fiddle config of the owner; a misspelt field raises at that line."""
+        return to_fiddle(cls(**values))
+
+    @classmethod
+    def partial(cls, **values: Any) -> fdl.Partial[Any]:
+        """Give a Fiddle partial of the owner: what it builds is a function that still takes fields."""
+        from xdpx.config.hparams_fiddle import partial_of
+
+        return partial_of(cls(**values))
+
+
+class Configurable:
+    """What is built from a template: `Cls.HParams`, `Cls(**fields)`, `Cls(hparams)`, `self.hparams`.
+
+    A subclass has a nested `class HParams(...)`, or annotated fields in its own body, from which HParams is derived.
+    Names with a leading underscore and ClassVars are no fields.
+    """
+
+    class HParams(BaseHParams):
+        """The fields."""
+
+    _keeps_field_attributes: ClassVar[bool] = False
+    """True where another transform reads the fields from the class body (flax modules)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        _bind(cls)
+        super().__init_subclass__(**kwargs)
+        if not cls._keeps_field_attributes:
+            if "__init__" in cls.__dict__:
+                cls.__init__ = _taking_fields(cls.__init__)  # type: ignore[method-assign]
+            cls.__signature__ = signature_of(cls.HParams)  # type: ignore[attr-defined]
+
+    def __init__(self, hparams: BaseHParams | None = None, /, **fields: Any) -> None:
+        self.__dict__["_hparams"] = _template_for(type(self), hparams, fields)
+
+    @classmethod
+    def from_template(cls, hparams: BaseHParams) -> Any:
+        """Build from a frozen template."""
+        return cls(hparams)
+
+    @property
+    def hparams(self) -> Any:
+        """The frozen template."""
+        return self.__dict__["_hparams"]
+
+    def __getattr__(self, name: str) -> Any:
+        template = self.__dict__.get("_hparams")
+        if template is not None and name in template._field_table:
+            return template.__dict__[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
+
+
+def sub_config_field(template: type[Any] | None, **values: Any) -> Any:
+    """Declare a field that holds a template; every instance gets a copy of its own.
+
+    Args:
+        template: `SomeClass.HParams`, `SomeClass`, or None for a field that starts without one.
+        values: fields of the template that differ from its defaults.
+    """
+    if template is None:
+        return dataclasses.field(default=None)
+    cls = getattr(template, "HParams", template)
+    return dataclasses.field(default_factory=functools.partial(cls, **values))
+
+
+template_field = sub_config_field
+
+
+def build(thing: Any, **overrides: Any) -> Any:
+    """Build a template, a Fiddle config or a Fiddle partial; give what is built already as it is."""
+    if isinstance(thing, BaseHParams):
+        return thing.Instantiate(**overrides)
+    if made_by(thing) is not None:
+        from xdpx.config.hparams_fiddle import build_fiddle
+
+        return build_fiddle(thing, overrides)
+    return thing
+
+
+def to_fiddle(hparams: BaseHParams) -> fdl.Config[Any]:
+    """Turn a template, with those inside it, into a Fiddle config of its owner."""
+    from xdpx.config.hparams_fiddle import config_of
+
+    return config_of(hparams)
+
+
+def from_fiddle(config: fdl.Buildable[Any]) -> Any:
+    """Turn a Fiddle config into a template; a node used in several places becomes one shared layer."""
+    from xdpx.config.hparams_fiddle import template_of
+
+    return template_of(config)
+
+
+def from_json(text: str, known: Iterable[Any] = ()) -> Any:
+    """Read a template written by `to_json`.
+
+    Args:
+        text: the JSON.
+        known: further classes, enums and functions that it may name, besides every template class imported so far.
+
+    Raises:
+        ValueError: a name is not known: nothing is imported by a name found in a file.
+    """
+    import json
+
+    return from_data(json.loads(text), {**_KNOWN, **names_of(known)})
+
+
+def _template_for(cls: type[Any], hparams: BaseHParams | None, fields: dict[str, Any]) -> BaseHParams:
+    if hparams is None:
+        hparams = cls.HParams(**fields)
+    elif not isinstance(hparams, BaseHParams):
+        raise TypeError(f"{cls.__name__} is built from a {cls.__name__}.HParams, or by fields: {cls.__name__}(a=1).")
+    elif fields:
+        hparams = hparams.clone().set(**fields)
+    return hparams if hparams.is_frozen else hparams.clone().freeze()
+
+
+def _taking_fields(function: Callable[..., None]) -> Callable[..., None]:
+    """Let an `__init__(self, hparams)` be called with fields as well."""
+
+    @functools.wraps(function)
+    def __init__(self: Any, hparams: BaseHParams | None = None, /, **fields: Any) -> None:
+        template = _template_for(type(self), hparams, fields)
+        self.__dict__["_hparams"] = template
+        function(self, template)
+
+    return __init__
+
+
+def _bind(cls: type[Configurable]) -> None:
+    """Give a class its own HParams, a subclass of its parents' ones."""
+    own = cls.__dict__.get("HParams")
+    parents = tuple(dict.fromkeys(base.HParams for base in cls.__bases__ if hasattr(base, "HParams")))
+    parents = tuple(p for p in parents if not any(p is not other and issubclass(other, p) for other in parents))
+    declared = _declared(cls) if own is None or cls._keeps_field_attributes else {}
+    _refuse_bare_overrides(cls, parents, declared)
+    if isinstance(own, type) and "_owner" not in own.__dict__ and issubclass(own, parents) and not declared:
+        bound = own
+    else:
+        bases = parents if own is None else (own, *(p for p in parents if not issubclass(own, p)))
+        bound = _derived(cls, bases, declared)
+    bound._owner = cls
+    cls.HParams = bound  # type: ignore[misc]
+    _KNOWN[name_of(cls)] = cls
+    if not cls._keeps_field_attributes:
+        for name in declared:
+            if name in cls.__dict__:
+                delattr(cls, name)
+
+
+def _derived(cls: type[Any], bases: tuple[type[Any], ...], declared: dict[str, Any]) -> type[BaseHParams]:
+    body = {name: cls.__dict__[name] for name in declared if name in cls.__dict__}
+    names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.HParams"}
+    doc = f"The fields of {cls.__name__}."
+    return type("HParams", bases, {**body, **names, "__doc__": doc, "__annotations__": declared})
+
+
+_NO_FIELDS = frozenset({"parent", "name", "scope", "HParams", "hparams"})
+
+
+def _declared(cls: type[Any]) -> dict[str, Any]:
+    """Give the annotations of a class body that declare fields."""
+    annotations = cls.__dict__.get("__annotations__", {})
+    return {n: a for n, a in annotations.items() if n[:1] != "_" and n not in _NO_FIELDS and not is_class_var(a)}
+
+
+def _refuse_bare_overrides(cls: type[Any], parents: tuple[type[Any], ...], declared: Mapping[str, Any]) -> None:
+    known = {name for parent in parents for name in parent._field_table} - _NO_FIELDS
+    for name in cls.__dict__:
+        if name in known and name not in declared:
+            raise TypeError(bare(cls, name))
+
+
+def _templates_in(value: Any) -> Iterator[BaseHParams]:
+    if isinstance(value, BaseHParams):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _templates_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _templates_in(item)
+
+
+def _as_plain(value: Any) -> Any:
+    if isinstance(value, BaseHParams):
+        return value.to_dict()
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(_as_plain(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _as_plain(item) for name, item in value.items()}
+    return value
+
+
+def _same(left: Any, right: Any) -> bool:
+    name = dtype_name(left)
+    if name:
+        return name == dtype_name(right)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(_same(a, b) for a, b in zip(left, right, strict=True))
+    return bool(left == right)

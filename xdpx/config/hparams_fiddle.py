@@ -1,0 +1,135 @@
+"""The bridge between templates and Fiddle: configs, partials, shared nodes, and errors with the nearest name."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import fiddle as fdl
+
+from xdpx.config.faults import nearest
+from xdpx.config.hparams import BaseHParams, build
+from xdpx.config.hparams_types import made_by
+
+SHARED_ID = "shared_weight_layer_id"
+"""The field of a layer's template that ties layers: equal text, one set of weights."""
+
+
+class _Named:
+    """Say the nearest field when Fiddle refuses a name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except AttributeError as error:
+            near = nearest(name, vars(made_by(self)).get("HParams", BaseHParams)._field_table)
+            raise AttributeError(f"{error} Did you mean '{near}'?" if near else str(error)) from None
+
+
+class TemplateConfig(_Named, fdl.Config[Any]):  # type: ignore[misc]
+    """A Fiddle config of a class that has templates."""
+
+
+class TemplatePartial(_Named, fdl.Partial[Any]):  # type: ignore[misc]
+    """A Fiddle partial of a class that has templates."""
+
+
+def config_of(hparams: BaseHParams) -> Any:
+    """Turn a template into a config of its owner; equal shared ids become one node."""
+    return _node(hparams, {}, TemplateConfig)
+
+
+def partial_of(hparams: BaseHParams) -> Any:
+    """Turn a template into a partial of its owner; the templates inside become configs."""
+    return _node(hparams, {}, TemplatePartial)
+
+
+def _node(hparams: BaseHParams, memo: dict[Any, Any], kind: type[Any]) -> Any:
+    key = getattr(hparams, SHARED_ID) if SHARED_ID in hparams._field_table else None
+    key = (type(hparams), key) if key else id(hparams)
+    if key not in memo:
+        shown = {name: value for name, value in hparams.fields_and_values() if name in hparams.given()}
+        inner = {name: value for name, value in hparams.fields_and_values() if _holds_template(value)}
+        values = {name: _value(value, memo) for name, value in {**shown, **inner}.items()}
+        memo[key] = kind(hparams._owner or type(hparams), **values)
+    return memo[key]
+
+
+def _holds_template(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_holds_template(item) for item in value)
+    if isinstance(value, dict):
+        return any(_holds_template(item) for item in value.values())
+    return isinstance(value, BaseHParams)
+
+
+def _value(value: Any, memo: dict[Any, Any]) -> Any:
+    if isinstance(value, BaseHParams):
+        return _node(value, memo, TemplateConfig)
+    return _inside(value, lambda item: _value(item, memo))
+
+
+def _inside(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(function(item) for item in value)
+    if isinstance(value, dict):
+        return {name: function(item) for name, item in value.items()}
+    return value
+
+
+def template_of(config: Any) -> Any:
+    """Turn a config or partial, with the nodes inside, into a template.
+
+    A node that is used in several places gets a shared id, so that it is built once with one set of weights.
+
+    Raises:
+        TypeError: the node calls something that has no templates.
+    """
+    if _template_class(made_by(config)) is None:
+        raise TypeError(f"{made_by(config)!r} has no HParams: fdl.build builds it, no template can be made of it.")
+    uses: Counter[int] = Counter()
+    _count(config, uses)
+    return _template(config, uses, {})
+
+
+def _template_class(made: Any) -> type[BaseHParams] | None:
+    found = made if isinstance(made, type) and issubclass(made, BaseHParams) else getattr(made, "HParams", None)
+    return found if isinstance(found, type) and issubclass(found, BaseHParams) else None
+
+
+def _count(value: Any, uses: Counter[int]) -> None:
+    if made_by(value) is not None:
+        uses[id(value)] += 1
+        if uses[id(value)] == 1:
+            for item in value.__arguments__.values():
+                _count(item, uses)
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            _count(item, uses)
+
+
+def _template(value: Any, uses: Counter[int], memo: dict[int, Any]) -> Any:
+    cls = _template_class(made_by(value))
+    if cls is None:
+        return _inside(value, lambda item: _template(item, uses, memo))
+    if id(value) not in memo:
+        fields = {str(name): _template(item, uses, memo) for name, item in value.__arguments__.items()}
+        template = cls(**fields)
+        if uses[id(value)] > 1 and SHARED_ID in cls._field_table and not getattr(template, SHARED_ID):
+            setattr(template, SHARED_ID, f"shared_{made_by(value).__name__.lower()}_{len(memo)}")
+        memo[id(value)] = template
+    return memo[id(value)]
+
+
+def build_fiddle(node: Any, overrides: dict[str, Any]) -> Any:
+    """Build a config; for a partial give a function that takes further fields and builds."""
+    if _template_class(made_by(node)) is None:
+        for name, value in overrides.items():
+            setattr(node, name, value)
+        return fdl.build(node)
+    template = template_of(node)
+    if isinstance(node, fdl.Partial):
+        return functools.partial(build, template, **overrides)
+    return build(template, **overrides)
