@@ -1,0 +1,199 @@
+"""Beam search: the likeliest continuations, several at a time.
+
+B prompts, K beams, C candidates per step, L slots, V ids. With `PowerNorm` the result is that of transformers'
+`generate(num_beams=K, length_penalty=alpha)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.models.spmd.decoding.cache import chosen_rows, repeated_rows
+from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, Limits, Prompts, Rows, Step, started
+
+LengthNorm = Callable[[jax.Array], jax.Array]
+"""From a number of new tokens to what the sum of their log-probabilities is divided by."""
+
+
+def power_norm(alpha: float) -> LengthNorm:
+    """Divide by length^alpha, as transformers does."""
+    return lambda length: length.astype(jnp.float32) ** alpha
+
+
+def gnmt_norm(alpha: float) -> LengthNorm:
+    """Divide by ((5 + length) / 6)^alpha.
+
+    Source: Wu et al., "Google's Neural Machine Translation System", 2016, equation 14.
+    """
+    return lambda length: ((5.0 + length) / 6.0) ** alpha
+
+
+@dataclass(frozen=True)
+class BeamSearch:
+    """What is searched for.
+
+    Attributes:
+        beams: how many continuations of each prompt are kept, at work and in the result.
+        candidates: how many are looked at per step; at least one more per end of sequence than there are beams.
+        norm: of the lengths.
+        early_exit: a prompt is done as soon as it has `beams` continuations that ended; else once no beam at work can
+            still beat the worst of them at its present length.
+        limits: how long rows can become.
+    """
+
+    beams: int
+    candidates: int
+    norm: LengthNorm
+    early_exit: bool
+    limits: Limits
+
+
+class Beams(NamedTuple):
+    """Continuations of each prompt: `scores` (B, K), `ids` and `logprobs` (B, K, L), `lengths` (B, K)."""
+
+    scores: jax.Array
+    ids: jax.Array
+    logprobs: jax.Array
+    lengths: jax.Array
+
+
+class _Search(NamedTuple):
+    """A search at work: `running` beams, `finished` ones (`whole` (B, K) says which of those are real)."""
+
+    number: jax.Array
+    cache: Any
+    logits: jax.Array
+    running: Beams
+    finished: Beams
+    whole: jax.Array
+    hopeful: jax.Array
+    open: jax.Array
+
+
+def search(step: Step, prompts: Prompts, options: BeamSearch) -> Decoded:
+    """Give the K best continuations of each prompt, the best first.
+
+    Args:
+        step: the model.
+        prompts: B of them.
+        options: what is searched for.
+    """
+    rows = started(step, prompts, options.limits, times=options.beams, repeat=repeated_rows)
+    found = jax.lax.while_loop(
+        lambda state: (state.number < options.limits.most) & state.open,
+        lambda state: _advanced(step, state, options),
+        _begun(rows, options),
+    )
+    best = found.finished
+    return Decoded(best.ids, best.lengths, best.logprobs, best.scores, prompts.lengths)
+
+
+def _begun(rows: Rows, options: BeamSearch) -> _Search:
+    def by_prompt(each: jax.Array) -> jax.Array:
+        return each.reshape(-1, options.beams, *each.shape[1:])
+
+    lengths = by_prompt(rows.lengths)
+    # All beams of a prompt begin alike: only the first may be continued, or they would stay alike.
+    scores = jnp.full(lengths.shape, NEVER).at[:, 0].set(0.0)
+    running = Beams(scores, by_prompt(rows.ids), by_prompt(rows.logprobs), lengths)
+    return _Search(
+        number=rows.number,
+        cache=rows.cache,
+        logits=rows.logits,
+        running=running,
+        finished=running._replace(scores=jnp.full(lengths.shape, NEVER)),
+        whole=jnp.zeros(lengths.shape, bool),
+        hopeful=jnp.ones(lengths.shape[:1], bool),
+        open=jnp.ones((), bool),
+    )
+
+
+def _advanced(step: Step, state: _Search, options: BeamSearch) -> _Search:
+    candidates, parents, tokens = _candidates(state, options)
+    ended = options.limits.ended(tokens) | (state.number + 1 == options.limits.most)
+    running, chosen = _best(candidates._replace(scores=candidates.scores + NEVER * ended), options.beams)
+    parents, tokens = (jnp.take_along_axis(each, chosen, axis=1) for each in (parents, tokens))
+    finished, whole = _finished(state, candidates, ended, options)
+    hopeful = state.hopeful & _can_improve(running, finished, whole, state.number + 1, options)
+    everywhere_whole = jnp.all(whole) & options.early_exit
+    flat = (parents + options.beams * jnp.arange(parents.shape[0])[:, None]).reshape(-1)
+    logits, cache = step(
+        chosen_rows(state.cache, flat),
+        tokens.reshape(-1, 1),
+        (running.lengths - 1).reshape(-1, 1),
+        jnp.zeros_like(flat),
+    )
+    return _Search(
+        number=state.number + 1,
+        cache=cache,
+        logits=logits.astype(jnp.float32),
+        running=running,
+        finished=finished,
+        whole=whole,
+        hopeful=hopeful,
+        open=jnp.any(hopeful) & ~everywhere_whole & ~jnp.all(ended),
+    )
+
+
+def _candidates(state: _Search, options: BeamSearch) -> tuple[Beams, jax.Array, jax.Array]:
+    """Give the C likeliest ways to go on from each prompt's beams, their beams (B, C), and their new ids (B, C)."""
+    prompts, beams, slots = state.running.ids.shape
+    likely = jax.nn.log_softmax(state.logits)
+    totals = options.limits.allowed(likely, state.number).reshape(prompts, beams, -1) + state.running.scores[..., None]
+    vocabulary = totals.shape[-1]
+    scores, places = jax.lax.top_k(totals.reshape(prompts, -1), min(options.candidates, beams * vocabulary))
+    parents, tokens = places // vocabulary, places % vocabulary
+    gained = jnp.take_along_axis(likely.reshape(prompts, -1), places, axis=1)
+    grown = _chosen(state.running, parents)
+    here = jnp.arange(slots) == grown.lengths[..., None]
+    return (
+        Beams(
+            scores,
+            jnp.where(here, tokens[..., None].astype(grown.ids.dtype), grown.ids),
+            jnp.where(here, gained[..., None], grown.logprobs),
+            grown.lengths + 1,
+        ),
+        parents,
+        tokens.astype(grown.ids.dtype),
+    )
+
+
+def _finished(state: _Search, new: Beams, ended: jax.Array, options: BeamSearch) -> tuple[Beams, jax.Array]:
+    """Merge those of the best K candidates that ended into the finished ones, and keep the best K of all."""
+    counted = ended & (jnp.arange(ended.shape[1]) < options.beams)
+    closed = ~state.hopeful | (jnp.all(state.whole, axis=1) & options.early_exit)
+    scores = new.scores / options.norm(state.number + 1)
+    scores = scores + NEVER * closed[:, None] + NEVER * ~counted
+    both = jax.tree.map(
+        lambda old, fresh: jnp.concatenate([old, fresh], axis=1), state.finished, new._replace(scores=scores)
+    )
+    best, chosen = _best(both, options.beams)
+    whole = jnp.concatenate([state.whole, counted], axis=1)
+    return best, jnp.take_along_axis(whole, chosen, axis=1)
+
+
+def _can_improve(
+    running: Beams, finished: Beams, whole: jax.Array, length: jax.Array, options: BeamSearch
+) -> jax.Array:
+    """Tell of each prompt (B,) whether its best beam, were it to end now, would beat its worst finished one."""
+    best = running.scores[:, :1] / options.norm(length)
+    worst = jnp.where(whole, finished.scores.min(axis=1, keepdims=True), NEVER)
+    improves: jax.Array = jnp.any(best > worst, axis=1)
+    return improves
+
+
+def _best(beams: Beams, count: int) -> tuple[Beams, jax.Array]:
+    chosen = jax.lax.top_k(beams.scores, count)[1]
+    return _chosen(beams, chosen), chosen
+
+
+def _chosen(beams: Beams, which: jax.Array) -> Beams:
+    def of(each: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(each, which.reshape(*which.shape, *[1] * (each.ndim - 2)), axis=1)
+
+    return Beams(*(of(each) for each in beams))

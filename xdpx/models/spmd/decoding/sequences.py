@@ -1,0 +1,179 @@
+"""Grow rows of ids token by token: what greedy decoding, sampling and beams share.
+
+B prompts, R rows (B times the samples or beams of each), P prompt slots, N new tokens at most, L = P + N slots, V ids.
+The token at position p of a row lies in slot p: the first new token of a row follows its own prompt directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+NEVER = -1e9
+"""A log-probability, in nats, that loses against every real one and can still be added to another."""
+
+NO_LOG_PROBABILITY = 1.0
+"""What stands where a token was not chosen by the model: no log-probability is positive."""
+
+
+class Step(Protocol):
+    """A language model over new tokens: `step(cache, ids, positions, wanted) -> (logits, cache)`.
+
+    `cache` is None for the prompts; `ids` and `positions` have shape (R, T); `wanted` (R,) is the one token per row,
+    counted from 0 among the T, whose logits (R, V) are asked for.
+    """
+
+    def __call__(
+        self, cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array, /
+    ) -> tuple[jax.Array, Any]:
+        """Give the logits (R, V) of the next token, and the cache with these tokens in it."""
+        ...
+
+
+class Prompts(NamedTuple):
+    """Where rows begin: `ids` (B, P), whatever stands behind the prompt, and `lengths` (B,), each from 1 to P."""
+
+    ids: jax.Array
+    lengths: jax.Array
+
+
+class Decoded(NamedTuple):
+    """What was decoded; S samples or beams per prompt, the best first where they are ordered.
+
+    Attributes:
+        output_ids: prompt, new tokens, then padding; shape (B, S, L).
+        decode_lengths: tokens of the prompt and new ones, the end of sequence included; shape (B, S).
+        logprobs: of each new token under the model as it is, in nats; NO_LOG_PROBABILITY elsewhere; shape (B, S, L).
+        scores: of the whole continuation: the sum of its logprobs, divided by the length norm for beams; shape (B, S).
+        prefix_lengths: tokens of the prompt; shape (B,).
+    """
+
+    output_ids: jax.Array
+    decode_lengths: jax.Array
+    logprobs: jax.Array
+    scores: jax.Array
+    prefix_lengths: jax.Array
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When rows end. All counts are of new tokens, whatever the length of the prompt.
+
+    Attributes:
+        most: new tokens at most.
+        least: an end of sequence is not chosen before that many new tokens.
+        ends: ids that end a row; none: every row gets `most` tokens.
+        padding: the id that fills a row behind its end.
+    """
+
+    most: int
+    least: int = 0
+    ends: tuple[int, ...] = ()
+    padding: int = 0
+
+    def ended(self, ids: jax.Array) -> jax.Array:
+        """Tell which ids end their row; the shape is theirs."""
+        return jnp.isin(ids, jnp.asarray(self.ends, ids.dtype)) if self.ends else jnp.zeros(ids.shape, bool)
+
+    def allowed(self, scores: jax.Array, number: jax.Array) -> jax.Array:
+        """Rule out the ends of sequence while new token `number`, counted from 0, comes too early for one.
+
+        Args:
+            scores: logits or log-probabilities, shape (..., V).
+            number: a scalar.
+        """
+        if not self.ends or self.least <= 0:
+            return scores
+        end = jnp.zeros(scores.shape[-1], bool).at[jnp.asarray(self.ends)].set(True)
+        return jnp.where(end & (number < self.least), -jnp.inf, scores)
+
+
+class Rows(NamedTuple):
+    """Rows while they grow.
+
+    `number` new tokens were asked for so far; `logits` (R, V) decide the next one; `ids` and `logprobs` have shape
+    (R, L), `lengths` and `ended` (R,).
+    """
+
+    number: jax.Array
+    cache: Any
+    logits: jax.Array
+    ids: jax.Array
+    logprobs: jax.Array
+    lengths: jax.Array
+    ended: jax.Array
+
+
+Choose = Callable[[jax.Array, jax.Array], jax.Array]
+"""`choose(logits (R, V), number) -> ids (R,)`."""
+
+
+def started(step: Step, prompts: Prompts, limits: Limits, *, times: int, repeat: Callable[[Any, int], Any]) -> Rows:
+    """Read all prompts in one pass, and make `times` rows of each.
+
+    Args:
+        step: the model.
+        prompts: B of them.
+        limits: how long rows can become.
+        times: samples or beams per prompt; those of prompt b are rows b * times and following.
+        repeat: repeats the rows of a cache.
+    """
+    prompt_ids, prompt_lengths = prompts
+    positions = jnp.broadcast_to(jnp.arange(prompt_ids.shape[1], dtype=jnp.int32), prompt_ids.shape)
+    logits, cache = step(None, prompt_ids, positions, prompt_lengths - 1)
+    inside = positions < prompt_lengths[:, None]
+    ids = jnp.pad(jnp.where(inside, prompt_ids, limits.padding), ((0, 0), (0, limits.most)))
+    ids = jnp.where(jnp.arange(ids.shape[1]) < prompt_lengths[:, None], ids, limits.padding)
+    logits, ids, lengths = (jnp.repeat(each, times, axis=0) for each in (logits, ids, prompt_lengths))
+    return Rows(
+        number=jnp.zeros((), jnp.int32),
+        cache=repeat(cache, times),
+        logits=logits.astype(jnp.float32),
+        ids=ids,
+        logprobs=jnp.full(ids.shape, NO_LOG_PROBABILITY, jnp.float32),
+        lengths=lengths.astype(jnp.int32),
+        ended=jnp.zeros(lengths.shape, bool),
+    )
+
+
+def grown(step: Step, rows: Rows, choose: Choose, limits: Limits) -> Rows:
+    """Add tokens until every row has ended, or has all the tokens it may have."""
+
+    def unfinished(rows: Rows) -> jax.Array:
+        return (rows.number < limits.most) & ~jnp.all(rows.ended)
+
+    def lengthened(rows: Rows) -> Rows:
+        chosen = choose(limits.allowed(rows.logits, rows.number), rows.number)
+        chosen = jnp.where(rows.ended, limits.padding, chosen).astype(rows.ids.dtype)
+        after = _with_token(rows, chosen, limits)
+        # Rows that have ended are computed along, at the last position they have.
+        logits, cache = step(rows.cache, chosen[:, None], (after.lengths - 1)[:, None], jnp.zeros_like(chosen))
+        return after._replace(logits=logits.astype(jnp.float32), cache=cache, number=rows.number + 1)
+
+    return jax.lax.while_loop(unfinished, lengthened, rows)
+
+
+def _with_token(rows: Rows, chosen: jax.Array, limits: Limits) -> Rows:
+    index = jnp.arange(chosen.shape[0])
+    likely = jax.nn.log_softmax(rows.logits)[index, chosen]
+    slots = jnp.where(rows.ended, rows.ids.shape[1], rows.lengths)
+    return rows._replace(
+        ids=rows.ids.at[index, slots].set(chosen, mode="drop"),
+        logprobs=rows.logprobs.at[index, slots].set(likely, mode="drop"),
+        lengths=rows.lengths + ~rows.ended,
+        ended=rows.ended | limits.ended(chosen),
+    )
+
+
+def gathered(rows: Rows, prompts: Prompts) -> Decoded:
+    """Give what grew, prompt by prompt."""
+    prompt_count = prompts.lengths.shape[0]
+    ids, logprobs, lengths = (
+        each.reshape(prompt_count, -1, *each.shape[1:]) for each in (rows.ids, rows.logprobs, rows.lengths)
+    )
+    chosen = logprobs != NO_LOG_PROBABILITY
+    return Decoded(ids, lengths, logprobs, jnp.where(chosen, logprobs, 0.0).sum(-1), prompts.lengths)
