@@ -24,6 +24,13 @@ class Window:
             # Of an update that was skipped under fp16 the gradient's length is no number.
             self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) else 0.0)
 
+    def join(self, other: Window) -> None:
+        """Add the updates of another window, which came after."""
+        self.num_updates += other.num_updates
+        self.seconds += other.seconds
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
     def mean(self, name: str) -> float:
         """Give the mean over updates; 0 where the fact never came."""
         return self.sums.get(name, 0.0) / self.num_updates if self.num_updates else 0.0

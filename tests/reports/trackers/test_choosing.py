@@ -20,7 +20,7 @@ def test_none_in_any_spelling_is_no_tracker(nothing):
 
 def test_every_name_of_the_original_is_known_here():
     names = theirs.integration_utils.INTEGRATION_TO_CALLBACK
-    assert {*OURS, *THEIRS} == {*names, "jsonl"}
+    assert {*OURS, *THEIRS} == {*names, "jsonl", "tables"}
     assert all(kind.__name__ == THEIRS[name][0] for name, kind in names.items() if name != "tensorboard")
 
 

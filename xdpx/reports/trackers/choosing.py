@@ -10,6 +10,7 @@ from typing import Any
 OURS = {
     "tensorboard": "xdpx.reports.trackers.tensorboard:TensorBoardCallback",
     "jsonl": "xdpx.reports.trackers.json_lines:JsonLines",
+    "tables": "xdpx.reports.trackers.tables:RunTables",
 }
 """Those written here, by name."""
 

@@ -1,0 +1,221 @@
+"""What is logged, as the two tables of an x-train run: runs of both doors can be drawn in one figure, and joined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.logger import log
+from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.run_logs import Table, read_table
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
+from xdpx.reports.trackers.values import number_in
+from xdpx.reports.windows import Window
+from xdpx.utils import commit, io
+from xdpx.utils.decisions import is_better
+from xdpx.utils.paths import StrPath
+
+ARGS_FILE = "args.py"
+SHOWN_OTHERWISE = frozenset({
+    "grad_norm", "learning_rate", "epoch", "step", "steps_per_second", "tokens_per_second", "num_input_tokens_seen",
+    "train_runtime", "train_tokens_per_second", "total_flos",
+})  # fmt: skip
+"""What is logged beside the loss and has a column of another name, or none because it follows from others."""
+COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
+"""How numbers end that tell what an evaluation cost, and not what it gave."""
+PREFIX = "eval_"
+
+
+class RunTables:
+    """Writes train.log.tsv, valid.log.tsv and the args.py that `x-viz` and `x-script aggregate_results` read.
+
+    Losses keep the unit of the model (nats where it is a cross entropy); those of x-train are in bits. A resumed run
+    goes on in the same files, which hold all that it must know of the stretch before.
+
+    Args:
+        folder: where they go, local or remote; the output folder when None.
+    """
+
+    def __init__(self, folder: StrPath | None = None) -> None:
+        self.folder = folder
+        self._train: GrowingTable | None = None  # None outside of a training, and where nothing can be written
+        self._valid: GrowingTable | None = None
+        self._course = Course()
+        self._best: float | None = None
+        self._scored = Scored(0, Window(), 0.0)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Open the tables where the run stands; drop the rows of steps that will be walked again."""
+        if not state.is_world_process_zero:
+            return
+        folder = str(args.output_dir if self.folder is None else self.folder)
+        before = state.global_step or -1  # nothing stays of an earlier run, not even its evaluation at step 0
+        try:
+            commit.write_text(io.join(folder, ARGS_FILE), settings_text(args))
+            self._train, self._valid = (GrowingTable(io.join(folder, name)) for name in (TRAIN_LOG, VALID_LOG))
+            self._train.drop_after(before)
+            self._valid.drop_after(before)
+        except OSError as error:
+            self._give_up(error)
+            return
+        scored = read_table(self._valid.path)
+        last = scored.row(len(scored) - 1) if len(scored) else {}
+        self._best, self._scored = last.get("best_score"), Scored(-1, Window(), 0.0)
+        self._course = Course.read(read_table(self._train.path), scored_at=last.get("step", 0.0))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+        """Write a row when the loss of training is logged."""
+        updates = state.global_step - self._course.step
+        if self._train is None or "loss" not in logs or updates <= 0:
+            return
+        numbers = {name: float(number) for name, value in logs.items() if (number := number_in(value)) is not None}
+        seconds = _seconds(updates, numbers.get("steps_per_second", 0.0))
+        window = Window(updates, seconds, {"num_tokens": numbers.get("tokens_per_second", 0.0) * seconds})
+        norm, rate = numbers.get("grad_norm", 0.0), numbers.get("learning_rate", 0.0)
+        last = {"grad_norm": norm, "learning_rate": rate, "clipped": float(0 < args.max_grad_norm < norm)}
+        metrics = {name: value for name, value in numbers.items() if name not in SHOWN_OTHERWISE}
+        row = train_row(_epoch(state), state.global_step, window, metrics=metrics, last=last)
+        self._course.add(row)
+        self._write(self._train, row)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Write a row for an evaluation within a training; several held-out sets share one."""
+        if self._valid is None:
+            return
+        if self._scored.step != state.global_step:
+            self._scored = Scored(state.global_step, self._course.take(), self._course.wall(state.global_step))
+        scored, again = self._scored, bool(self._scored.metrics)
+        scored.metrics |= _metrics_in(metrics or {})
+        name, ascending = deciding_metric(args)
+        if name in scored.metrics and is_better(scored.metrics[name], self._best, ascending=ascending):
+            self._best = scored.metrics[name]
+        loss = scored.window.mean("loss") if scored.window.num_updates else math.nan
+        row = valid_row(
+            _epoch(state), scored.step, scored.window, train_wall=scored.wall, train={"loss": loss},
+            valid=scored.metrics, more={}, best_score=self._best,
+        )  # fmt: skip
+        self._write(self._valid, row, instead=again)
+        self._write(self._valid)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Put every row into the files: a run that continues from this checkpoint reads them."""
+        for table in (self._train, self._valid):
+            self._write(table)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Put every row into the files. What is evaluated later is no part of the training."""
+        self.on_save(args, state, control)
+        self._train = self._valid = None
+
+    def _write(self, table: GrowingTable | None, row: Row | None = None, *, instead: bool = False) -> None:
+        """Add a row, with `instead` in the place of one of the same step; without one, make the file whole."""
+        try:
+            if table is not None and row is not None:
+                if instead:
+                    table.drop_after(int(row["step"] or 0) - 1)
+                table.append(row)
+            elif table is not None:
+                table.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """A disk that is full does not end a training: it is said once, and no more is written."""
+        self._train = self._valid = None
+        log.warning(f"No more is written to {TRAIN_LOG} and {VALID_LOG}: {error}")
+
+
+class Scored:
+    """An evaluation: its step, the updates and seconds of training before it, and what it gave so far."""
+
+    def __init__(self, step: int, window: Window, wall: float) -> None:
+        self.step, self.window, self.wall = step, window, wall
+        self.metrics: dict[str, float] = {}
+
+
+class Course:
+    """What the rows of train.log.tsv say of a training: until which step, in how many seconds, and the newest window.
+
+    Attributes:
+        step: of the last row.
+        seconds: of training until then.
+        speed: updates per second at last, 0 when unknown.
+        window: of the rows since the last evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.step, self.seconds, self.speed, self.window = 0, 0.0, 0.0, Window()
+
+    @classmethod
+    def read(cls, table: Table, *, scored_at: float) -> Course:
+        """Go through the rows that are there; the window holds those after the step `scored_at`."""
+        course = cls()
+        for index in range(len(table)):
+            course.add(table.row(index))
+            if course.step <= scored_at:
+                course.window = Window()
+        return course
+
+    def add(self, row: Mapping[str, Cell] | Mapping[str, float]) -> None:
+        """Take a row."""
+        number = {name: float(row.get(name) or 0.0) for name in ("step", "loss", "gnorm", "clip", "wps", "ups")}
+        updates = int(number["step"]) - self.step
+        seconds = _seconds(updates, number["ups"])
+        sums = {"loss": number["loss"], "grad_norm": number["gnorm"], "clipped": number["clip"]}
+        sums = {name: value * updates for name, value in sums.items()}
+        self.step, self.speed = int(number["step"]), number["ups"]
+        self.seconds += seconds
+        self.window.join(Window(updates, seconds, {**sums, "num_tokens": number["wps"] * seconds}))
+
+    def take(self) -> Window:
+        """Give the window, and begin a new one."""
+        window, self.window = self.window, Window()
+        return window
+
+    def wall(self, step: int) -> float:
+        """Give the seconds of training until `step`; beyond the last row it is taken to go on as fast."""
+        return self.seconds + _seconds(step - self.step, self.speed)
+
+
+def settings_text(args: Any) -> str:
+    """Give the text of args.py: the settings, by the names of x-train, that a reader of the tables needs."""
+    name, ascending = deciding_metric(args)
+    settings = {
+        "batch_size": args.train_batch_size * args.world_size,
+        "update_freq": args.gradient_accumulation_steps,
+        "learning_rate": args.learning_rate,
+        "log_interval": args.logging_steps,
+        "major_metric": name,
+        "ascending_metric": ascending,
+        "seed": args.seed,
+    }
+    lines = [f"    {key!r}: {value!r},\n" for key, value in settings.items()]
+    return "".join(["# Trainer\n{\n", *lines, "}\n"])
+
+
+def deciding_metric(args: Any) -> tuple[str, bool]:
+    """Give the metric that decides what is best, without prefix, and whether higher is better."""
+    name = args.metric_for_best_model or "loss"
+    return name.removeprefix(PREFIX), bool(args.greater_is_better)
+
+
+def _metrics_in(logged: Mapping[str, Any]) -> dict[str, float]:
+    """Give what an evaluation gave, without prefix, and without what it cost."""
+    found = {name.removeprefix(PREFIX): number_in(value) for name, value in logged.items()}
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if value is not None and not name.endswith(COSTS) and "_mem_" not in name
+    }
+
+
+def _seconds(updates: int, speed: float) -> float:
+    return updates / speed if speed else 0.0
+
+
+def _epoch(state: Any) -> int:
+    """Give the epoch that a step belongs to, from 1."""
+    return max(1, math.ceil(state.epoch or 0))
