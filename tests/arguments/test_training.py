@@ -170,3 +170,10 @@ def test_tf32_is_left_alone_where_there_is_none() -> None:
     assert TrainingArguments().tf32_wanted() is None
     assert TrainingArguments(torch_compile=True).tf32_wanted() is None
     assert TrainingArguments(tf32=False).tf32_wanted() is False
+
+
+def test_what_the_original_lacks_is_told_only_where_it_was_set() -> None:
+    assert "nonfinite_steps" not in TrainingArguments("x").to_dict()
+    assert transformers.TrainingArguments(**TrainingArguments("x").to_dict()).output_dir == "x"
+    told = TrainingArguments("x", nonfinite_steps="skip", resume_hyperparameters="given").to_dict()
+    assert (told["nonfinite_steps"], told["resume_hyperparameters"]) == ("skip", "given")

@@ -12,6 +12,7 @@ import json
 import pickle
 import shutil
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import IterableDataset
+from transformers.utils import ModelOutput
 
 _spec = importlib.util.spec_from_file_location("trainer_parts", Path(__file__).with_name("trainer_parts.py"))
 assert _spec is not None
@@ -290,6 +292,57 @@ def test_07_every_argument_that_is_another_one_is_named(tmp_path: Path, capfd: p
     assert steps == [1, 2, 3, 4, 6]
 
 
+GIVEN = {"learning_rate": 0.5, "weight_decay": 0.3, "adam_beta1": 0.5, "warmup_steps": 5}
+
+
+def resumed_with(tmp_path: Path, wins: str, **changes: Any) -> tuple[Any, Any]:
+    """Stop at step 3, go on with other settings; give that Trainer, and one that had these settings all along."""
+    common = {"save_strategy": "steps", "save_steps": 3, **changes}
+    parts.build(tmp_path / "run", callbacks=[parts.stopper(3)], **common).train()
+    resumed = parts.build(tmp_path / "run", resume_hyperparameters=wins, **(common | GIVEN))
+    resumed.train(resume_from_checkpoint=True)
+    fresh = parts.build(tmp_path / "fresh", **(common | GIVEN | {"save_strategy": "no"}))
+    fresh.train()
+    return resumed, fresh
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_07_settings_given_now_hold_from_the_next_step_on_when_so_asked(schedule: str, tmp_path: Path) -> None:
+    resumed, fresh = resumed_with(tmp_path, "given", lr_scheduler_type=schedule)
+    assert logged(resumed, "learning_rate")[:3] != logged(fresh, "learning_rate")[:3]
+    assert logged(resumed, "learning_rate")[3:] == pytest.approx(logged(fresh, "learning_rate")[3:])
+    for group, wanted in zip(resumed.optimizer.param_groups, fresh.optimizer.param_groups, strict=True):
+        assert {name: group[name] for name in group if name != "params"} == {
+            name: wanted[name] for name in wanted if name != "params"
+        }
+    assert {int(state["step"]) for state in resumed.optimizer.state.values()} == {6}  # the moments are the saved ones
+
+
+def test_07_settings_that_were_saved_hold_otherwise(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    resumed, _ = resumed_with(tmp_path, "saved")
+    assert resumed.optimizer.param_groups[0]["initial_lr"] == 0.01
+    assert resumed.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+    assert "resume_hyperparameters='given'" in said(capfd)
+
+
+def test_07_a_schedule_that_follows_the_score_keeps_what_it_has_learned(tmp_path: Path) -> None:
+    plateau = {
+        "lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1,
+        "save_strategy": "steps", "save_steps": 3,
+        "metric_for_best_model": "score", "greater_is_better": True, "eval_dataset": parts.Rows(4),
+    }  # fmt: skip
+    usual = {"lr_scheduler_kwargs": {"patience": 0, "factor": 0.5, "mode": "max"}, **plateau}
+    scores = {"compute_metrics": scored(3, 2, 1)}
+    parts.build(tmp_path, callbacks=[parts.stopper(3)], **scores, **usual).train()
+    changed = {"lr_scheduler_kwargs": {"patience": 9, "factor": 0.1, "mode": "max"}, "learning_rate": 1.0}
+    resumed = parts.build(
+        tmp_path, compute_metrics=scored(1, 1, 1), resume_hyperparameters="given", **(usual | changed)
+    )
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.optimizer.param_groups[0]["lr"] == pytest.approx(0.25)  # halved twice, then patient
+    assert (resumed.lr_scheduler.best, resumed.lr_scheduler.patience) == (3, 9)
+
+
 def test_07_the_data_goes_on_at_the_sample_whatever_the_batch(tmp_path: Path) -> None:
     common = {"save_strategy": "steps", "save_steps": 3, "train_sampling_strategy": "sequential"}
     parts.build(tmp_path, data=parts.Rows(24), callbacks=[parts.stopper(3)], **common).train()
@@ -350,6 +403,99 @@ def test_10_a_loss_that_is_no_number_is_logged_as_it_is(tmp_path: Path) -> None:
     found = parts.losses(trainer)
     assert np.isfinite(found[:2]).all()
     assert np.isnan(found[2:]).all()
+
+
+def test_10_updates_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
+    trainer = parts.build(tmp_path, parts.seeded(Explodes), logging_steps=2)
+    trainer.train()
+    assert logged(trainer, "nonfinite_steps") == [2, 2]  # the third and, its weights being spoilt, all that follow
+    healthy = parts.build(tmp_path)
+    healthy.train()
+    assert not logged(healthy, "nonfinite_steps")
+
+
+@pytest.mark.parametrize(("action", "waiting"), [("keep", False), ("skip", True), ("raise", True)])
+def test_10_nothing_waits_for_the_device_until_a_log_unless_so_asked(
+    action: str, waiting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wide(parts.Net):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            outputs = super().forward(x, labels)
+            return {**outputs, "aux_loss": outputs["loss"] * 2}
+
+    waits: list[str] = []
+    for name in ("item", "tolist", "__bool__", "__float__", "cpu", "numpy"):
+        real = getattr(torch.Tensor, name)
+        watched = lambda *a, real=real, name=name, **k: (waits.append(name), real(*a, **k))[1]  # noqa: E731
+        monkeypatch.setattr(torch.Tensor, name, watched)
+    during: list[int] = []
+
+    class Watch(door.TrainerCallback):  # type: ignore[misc, name-defined]
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            waits.clear()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            during.append(len(waits))
+
+    trainer = parts.build(
+        tmp_path, parts.seeded(Wide), callbacks=[Watch()], optim="sgd", logging_steps=6, nonfinite_steps=action
+    )
+    trainer.train()
+    assert [count > 0 for count in during] == [waiting] * 6
+    assert logged(trainer, "aux_loss")
+
+
+class Blinks(parts.Net):  # type: ignore[misc, name-defined]
+    """Gives a loss that is no number, or a gradient that is none, in its third pass."""
+
+    calls = 0
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        self.calls += 1
+        outputs = super().forward(x, labels)
+        if self.calls == 3 and self.what == "loss":
+            outputs["loss"] = outputs["loss"] * float("inf")
+        if self.calls == 3 and self.what == "gradient":
+            outputs["loss"].register_hook(lambda gradient: gradient * float("nan"))
+        return outputs
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_10_such_an_update_can_be_left_out(what: str, tmp_path: Path) -> None:
+    before: dict[int, Any] = {}
+
+    class Keep(door.TrainerCallback):  # type: ignore[misc, name-defined]
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            before[state.global_step] = parts.weights(model).clone()
+
+    trainer = parts.build(
+        tmp_path, parts.seeded(Blinks, what), nonfinite_steps="skip", logging_steps=3, callbacks=[Keep()],
+        weight_decay=0.1,
+    )  # fmt: skip
+    output = trainer.train()
+    assert torch.equal(before[3], before[2])
+    assert not torch.equal(before[4], before[3])
+    assert logged(trainer, "nonfinite_steps") == [1]
+    assert np.isfinite(parts.losses(trainer)).all()
+    first, second = parts.losses(trainer)
+    assert output.training_loss == pytest.approx((2 * first + 3 * second) / 5)
+    assert {int(state["step"]) for state in trainer.optimizer.state.values()} == {5}
+    assert trainer.lr_scheduler.last_epoch == 5
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_10_such_an_update_can_end_the_training_before_it_is_taken(what: str, tmp_path: Path) -> None:
+    two = parts.build(tmp_path / "two", callbacks=[parts.stopper(2)])
+    two.train()
+    trainer = parts.build(tmp_path, parts.seeded(Blinks, what), nonfinite_steps="raise", **SAVING)
+    with pytest.raises(FloatingPointError, match="step 3: .*the weights are those of step 2"):
+        trainer.train()
+    assert torch.equal(parts.weights(trainer.model), parts.weights(two.model))
+    assert parts.folders(tmp_path) == ["checkpoint-1", "checkpoint-2"]
 
 
 # ---- 11: how many checkpoints stay
@@ -475,6 +621,56 @@ def test_14_numbers_of_ones_own_are_logged_as_their_mean(tmp_path: Path) -> None
     trainer = parts.build(tmp_path, kind=Own, logging_steps=3)
     trainer.train()
     assert logged(trainer, "entropy") == [1.0, 4.0]
+
+
+class Detailed(parts.Net):  # type: ignore[misc, name-defined]
+    """Gives two more losses, one of them for each row."""
+
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        outputs = super().forward(x, labels)
+        if labels is None:
+            return outputs
+        rows = nn.functional.cross_entropy(outputs["logits"], labels, reduction="none")
+        return {**outputs, "aux_loss": 2 * outputs["loss"], "row_loss": rows, "no_loss": None, "name": "loss"}
+
+
+@dataclass
+class DetailedOutput(ModelOutput):  # type: ignore[misc]
+    loss: Any = None
+    aux_loss: Any = None
+    row_loss: Any = None
+    logits: Any = None
+
+
+class DetailedModel(Detailed):
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        outputs = super().forward(x, labels)
+        return DetailedOutput(**{name: outputs.get(name) for name in ("loss", "aux_loss", "row_loss", "logits")})
+
+
+class Calls(door.Trainer):  # type: ignore[misc, name-defined]
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+        outputs = model(**inputs)
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+
+@pytest.mark.parametrize("model", [Detailed, DetailedModel])
+@pytest.mark.parametrize("kind", [None, Calls], ids=["own loss", "overridden"])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_14_losses_that_a_model_gives_beside_are_logged_as_their_mean(
+    model: Any, kind: Any, accumulation: int, tmp_path: Path
+) -> None:
+    trainer = parts.build(
+        tmp_path, parts.seeded(model), kind=kind, logging_steps=3, gradient_accumulation_steps=accumulation,
+        num_train_epochs=accumulation, eval_strategy="steps", eval_steps=1, eval_dataset=parts.Rows(8),
+        prediction_loss_only=True,
+    )  # fmt: skip
+    trainer.train()
+    assert logged(trainer, "aux_loss") == pytest.approx([2 * loss for loss in parts.losses(trainer)], rel=1e-5)
+    assert logged(trainer, "row_loss") == pytest.approx(parts.losses(trainer), rel=1e-5)
+    assert not logged(trainer, "no_loss")
+    trainer.train()
+    assert not trainer.model._forward_hooks
 
 
 # ---- 16: flags
@@ -612,6 +808,56 @@ def test_20_a_resumed_run_reports_the_speed_of_its_own_stretch(tmp_path: Path) -
     assert resumed.state.num_input_tokens_seen == 24 * 6
     last = [entry for entry in resumed.state.log_history if "train_tokens_per_second" in entry][-1]
     assert last["train_tokens_per_second"] * last["train_runtime"] == pytest.approx(8 * 6, rel=0.1)
+
+
+class SlowRows(parts.Rows):  # type: ignore[misc, name-defined]
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+class SlowNet(parts.Net):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        time.sleep(0.01 if self.training else 0.1)
+        return super().forward(x, labels)
+
+
+def test_20_every_log_tells_the_speed_since_the_last_one(tmp_path: Path) -> None:
+    trainer = parts.build(
+        tmp_path, parts.seeded(SlowNet), SlowRows(22), logging_steps=2, eval_strategy="steps", eval_steps=1,
+        eval_dataset=parts.Rows(4),
+    )  # fmt: skip
+    trainer.train()
+    lines = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(lines) == 3
+    for line in lines:  # a step waits 0.04 s for its 4 rows, and computes for 0.01 s
+        assert 7 < line["steps_per_second"] < 60  # the evaluations, of 0.1 s each, do not count
+        assert 0.2 < line["data_wait_share"] < 1  # batches are read ahead, so the last ones are there already
+    assert lines[0]["data_wait_share"] > 0.6
+    rows = [line["samples_per_second"] / line["steps_per_second"] for line in lines]
+    assert rows == pytest.approx([4, 4, 3], rel=1e-3)  # the last batch has two
+
+
+@pytest.mark.parametrize("mode", ["all", "no"])
+def test_20_tokens_per_second_are_told_where_tokens_are_counted(mode: str, tmp_path: Path) -> None:
+    trainer = parts.build(
+        tmp_path, parts.tiny_bert(), parts.token_rows(24), include_num_input_tokens_seen=mode, logging_steps=2,
+        gradient_accumulation_steps=2, **(SAVING | {"save_steps": 1}),
+    )  # fmt: skip
+    trainer.train()
+    tokens, samples = logged(trainer, "tokens_per_second"), logged(trainer, "samples_per_second")
+    assert tokens == pytest.approx([6 * each for each in samples] if mode == "all" else [], rel=1e-3)
+
+
+def test_20_a_resumed_run_counts_only_its_own_samples_and_tokens(tmp_path: Path) -> None:
+    common = {"include_num_input_tokens_seen": "all", "save_strategy": "steps", "save_steps": 4, "logging_steps": 6}
+    rows = parts.token_rows(24)
+    parts.build(tmp_path, parts.tiny_bert(), rows, callbacks=[parts.stopper(4)], **common).train()
+    resumed = parts.build(tmp_path, parts.tiny_bert(), rows, **common)
+    resumed.train(resume_from_checkpoint=True)
+    line = [entry for entry in resumed.state.log_history if "loss" in entry][-1]
+    assert line["tokens_per_second"] / line["steps_per_second"] == pytest.approx(4 * 6, rel=1e-3)
+    assert line["samples_per_second"] / line["steps_per_second"] == pytest.approx(4, rel=1e-3)
 
 
 # ---- 21: saving

@@ -163,3 +163,41 @@ def test_evaluating_leaves_the_random_numbers_of_training_alone(tmp_path: Path) 
     toy.evaluate()
     assert before
     assert not toy.model.training
+
+
+class Regression(nn.Module):
+    """Takes and gives floats; its loss is smooth in both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        self.seen = x.dtype
+        y = self.layers(x).squeeze(-1)
+        return {"logits": y} if labels is None else {"loss": nn.functional.mse_loss(y, labels), "logits": y}
+
+
+@pytest.mark.parametrize(("option", "dtype"), [("bf16_full_eval", torch.bfloat16), ("fp16_full_eval", torch.float16)])
+def test_a_full_evaluation_in_half_precision_takes_float_inputs(option: str, dtype: Any, tmp_path: Path) -> None:
+    dice = torch.Generator().manual_seed(1)
+    rows = [{"x": torch.randn(3, generator=dice), "labels": torch.tensor(0.1 * index)} for index in range(10)]
+    common = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "save_strategy": "no"}
+    plain = Trainer(Regression(), TrainingArguments(str(tmp_path), **common))
+    half = Trainer(Regression(), TrainingArguments(str(tmp_path), **common, **{option: True}), train_dataset=rows)
+    assert half.evaluate(rows)["eval_loss"] == pytest.approx(plain.evaluate(rows)["eval_loss"], rel=0.02)
+    assert half.model.seen == dtype
+    output = half.predict(rows)
+    assert output.predictions == pytest.approx(plain.predict(rows).predictions, rel=0.05, abs=0.02)
+    assert output.label_ids.tolist() == [float(row["labels"]) for row in rows]  # as they were, not rounded
+
+
+def test_an_evaluation_in_the_midst_of_training_stays_in_full_precision(tmp_path: Path) -> None:
+    rows = [{"x": torch.ones(3), "labels": torch.tensor(1.0)}] * 8
+    args = TrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, save_strategy="no", bf16_full_eval=True,
+                             eval_strategy="epoch", num_train_epochs=1)  # fmt: skip
+    trainer = Trainer(Regression(), args, train_dataset=rows, eval_dataset=rows)
+    trainer.train()
+    assert trainer.model.seen == torch.float32
+    assert {each.dtype for each in trainer.model.parameters()} == {torch.float32}

@@ -10,6 +10,7 @@ from typing import Any
 from xdpx.arguments.declaring import LEVELS
 from xdpx.arguments.fields import Fields
 from xdpx.arguments.hardware import has_bf16, has_tf32
+from xdpx.arguments.own_fields import NONFINITE, SAVED_OR_GIVEN
 from xdpx.arguments.structured import TRUE_WORDS
 from xdpx.config.faults import Fault, nearest
 
@@ -91,6 +92,8 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
     "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance"),
     "dataloader_multiprocessing_context": (None, "fork", "spawn", "forkserver"),
     "include_num_input_tokens_seen": ("no", "all", "non_padding"),
+    "nonfinite_steps": NONFINITE,
+    "resume_hyperparameters": SAVED_OR_GIVEN,
 }
 
 

@@ -7,10 +7,17 @@ from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from xdpx.arguments.own_fields import OwnFields
+
 
 def plain(arguments: Any) -> dict[str, Any]:
-    """Give each argument as text, number, list or dict, by name, in the order of the fields."""
-    return {each.name: _argument(each.name, getattr(arguments, each.name)) for each in fields(arguments) if each.init}
+    """Give each argument as text, number, list or dict, by name, in the order of the fields.
+
+    Those that the original does not have are left out at their default, so that it can take the rest.
+    """
+    values = {each.name: getattr(arguments, each.name) for each in fields(arguments) if each.init}
+    usual = {each.name: each.default for each in fields(OwnFields)}
+    return {name: _argument(name, value) for name, value in values.items() if name not in usual or value != usual[name]}
 
 
 def _argument(name: str, value: Any) -> Any:

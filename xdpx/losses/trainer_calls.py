@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +14,8 @@ from xdpx.models.pytorch.preparing import bare
 from xdpx.optimizers.pytorch.named import fused_backward_of
 
 COUNT = "num_items_in_batch"
+HOME = "xdpx.trainer.trainer"
+"""Where the methods of a Trainer are that nobody has overridden."""
 
 
 class LossCalls:
@@ -21,7 +25,7 @@ class LossCalls:
         self._trainer = trainer
         self._step_counts = takes(trainer.training_step, COUNT)
         self._compute = CallShape.of(trainer.compute_loss)
-        self._overridden = type(trainer).compute_loss.__module__ != "xdpx.trainer.trainer"
+        self._overridden = type(trainer).compute_loss.__module__ != HOME
         function = trainer.compute_loss_func
         self._function = CallShape.of(function) if function is not None else None
         self.log_takes_start = takes(trainer.log, "start_time")
@@ -87,6 +91,25 @@ class LossCalls:
         return shared
 
 
+@contextmanager
+def noting(trainer: Any) -> Generator[None]:
+    """Record outputs named `*_loss` also where a user's method calls the model; `loss_of_model` does it elsewhere."""
+    own = (getattr(type(trainer), name).__module__ for name in ("compute_loss", "training_step"))
+    if all(module == HOME for module in own) or trainer.args.compile_options() is not None:  # compiled anew otherwise
+        yield
+        return
+
+    def note(model: Any, _: Any, outputs: Any) -> None:
+        if model.training:
+            trainer.window.note(outputs)
+
+    handle = trainer.model_wrapped.register_forward_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def count_over_ranks(trainer: Any, batches: list[Any], device: Any) -> Tensor | None:
     """Give the number of targets in the batches of one update, over all processes when losses are averaged so."""
     count, args = trainer.loss_calls.count(batches), trainer.args
@@ -101,6 +124,8 @@ def loss_of_model(trainer: Any, model: Any, inputs: dict[str, Any], num_items: A
     if num_items is not None and trainer.model_accepts_loss_kwargs:
         inputs = {**inputs, COUNT: num_items}
     outputs = model(**inputs)
+    if model.training:
+        trainer.window.note(outputs)
     if trainer.compute_loss_func is not None:
         loss = trainer.loss_calls.function(outputs, labels, num_items)
     elif labels is not None:

@@ -1,4 +1,4 @@
-"""What a Trainer counts while it trains, without waiting for the device: tokens, operations, and what users record."""
+"""What a Trainer counts while it trains, without waiting for the device: tokens, operations, the loss over a set."""
 
 from __future__ import annotations
 
@@ -60,30 +60,6 @@ def operations_per_token(model: Any) -> int:
     if not hasattr(model, "num_parameters"):
         return 0
     return 6 * int(model.num_parameters(exclude_embeddings=True))
-
-
-class Records:
-    """Values that users record between two logs: their means over the window and all processes."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[Any, int]] = {}
-
-    def add(self, name: str, value: Any) -> None:
-        """Take a number or a tensor with one element, which stays where it is."""
-        value = value.detach() if isinstance(value, torch.Tensor) else value
-        total, count = self._sums.get(name, (0.0, 0))
-        self._sums[name] = (total + value, count + 1)
-
-    def take(self) -> dict[str, float]:
-        """Give the means, and begin anew; on all processes, which may have recorded different names."""
-        own = {name: (float(total), count) for name, (total, count) in self._sums.items()}
-        self._sums = {}
-        sums: dict[str, tuple[float, int]] = {}
-        for known in collectives.gather_objects(own):
-            for name, (total, count) in known.items():
-                before = sums.get(name, (0.0, 0))
-                sums[name] = (before[0] + total, before[1] + count)
-        return {name: total / count for name, (total, count) in sums.items()}
 
 
 class LossTally:

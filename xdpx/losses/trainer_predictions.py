@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.precision import in_type
 
 
 def prediction_step(
@@ -25,6 +26,7 @@ def prediction_step(
         )
     # The labels are taken first: computing the loss may take them out of the inputs.
     labels = _single(_detached(tuple(inputs.get(name) for name in names))) if with_loss else None
+    inputs = in_type(inputs, trainer.evaluation_type)
     with torch.no_grad(), trainer.compute_loss_context_manager():
         if with_loss:
             loss, outputs = trainer.loss_calls.loss_and_outputs(model, inputs)

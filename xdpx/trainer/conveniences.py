@@ -32,7 +32,7 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
     label_smoother: Any
     loss_calls: Any
     _train_batch_size: int
-    records: Any
+    window: Any
 
     # Set by those who use a Trainer, or while it works.
     loss_is_scaled_for_ga: bool | None = None
@@ -40,6 +40,7 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
     hp_name: Any = None
     hp_search_backend: Any = None
     model_preparation_time: float | None = None
+    evaluation_type: torch.dtype | None = None
     saved_step: int | None = None
     current_gradient_accumulation_steps = 1
     current_flos = 0
@@ -122,7 +123,7 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
 
     def record(self, name: str, value: float | Tensor) -> None:
         """Let the mean of a number over the steps until the next log, and over processes, be logged under `name`."""
-        self.records.add(name, value)
+        self.window.record(name, value)
 
     # ---- data
 

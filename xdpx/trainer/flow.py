@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from time import perf_counter
 from typing import Any, cast
 
 import torch
@@ -46,6 +47,7 @@ class Flow(Callback):
         self._fire("on_train_begin")
         if self.trainer.args.eval_on_start:
             self.trainer._evaluate(self.trial, self.ignore_keys, skip_scheduler=True)
+        self.trainer.window.begin(self.trainer.state.num_input_tokens_seen)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Take over the facts of an update, tell the hooks, and do what they ask for."""
@@ -100,7 +102,9 @@ class Flow(Callback):
         batches = place.batches
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
+            asked = perf_counter()
             samples, num_items = trainer.get_batch_samples(iterator, wanted, trainer.world.device)
+            trainer.window.waited += perf_counter() - asked
             if not samples:
                 return
             batches += len(samples)
@@ -147,9 +151,14 @@ def log_save_evaluate(trainer: Any, facts: dict[str, Any], *, trial: Any, ignore
         trial: of a search.
         ignore_keys: outputs of the model to leave out of an evaluation.
     """
-    control, state, args = trainer.control, trainer.state, trainer.args
-    if control.should_log and state.global_step > trainer._globalstep_last_logged:
+    if trainer.control.should_log and trainer.state.global_step > trainer._globalstep_last_logged:
         _log_step(trainer, facts)
+    with trainer.window.resting():
+        _evaluate_and_save(trainer, trial, ignore_keys)
+
+
+def _evaluate_and_save(trainer: Any, trial: Any, ignore_keys: list[str] | None) -> None:
+    args = trainer.args
     if trainer.control.should_evaluate:
         metrics = trainer._evaluate(trial, ignore_keys)
         better = trainer._determine_best_metric(metrics=metrics, trial=trial)
@@ -159,24 +168,25 @@ def log_save_evaluate(trainer: Any, facts: dict[str, Any], *, trial: Any, ignore
             trainer.control.should_save = True
     if trainer.control.should_save:
         trainer._save_checkpoint(trainer.model_wrapped, trial)
-        trainer.control = trainer.callback_handler.on_save(args, state, trainer.control)
+        trainer.control = trainer.callback_handler.on_save(args, trainer.state, trainer.control)
 
 
 def _log_step(trainer: Any, facts: dict[str, Any]) -> None:
     """Log the mean loss of the updates since the last log, over all ranks. Here the host waits for the device."""
-    state, steps = trainer.state, trainer.state.global_step - trainer._globalstep_last_logged
+    state, window = trainer.state, trainer.window
+    steps = state.global_step - trainer._globalstep_last_logged - window.skipped
     total = float(collectives.mean_over_ranks(facts["loss"].detach().clone()))
     facts["loss"].zero_()
     rate = facts["learning_rate"]
-    logs = {"loss": total / steps}
+    logs = {"loss": total / steps if steps else float("nan")}
     if facts["grad_norm"] is not None:
         logs["grad_norm"] = float(facts["grad_norm"])
     logs["learning_rate"] = trainer._get_learning_rate() if rate is None else rate
-    logs |= trainer.records.take()
     trainer._total_loss_scalar += total
     trainer._globalstep_last_logged = state.global_step
     trainer.store_flos()
     trainer.token_counter.settle(state, trainer.args.device)
+    logs |= window.take(None if trainer.token_counter.mode == "no" else state.num_input_tokens_seen)
     more = (trainer.started,) if trainer.loss_calls.log_takes_start else ()
     trainer.log(logs, *more)
 

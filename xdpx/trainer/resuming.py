@@ -8,11 +8,13 @@ from xdpx.checkpoints import folders, rng, trainer_files
 from xdpx.checkpoints.trainer_files import TrainerCheckpoint
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.logger import log
+from xdpx.optimizers.pytorch.given import Given
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.stepping import Place
 from xdpx.utils import io
 
-FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name")
+FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
+        "resume_hyperparameters")  # fmt: skip
 """Arguments that may change between two stretches of a run without a word."""
 
 
@@ -60,10 +62,15 @@ def warn_of_changes(trainer: Any, checkpoint: str) -> None:
     if saved is None:
         changes = _changes_of_the_original(trainer, read_state(checkpoint))
     if changes:
+        holds = (
+            "and so do learning rate, weight decay and betas, for resume_hyperparameters is 'given'."
+            if trainer.args.resume_hyperparameters == "given"
+            else "learning rate, weight decay and betas stay as they were, in the optimizer's state. To change those "
+            "too, set resume_hyperparameters='given'."
+        )
         log.warning(
             f"continuing {checkpoint} with other arguments: {'; '.join(changes)}. What decides when to log, "
-            "evaluate and save holds as it is now; learning rate, weight decay and betas stay as they were, in "
-            "the optimizer's state. To change those, begin anew from the weights."
+            f"evaluate and save holds as it is now; {holds}"
         )
 
 
@@ -97,7 +104,8 @@ def place(trainer: Any, checkpoint: str, global_step: int) -> Place:
 
 def load_training_state(trainer: Any, checkpoint: str) -> None:
     """Fill optimizer, schedule and scaler, each where it was saved; say what is missing."""
-    saved = TrainerCheckpoint(checkpoint)
+    saved, args = TrainerCheckpoint(checkpoint), trainer.args
+    given = Given(trainer.optimizer, trainer.lr_scheduler) if args.resume_hyperparameters == "given" else None
     optimizer, scheduler, scaler = saved.optimizer(), saved.scheduler(), saved.scaler()
     if shard_files.has_optimizer(checkpoint):
         trainer.strategy.sharded_load(checkpoint, optimizer=trainer.optimizer)
@@ -105,6 +113,9 @@ def load_training_state(trainer: Any, checkpoint: str) -> None:
         trainer.strategy.load_optimizer_state(trainer.model_wrapped, trainer.optimizer, optimizer)
     if scheduler is not None:
         trainer.lr_scheduler.load_state_dict(scheduler)
+    if given is not None:
+        before = (saved.arguments() or {}).get("learning_rate")
+        given.put_back(args.learning_rate / before if before else 1.0)
     if scaler is not None and trainer.precision.scaler is not None:
         trainer.precision.scaler.load_state_dict(scaler)
     missing = saved.missing()

@@ -17,6 +17,7 @@ from xdpx.engines.pytorch import shortage
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.logger import log
+from xdpx.losses.trainer_calls import noting
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
 from xdpx.reports.results import speed_metrics
@@ -96,7 +97,7 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
     trainer._tr_loss = torch.zeros((), device=args.device)
     trainer.model_wrapped.zero_grad()
     trainer.tokens_before = trainer.state.num_input_tokens_seen
-    with _signals(args) as preemption:
+    with _signals(args) as preemption, noting(trainer):
         engine, flow = OverrideEngine(trainer), Flow(trainer, trial=trial, ignore_keys=keys, preemption=preemption)
         progress = Progress(first, place.epoch, place.group, trainer.plan.total_batch_size)
         session = Session(engine, trainer.model_wrapped, progress, trainer.plan.max_steps, trainer.plan.max_steps)
@@ -171,7 +172,8 @@ def finish(trainer: Any, trial: Any, first: int) -> TrainOutput:
     args, state = trainer.args, trainer.state
     trainer._total_loss_scalar += float(trainer._tr_loss)
     steps = state.global_step - first
-    train_loss = trainer._total_loss_scalar / max(steps, 0.001)
+    taken = steps - trainer.window.skipped_in_all
+    train_loss = trainer._total_loss_scalar / max(taken, 0.001)
     samples = trainer.plan.num_train_samples * steps / max(state.max_steps, 1)
     metrics = speed_metrics("train", trainer.started, num_samples=samples, num_steps=steps)
     trainer.store_flos()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xdpx.engines.pytorch.precision import in_type
 from xdpx.models.pytorch.generating import filled_up, load_generation_config, pad_id_of, without_labels
 from xdpx.trainer.outputs import PredictionOutput
 from xdpx.trainer.trainer import Inputs, Trainer
@@ -61,7 +62,7 @@ class Seq2SeqTrainer(Trainer):
         """Give (loss, generated ids, labels) of one batch, both filled up to the longest that may be generated."""
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        inputs = self._prepare_inputs(inputs)
+        inputs = in_type(self._prepare_inputs(inputs), self.evaluation_type)
         loss = self._loss_of(model, inputs) if "labels" in inputs else None
         options = gen_kwargs or self._gen_kwargs
         generated = self.model.generate(**without_labels(inputs), **{"synced_gpus": self.strategy.shards, **options})

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from xdpx.dataloaders.placing import find_batch_size
 from xdpx.engines.base import Facts
+from xdpx.engines.pytorch.nonfinite import Guard
 from xdpx.optimizers.lr_schedulers.named import steps_on_metric
 
 
@@ -41,6 +43,7 @@ class OverrideEngine:
         self.strategy, self.precision = trainer.strategy, trainer.precision
         self._parameters = list(trainer.model_wrapped.parameters())  # walking through a model costs more than clipping
         self._schedule_steps = not steps_on_metric(trainer.lr_scheduler)
+        self._guard = Guard.of(trainer.args.nonfinite_steps, trainer.precision)
 
     def update(self, state: Any, group: Any) -> tuple[Any, Facts]:
         """Take one optimizer update. Facts: loss (of the update), grad_norm before clipping, learning_rate."""
@@ -52,7 +55,11 @@ class OverrideEngine:
         self.precision.unscale(trainer.optimizer)
         grad_norm = self.strategy.clip(self._parameters, args.max_grad_norm)
         trainer.control = handler.on_pre_optimizer_step(args, trainer.state, trainer.control)
-        skipped = self.precision.step(trainer.optimizer)
+        if self._guard is not None and self._guard.leaves_out(loss, grad_norm, trainer.state.global_step + 1):
+            loss, skipped = self._leave_out(loss), True
+        else:
+            skipped = self.precision.step(trainer.optimizer)
+        trainer.window.take_step(loss, grad_norm.new_zeros(()) if skipped else grad_norm)
         trainer.control = handler.on_optimizer_step(args, trainer.state, trainer.control)
         learning_rate = trainer._get_learning_rate()
         if self._schedule_steps and not skipped:
@@ -60,6 +67,12 @@ class OverrideEngine:
         for weight in self._parameters:
             weight.grad = None
         return state, {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
+
+    def _leave_out(self, loss: Any) -> Any:
+        """Leave this update out; give what counts as its loss in sums: nothing."""
+        self.precision.leave_out()
+        self.trainer.window.skipped += 1
+        return loss * 0 if isinstance(loss, float) else loss.new_zeros(())
 
     def _accumulate(self, model: Any, group: Any) -> Any:
         """Add the gradients of each micro-batch, and give the sum of their losses."""
@@ -70,6 +83,7 @@ class OverrideEngine:
             total = loss if total is None else total + loss
             trainer.current_flos += trainer.floating_point_ops(inputs)
             trainer.token_counter.add(inputs)
+            trainer.window.samples += find_batch_size(inputs) or 0
             if index < last:
                 trainer.control = trainer.callback_handler.on_substep_end(trainer.args, trainer.state, trainer.control)
         return total

@@ -15,7 +15,8 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.losses import trainer_loss
 from xdpx.losses.trainer_calls import LossCalls
-from xdpx.losses.trainer_counts import Records, TokenCounter
+from xdpx.losses.trainer_counts import TokenCounter
+from xdpx.losses.trainer_windows import LogWindow
 from xdpx.models.pytorch import preparing
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
@@ -40,7 +41,7 @@ def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callb
     take_model(trainer, model if model is not None else trainer.call_model_init())
     trainer.data_collator = data_collator or default_collator(trainer.processing_class)
     trainer.neftune_noise_alpha = args.neftune_noise_alpha
-    trainer.kept_loaders, trainer.records, trainer.continued, trainer.parts = {}, Records(), None, []
+    trainer.kept_loaders, trainer.window, trainer.continued, trainer.parts = {}, LogWindow(), None, []
     pad_id = getattr(trainer.processing_class, "pad_token_id", None)
     trainer.token_counter = TokenCounter(args.include_num_input_tokens_seen, trainer.main_input_name, pad_id)
     trainer.gather_function = collectives.gather_rows
@@ -178,8 +179,10 @@ def evaluation_model(trainer: Any) -> Any:
     model = trainer._wrap_model(trainer.model, training=False)
     if trainer.model_preparation_time is None and not trainer.is_in_train and not trainer.state.global_step:
         trainer.model_preparation_time = round(time.time() - started, 4)
-    if not trainer.is_in_train and (args.fp16_full_eval or args.bf16_full_eval):
-        model = model.to(dtype=torch.float16 if args.fp16_full_eval else torch.bfloat16, device=args.device)
+    full = not trainer.is_in_train and (args.fp16_full_eval or args.bf16_full_eval)
+    trainer.evaluation_type = (torch.float16 if args.fp16_full_eval else torch.bfloat16) if full else None
+    if full:
+        model = model.to(dtype=trainer.evaluation_type, device=args.device)
     model.eval()
     switch_optimizer(trainer.optimizer, "eval")
     return model

@@ -84,6 +84,11 @@ class Precision:
         self.scaler.update()
         return self.scaler.get_scale() < before
 
+    def leave_out(self) -> None:
+        """Take no step, after `unscale`."""
+        if self.scaler is not None:
+            self.scaler.update()
+
 
 def hand_over(model: nn.Module, wrapper: nn.Module) -> None:
     """Let a wrapper's forward pass run in the precision that was attached to the model, and the model's no more.
@@ -127,6 +132,13 @@ def in_float32(tree: Any) -> Any:
     if not isinstance(tree, Mapping | list | tuple) or not _any_of(tree, halves):
         return tree
     return map_tensors(lambda each: each.float() if each.dtype in halves else each, tree)
+
+
+def in_type(tree: Any, dtype: torch.dtype | None) -> Any:
+    """Give the same tree with its floating point tensors in another type; None changes nothing."""
+    if dtype is None:
+        return tree
+    return map_tensors(lambda each: each.to(dtype) if each.is_floating_point() else each, tree)
 
 
 def _any_of(tree: Any, types: set[torch.dtype]) -> bool:
