@@ -1,0 +1,164 @@
+"""Reads the text of a compiled XLA program: its computations, what each line makes, and how often each runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
+_LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
+_OPERATION = re.compile(r"([a-z][\w\-]*)\(")
+_ARRAY = re.compile(r"\b(pred|token|[a-z]\w*?\d+\w*)\[([\d,]*)\]")
+_CALLED = re.compile(
+    r"(?:to_apply|body|condition|branch_computations|true_computation|false_computation|called_computations)="
+    r"(?:\{([^}]*)\}|%?([\w.\-]+))"
+)
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_NAME = re.compile(r'op_name="([^"]*)"')
+_BITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array in the text, with the shape that one device holds."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return math.ceil(math.prod(self.shape) * bits_of(self.dtype) / 8)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operation: its name, kind, result (several arrays for a tuple), source name, and the text after the kind."""
+
+    name: str
+    kind: str
+    results: tuple[Array, ...]
+    source: str
+    text: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of everything it makes."""
+        return sum(array.bytes for array in self.results)
+
+
+@dataclass
+class Program:
+    """Computations by name, and how often each runs in one run of the program."""
+
+    computations: dict[str, list[Line]] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+    endless: int = 0
+    """Loops whose length XLA does not know: their bodies count once."""
+
+    def lines(self) -> Iterator[tuple[Line, int]]:
+        """Give every operation outside fusions, with how often it runs."""
+        for name, lines in self.computations.items():
+            times = self.runs.get(name, 0)
+            if times:
+                yield from ((line, times) for line in lines)
+
+
+def bits_of(dtype: str) -> int:
+    """Give the bits of one element: `bf16` 16, `pred` 8, `f8e4m3fn` 8, `s4` 4."""
+    if dtype == "pred":
+        return 8
+    found = _BITS.search(dtype)
+    return int(found[1]) if found else 0
+
+
+def read_program(text: str) -> Program:
+    """Read what `compiled.as_text()` gives."""
+    program, current, entry = Program(), "", ""
+    for raw in text.splitlines():
+        header = _HEADER.match(raw)
+        if header is not None:
+            current = header[2]
+            entry = current if header[1] else entry
+            program.computations[current] = []
+            continue
+        line = _LINE.match(raw)
+        if line is not None and current:
+            program.computations[current].append(_read_line(line[1], line[2]))
+    _count_runs(program, entry)
+    return program
+
+
+def _read_line(name: str, rest: str) -> Line:
+    result, kind, after = _split(rest)
+    source = _NAME.search(after)
+    arrays = tuple(
+        Array(found[1], tuple(int(size) for size in found[2].split(",") if size))
+        for found in _ARRAY.finditer(result)
+        if found[1] != "token"
+    )
+    return Line(name, kind, arrays, source[1] if source else "", after)
+
+
+def _split(rest: str) -> tuple[str, str, str]:
+    """Cut `result-type kind(operands), attributes` into its three parts."""
+    if rest.startswith("("):
+        depth = 0
+        for place, letter in enumerate(rest):
+            depth += (letter == "(") - (letter == ")")
+            if depth == 0:
+                break
+        result, rest = rest[: place + 1], rest[place + 1 :]
+    else:
+        result, _, rest = rest.partition(" ")
+    found = _OPERATION.search(rest)
+    return (result, found[1], rest[found.end() :]) if found else (result, "", rest)
+
+
+def _count_runs(program: Program, entry: str) -> None:
+    """Follow calls from the entry; a loop's body runs as often as the loop does. Fusions count as one operation."""
+    pending = [(entry, 1)]
+    while pending:
+        name, times = pending.pop()
+        program.runs[name] = program.runs.get(name, 0) + times
+        for line in program.computations.get(name, []):
+            if line.kind in {"while", "call", "conditional", "async-start"}:
+                trips = _trips(program, line)
+                pending.extend((called, times * trips) for called in _called(line))
+
+
+def _called(line: Line) -> Iterator[str]:
+    for found in _CALLED.finditer(line.text):
+        names = (found[1] or found[2]).split(",")
+        yield from (name.strip().removeprefix("%") for name in names if name.strip())
+
+
+def _trips(program: Program, line: Line) -> int:
+    if line.kind != "while":
+        return 1
+    found = _TRIPS.search(line.text)
+    if found is None:
+        program.endless += 1
+        return 1
+    return int(found[1])
+
+
+def plain_source(source: str) -> str:
+    """Shorten `jit(step)/transpose(jvp(lm))/while/body/ff/dot_general` to what a person looks for: `lm/ff/dot_general`.
+
+    Adds `(backward)` or `(recomputed)` where the name says so.
+    """
+    if not source:
+        return ""
+    note = " (recomputed)" if "rematted_computation" in source else " (backward)" if "transpose(" in source else ""
+    bare = re.sub(r"\b(?:jit|jvp|transpose|vmap|checkpoint|remat\d?|custom_vjp_call)\(([^()]*)\)", r"\1", source)
+    while bare != source:
+        source, bare = bare, re.sub(r"\b(?:jit|jvp|transpose|vmap|checkpoint|remat\d?)\(([^()]*)\)", r"\1", bare)
+    skipped = {"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation", "jvp()", "", "remat"}
+    parts = [part for part in bare.split("/") if part not in skipped]
+    return "/".join(parts[-5:]) + note

@@ -1,0 +1,9 @@
+"""Experiments in the style of Pax: classes of declared fields, found by name, run by `x-exp` and `python -m xdpx.main`."""
+
+from __future__ import annotations
+
+from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.experiments.meshes import MeshShape
+from xdpx.experiments.registry import experiment, names, register, resolve
+
+__all__ = ["BaseExperiment", "MeshShape", "experiment", "names", "register", "resolve"]

@@ -1,0 +1,90 @@
+"""What an experiment is: a class whose upper-case fields say everything, and whose methods build templates from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdpx.experiments.fields import check_class, check_value, fields_of, is_field_name
+from xdpx.experiments.meshes import FILL, MeshShape, filled
+
+class BaseExperiment:
+    """One experiment. Variants are subclasses that set fields; a field nobody declared is refused where it is written.
+
+    Attributes:
+        ICI_MESH_SHAPE: devices along [replica, data, mdl], a fourth in front for stages of a pipeline; one may be -1,
+            all that are left. As it stands: plain data parallelism over whatever is there.
+        DCN_MESH_SHAPE: how often that mesh is repeated along each axis over slices; None for one slice.
+        MESH_AXIS_NAMES: None for the usual names.
+        PLAN_DEVICES: what -1 stands for where no device is at hand, in plans.
+    """
+
+    ICI_MESH_SHAPE: Sequence[int] = (FILL, 1, 1)
+    DCN_MESH_SHAPE: Sequence[int] | None = None
+    MESH_AXIS_NAMES: Sequence[str] | None = None
+    PLAN_DEVICES: int = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse undeclared fields and values of other types, at the definition of the class."""
+        super().__init_subclass__(**kwargs)
+        check_class(cls)
+
+    def __init__(self, **values: Any) -> None:
+        """Set some fields for this one experiment: `Mine(MODEL_DIMS=32)`."""
+        for name, value in values.items():
+            check_value(type(self).__qualname__, fields_of(type(self)), name, value)
+            setattr(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse a field that is not declared."""
+        if is_field_name(name):
+            check_value(type(self).__qualname__, fields_of(type(self)), name, value)
+        super().__setattr__(name, value)
+
+    # ---- what a subclass says
+
+    def task(self) -> Any:
+        """Give the template of the task: model, learner and how it is trained (`SingleTask.HParams`)."""
+        raise NotImplementedError(f"{type(self).__qualname__}: define task(), which gives a SingleTask template.")
+
+    def datasets(self) -> list[Any]:
+        """Give the templates of the inputs, told apart by `is_training`; their names differ."""
+        return []
+
+    def decode_datasets(self) -> list[Any]:
+        """Give the templates of the inputs to decode."""
+        return []
+
+    def validate(self) -> None:
+        """Raise ConfigError when the fields do not go together."""
+        self.mesh_shape(self.PLAN_DEVICES)
+
+    def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
+        """Give (shape, dtype) of every array of one batch over all processes, without touching data.
+
+        As it stands the training input is built and asked; a subclass that knows its shapes says so itself.
+        """
+        training = next((one for one in self.datasets() if one.is_training), None)
+        if training is None:
+            raise NotImplementedError(f"{type(self).__qualname__}: define input_specs() or a training input.")
+        return dict(training.Instantiate().spec())
+
+    def rules(self) -> Any:
+        """Give the rules from logical axes to mesh axes; None for those of transformers."""
+        return None
+
+    # ---- what follows from the fields
+
+    def mesh_shape(self, num_devices: int | None = None) -> MeshShape:
+        """Give the mesh, with -1 filled up for so many devices (`PLAN_DEVICES` when not said).
+
+        Raises:
+            ConfigError: the numbers cannot be a mesh.
+        """
+        given = num_devices if num_devices is not None else self.PLAN_DEVICES
+        return filled(type(self).__name__, self.ICI_MESH_SHAPE, self.DCN_MESH_SHAPE, self.MESH_AXIS_NAMES, given)
+
+    @property
+    def num_devices(self) -> int | None:
+        """How many devices the mesh takes; None when it takes all there are."""
+        return None if FILL in self.ICI_MESH_SHAPE else self.mesh_shape().num_devices

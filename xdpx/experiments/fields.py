@@ -1,0 +1,144 @@
+"""The upper-case fields of experiment classes: declared by annotation, checked by name and type at every way in."""
+
+from __future__ import annotations
+
+import ast
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.hparams_types import UNRESOLVED, fits, resolved, type_name
+
+C = TypeVar("C", bound=type)
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One declared field.
+
+    Attributes:
+        name: upper case.
+        type: what its annotation says; `UNRESOLVED` accepts everything.
+        owner: the class that declares it.
+    """
+
+    name: str
+    type: Any
+    owner: type
+
+    @property
+    def type_name(self) -> str:
+        """Name its type for a message."""
+        return "anything" if self.type in {UNRESOLVED, Any} else type_name(self.type)
+
+
+def is_field_name(name: str) -> bool:
+    """Tell whether an attribute's name is that of a field: upper case, and no underscore in front."""
+    return name.isupper() and not name.startswith("_")
+
+
+def fields_of(cls: type) -> dict[str, Field]:
+    """Give all declared fields by name, those of the base classes first."""
+    found: dict[str, Field] = {}
+    for base in reversed(cls.__mro__):
+        for name in base.__dict__.get("__annotations__", {}):
+            if is_field_name(name):
+                found[name] = Field(name, resolved(cls, name), base)
+    return found
+
+
+def check_class(cls: type) -> None:
+    """Refuse a class that sets a field nobody declared, or one to a value of another type.
+
+    Raises:
+        AttributeError: an undeclared field; the message names the nearest.
+        TypeError: a value of another type.
+    """
+    fields = fields_of(cls)
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            if is_field_name(name) and not isinstance(value, property):
+                check_value(cls.__qualname__, fields, name, value)
+
+
+def check_value(where: str, fields: Mapping[str, Field], name: str, value: Any) -> None:
+    """Refuse a field that is not declared (AttributeError), or a value that is not of its type (TypeError)."""
+    if name not in fields:
+        raise AttributeError(f"{where}.{name}: no such field is declared. {_advice(name, fields)}")
+    field = fields[name]
+    if not fits(value, field.type):
+        raise TypeError(f"{where}.{name}: is {value!r}, declared by {field.owner.__qualname__} as {field.type_name}.")
+
+
+def _advice(name: str, fields: Mapping[str, Field]) -> str:
+    near = nearest(name, fields)
+    guess = f"Did you mean '{near}'? " if near else ""
+    return f"{guess}A new field is declared by its annotation: `{name}: int = ...`."
+
+
+def values_of(thing: Any) -> dict[str, Any]:
+    """Give the value of every field of an experiment, or of its class; a field without a value is left out."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    return {name: getattr(thing, name) for name in fields_of(cls) if hasattr(thing, name)}
+
+
+def values_by_class(cls: type) -> Iterator[tuple[type, dict[str, Any]]]:
+    """Give each class of the inheritance, base first, with the fields that it is the last to set."""
+    last = {name: base for base in reversed(cls.__mro__) for name in vars(base) if is_field_name(name)}
+    for base in reversed(cls.__mro__):
+        mine = {name: getattr(cls, name) for name in vars(base) if last.get(name) is base}
+        if mine:
+            yield base, mine
+
+
+def with_values(cls: C, texts: Mapping[str, str]) -> C:
+    """Give a subclass of an experiment with some fields set from text (`--set NAME=value`); it keeps its name.
+
+    Raises:
+        ConfigError: with every unknown field and every value of another type.
+    """
+    fields, values, faults = fields_of(cls), {}, []
+    for name, text in texts.items():
+        try:
+            values[name] = read_text(fields, name, text)
+        except ConfigError as error:
+            faults.extend(error.faults)
+    if faults:
+        raise ConfigError("command line", faults)
+    if not values:
+        return cls
+    kept = {"__module__": "command_line", "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return typing.cast("C", type(cls)(cls.__name__, (cls,), {**kept, **values}))
+
+
+def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
+    """Read one value from text, as the type of its field wants it. Raises ConfigError."""
+    if name not in fields:
+        near = nearest(name, fields)
+        remedy = f"Did you mean '{near}'?" if near else f"It has {', '.join(fields)}."
+        raise ConfigError("command line", [Fault(f"--set {name}", "the experiment has no such field.", remedy)])
+    wanted = fields[name].type
+    for value in _readings(text):
+        if fits(value, wanted):
+            return value
+    fault = Fault(f"--set {name}", f"is '{text}'.", f"Use {fields[name].type_name}.")
+    raise ConfigError("command line", [fault])
+
+
+def _readings(text: str) -> Iterator[Any]:
+    """Give what a text may mean, the likeliest first: a word, a number or list as Python writes it, the text itself."""
+    stripped = text.strip()
+    if stripped.lower() in _WORDS:
+        yield _WORDS[stripped.lower()]
+    try:
+        literal = ast.literal_eval(stripped)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        literal = None
+    if literal is not None:
+        yield literal
+        if isinstance(literal, float) and literal.is_integer():
+            yield int(literal)
+    yield text

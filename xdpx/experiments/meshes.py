@@ -1,0 +1,78 @@
+"""From the mesh fields of an experiment to a whole mesh: -1 filled up, lengths and names checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from xdpx.config.faults import ConfigError, Fault
+
+AXES = ("replica", "data", "mdl")
+PIPELINE_AXES = ("stage", *AXES)
+FILL = -1
+"""Stands in a mesh for all the devices that the other numbers leave."""
+
+
+class MeshShape(NamedTuple):
+    """A mesh: sizes within a slice (ICI) and across slices (DCN), and the names of its axes."""
+
+    ici: tuple[int, ...]
+    dcn: tuple[int, ...] | None
+    names: tuple[str, ...]
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices it takes."""
+        return math.prod(self.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes, slices included."""
+        dcn = self.dcn or (1,) * len(self.ici)
+        return tuple(one * other for one, other in zip(self.ici, dcn, strict=True))
+
+    def size(self, *names: str) -> int:
+        """Give over how many devices these axes spread something; axes that the mesh does not have count 1."""
+        sizes = dict(zip(self.names, self.shape, strict=True))
+        return math.prod(sizes.get(name, 1) for name in names)
+
+
+def filled(
+    where: str, ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] | None, num_devices: int
+) -> MeshShape:
+    """Give the mesh of these fields for so many devices. Raises ConfigError with every fault."""
+    faults = _faults(ici, dcn, names)
+    if faults:
+        raise ConfigError(where, faults)
+    chosen = tuple(names) if names is not None else (AXES if len(ici) == len(AXES) else PIPELINE_AXES)
+    slices = math.prod(dcn) if dcn is not None else 1
+    whole = _fill(where, ici, num_devices // slices) if FILL in ici else tuple(ici)
+    return MeshShape(whole, tuple(dcn) if dcn is not None and slices > 1 else None, chosen)
+
+
+def _faults(ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] | None) -> list[Fault]:
+    faults = []
+    if names is None and len(ici) not in {len(AXES), len(PIPELINE_AXES)}:
+        remedy = f"Give {list(AXES)} or {list(PIPELINE_AXES)}, or set MESH_AXIS_NAMES."
+        faults.append(Fault("ICI_MESH_SHAPE", f"has {len(ici)} numbers.", remedy))
+    if names is not None and len(names) != len(ici):
+        faults.append(Fault("MESH_AXIS_NAMES", f"has {len(names)} names for {len(ici)} axes.", "Name each axis once."))
+    if dcn is not None and len(dcn) != len(ici):
+        problem = f"has {len(dcn)} numbers, ICI_MESH_SHAPE has {len(ici)}."
+        faults.append(Fault("DCN_MESH_SHAPE", problem, "Give both the same axes; 1 where there is one slice."))
+    if list(ici).count(FILL) > 1:
+        faults.append(Fault("ICI_MESH_SHAPE", f"is {list(ici)}.", "One axis may be -1, no more."))
+    if any(size < 1 and size != FILL for size in ici):
+        faults.append(Fault("ICI_MESH_SHAPE", f"is {list(ici)}.", "Use numbers above 0, or one -1 for all the rest."))
+    if any(size < 1 for size in dcn or ()):
+        faults.append(Fault("DCN_MESH_SHAPE", f"is {list(dcn or ())}.", "Use numbers above 0."))
+    return faults
+
+
+def _fill(where: str, ici: Sequence[int], available: int) -> tuple[int, ...]:
+    others = math.prod(size for size in ici if size != FILL)
+    if available < others or available % others:
+        problem = f"is {list(ici)}, which does not divide {available} devices of a slice."
+        raise ConfigError(where, [Fault("ICI_MESH_SHAPE", problem, f"Use a multiple of {others} devices.")])
+    return tuple(available // others if size == FILL else size for size in ici)

@@ -1,0 +1,186 @@
+"""Names -> experiment classes: any dotted end of `module.Class`, the old Pax spellings, `my.py:Exp`, `package.mod.Exp`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.experiments.shipped import SHIPPED
+
+C = TypeVar("C", bound=type[BaseExperiment])
+
+_registered: dict[str, type[BaseExperiment]] = {}
+_tags: dict[str, frozenset[str]] = {}
+_OLD = re.compile(r"^(?:paxml\.)?tasks\.(?=\w+\.)")
+
+
+@overload
+def register(cls: C) -> C: ...
+@overload
+def register(*, tags: Iterable[str] = (), allow_overwrite: bool = False) -> Callable[[C], C]: ...
+def register(cls: C | None = None, *, tags: Iterable[str] = (), allow_overwrite: bool = False) -> Any:
+    """Store an experiment under `module.Class`, so that `--exp` finds it: `@register` or `@register(tags=["lm"])`.
+
+    Raises:
+        TypeError: it is no experiment class.
+        ValueError: another class has the name, and it is not the same one loaded anew.
+    """
+
+    def store(given: C) -> C:
+        _store(given, frozenset(tags), allow_overwrite)
+        return given
+
+    return store if cls is None else store(cls)
+
+
+experiment = register
+
+
+def _store(cls: type[BaseExperiment], tags: frozenset[str], allow_overwrite: bool) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, BaseExperiment)):
+        raise TypeError(f"{cls!r} is no experiment: derive it from xdpx.experiments.BaseExperiment.")
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    before = _registered.get(name)
+    if before is not None and not allow_overwrite and _file_of(before) != _file_of(cls):
+        raise ValueError(f"experiment '{name}' exists already; give yours another name, or say allow_overwrite=True.")
+    _registered[name] = cls
+    _tags[name] = tags
+
+
+def _file_of(cls: type) -> str:
+    """Name the place a class comes from: the same place again is a reload, in a notebook too."""
+    module = sys.modules.get(cls.__module__)
+    return getattr(module, "__file__", None) or cls.__module__
+
+
+def names(tag: str | None = None) -> list[str]:
+    """Give every name there is without importing what ships, in order; or those of a tag that were imported."""
+    if tag is not None:
+        return sorted(name for name, tags in _tags.items() if tag in tags)
+    shipped = {f"{module}.{name}" for module, listed in SHIPPED.items() for name in listed}
+    return sorted({*shipped, *_registered})
+
+
+def resolve(name: str) -> type[BaseExperiment]:
+    """Give the experiment class that a name stands for; what has it is imported now.
+
+    Raises:
+        ConfigError: nothing has this name, several have it, or the import of what it names fails.
+    """
+    if name.endswith(".py") or ".py:" in name:
+        return _from_file(name)
+    found = _matches(name)
+    if not found and "." in name:
+        _import_module_part(name)
+        found = _matches(name)
+    if len(found) > 1:
+        raise _refusal(name, f"stands for {', '.join(found)}.", "Write more of its name.")
+    if not found:
+        raise _unknown(name)
+    return _class_named(found[0])
+
+
+def _matches(name: str) -> list[str]:
+    """Give the full names that end with this one; an exact one wins."""
+    known = names()
+    if name in known:
+        return [name]
+    plain = _plain(name)
+    return [full for full in known if f".{_plain(full)}".endswith(f".{plain}")]
+
+
+def _plain(name: str) -> str:
+    """Write a name as ours are: `paxml.tasks.lm.params.c4.X` and `lm.c4.X` are the same."""
+    return _OLD.sub("", name).replace(".params.", ".")
+
+
+def _class_named(full: str) -> type[BaseExperiment]:
+    if full not in _registered:
+        module, _, cls = full.rpartition(".")
+        _registered.setdefault(full, getattr(import_module(module), cls))
+    return _registered[full]
+
+
+def _import_module_part(name: str) -> None:
+    """Import `package.module` of `package.module.Exp`, so that what stands there registers itself."""
+    module, _, cls = name.rpartition(".")
+    if not _exists(module):
+        return
+    try:
+        found = getattr(import_module(module), cls, None)
+    except Exception as error:
+        raise _failed(name, module, error) from error
+    if isinstance(found, type) and issubclass(found, BaseExperiment):
+        _registered.setdefault(f"{found.__module__}.{found.__qualname__}", found)
+        _registered.setdefault(name, found)
+
+
+def _exists(module: str) -> bool:
+    if any(not part.isidentifier() for part in module.split(".")) or module.startswith(("tasks.", "paxml.")):
+        return False
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _from_file(name: str) -> type[BaseExperiment]:
+    path, _, cls = name.partition(":")
+    file = Path(path)
+    if not file.is_file():
+        raise _refusal(name, f"there is no file {path}.", "Write path/to/file.py:ClassName.")
+    module = _load(file, name)
+    own = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, BaseExperiment) and value.__module__ == module.__name__
+    }
+    if cls in own:
+        return own[cls]
+    near = nearest(cls, own)
+    listed = f"It has {', '.join(own)}." if own else "It has no experiment class."
+    raise _refusal(name, f"{path} has no experiment '{cls}'.", f"Did you mean '{path}:{near}'?" if near else listed)
+
+
+def _load(file: Path, name: str) -> Any:
+    """Run a file as a module of its own name; a second time gives what is there."""
+    key = f"xdpx_experiment_files.{file.stem}_{abs(hash(str(file.resolve())))}"
+    if key in sys.modules:
+        return sys.modules[key]
+    spec = spec_from_file_location(key, file.resolve())
+    if spec is None or spec.loader is None:
+        raise _refusal(name, f"{file} is no Python file.", "Write path/to/file.py:ClassName.")
+    module = module_from_spec(spec)
+    sys.modules[key] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[key]
+        raise _failed(name, str(file), error) from error
+    return module
+
+
+def _unknown(name: str) -> ConfigError:
+    known = names()
+    last = {full.rpartition(".")[2]: full for full in known}
+    near = nearest(name.rpartition(".")[2], last)
+    remedy = f"Did you mean '{last[near].removeprefix('xdpx.experiments.')}'?" if near else "x-exp --list shows all."
+    return _refusal(name, "no experiment has this name.", remedy)
+
+
+def _failed(name: str, what: str, error: Exception) -> ConfigError:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in {"jax", "flax", "optax"}:
+        return _refusal(name, f"{error.name} is not installed.", "Install it with pip install 'xdpx[jax]'.")
+    problem = f"importing {what} fails: {type(error).__name__}: {error}."
+    return _refusal(name, problem, "Correct it; --verbose shows the traceback.")
+
+
+def _refusal(name: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError("command line", [Fault(f"--exp {name}", problem, remedy)])
