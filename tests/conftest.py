@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import logging
 import random
 import threading
@@ -17,6 +18,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from xdpx.logger import log
+
+_spec = importlib.util.spec_from_file_location("spmd_devices", Path(__file__).with_name("spmd_devices.py"))
+assert _spec
+assert _spec.loader
+_devices = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_devices)
+_devices.imitate_devices()
 
 
 @pytest.fixture(autouse=True)

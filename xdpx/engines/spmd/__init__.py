@@ -1,0 +1,1 @@
+"""The engine on JAX: one program, sharded over a mesh of devices."""

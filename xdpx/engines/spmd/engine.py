@@ -1,0 +1,239 @@
+"""One optimizer update, one evaluation step, snapshots: all that training on JAX needs of a mesh of devices."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.engines.base import Batch, Facts, OutOfMemory, Predictions
+from xdpx.engines.spmd import transfer
+from xdpx.engines.spmd.partitioning import Rules
+from xdpx.engines.spmd.retracing import Retraces
+from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
+from xdpx.engines.spmd.steps import Compiled, Surroundings, jitted
+from xdpx.logger import log
+
+FORMAT = "xdpx-spmd-1"
+WEIGHTS = ("params", "non_trainable")
+"""The parts of a state that a model is made of."""
+
+
+@dataclass(frozen=True)
+class SpmdOptions:
+    """Settings of the engine.
+
+    Attributes:
+        seed: with the number of the update, decides all randomness of an update.
+        precision: of matrix products of float32, as `jax.default_matmul_precision` takes it ("highest", "bfloat16",
+            ...); None leaves what the backend finds best.
+        score_averaged: score and decode with the averaged (EMA) weights, when the learner keeps them.
+        gradient_sizes: let each update also give what `gradient_sizes` asks for.
+        max_inflight: so many updates may wait on the device before the host waits for the oldest; 0 is no limit.
+    """
+
+    seed: int = 1234
+    precision: str | None = None
+    score_averaged: bool = True
+    gradient_sizes: bool = False
+    max_inflight: int = 2
+
+
+class SpmdEngine:
+    """Implements `engines.base.Engine` on a mesh of devices, of one process or many. Nothing is allocated by building it.
+
+    Args:
+        task: what is computed; see `state.SpmdTask`.
+        mesh: the devices, from `mesh.make_mesh`.
+        rules: which mesh axes split which logical axis.
+        options: see `SpmdOptions`.
+        spec: a batch of `ShapeDtypeStruct`, which tells the model its shapes.
+
+    Attributes:
+        plan: shapes and places of the whole state.
+        reports: each dimension that was to be split and could not be.
+    """
+
+    def __init__(
+        self,
+        task: SpmdTask,
+        *,
+        mesh: Mesh,
+        rules: Rules,
+        options: SpmdOptions | None = None,
+        spec: Any,
+    ) -> None:
+        self.task, self.mesh, self.rules, self.options = task, mesh, rules, options or SpmdOptions()
+        self.reports: list[str] = []
+        self._retraces = Retraces()
+        self.plan = plan_state(task, spec, rules, mesh, report=self._report)
+        self._placer = transfer.Placer(rules, mesh, self._report)
+        self._compiled = Compiled(
+            task, Surroundings(mesh, rules, self.options.precision), self.options.seed, self._retraces,
+            sizes=self.options.gradient_sizes, averaged=self.options.score_averaged, names=[],
+        )  # fmt: skip
+        self._update, self._score, self._predict, self._decode = jitted(
+            self._compiled, self.plan.placed, self.plan.everywhere
+        )
+        self._build = jax.jit(self.plan.build, out_shardings=self.plan.placed)
+        self._extra: dict[str, Any] = {"summaries": {}, "sizes": {}}
+        self._inflight: deque[Any] = deque()
+
+    @property
+    def compilations(self) -> Counter[str]:
+        """How often each function was compiled for each shape of batch: 1 is what there should be."""
+        return self._retraces.counts
+
+    @property
+    def target(self) -> SpmdState:
+        """The state as shapes with shardings: what a checkpoint is restored onto."""
+        return self.plan.shapes
+
+    def start(self, seed: int) -> SpmdState:
+        """Build weights and optimizer, each part where it belongs; the numbers do not depend on the mesh."""
+        state: SpmdState = self._build(np.uint32(seed % 2**32))
+        return state
+
+    def put(self, batch: Batch) -> Any:
+        """Give global arrays from the rows of this process; `update` and `score` do it themselves where it is not done."""
+        return self._placer.put(batch)
+
+    def update(self, state: SpmdState, group: Sequence[Batch]) -> tuple[SpmdState, Facts]:
+        """Take one update; `state` is donated, and gone. See `engines.base.Engine.update`."""
+        batches = tuple(self._there(batch) for batch in group)
+        try:
+            state, vector, self._extra = self._update(state, batches)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise _shortage(error) from error
+            raise
+        self._hold_back(vector)
+        return state, transfer.facts_of(vector, self._compiled.names)
+
+    def score(self, state: SpmdState, batch: Batch) -> Predictions:
+        """Give the sums of all metrics (`name`, `name_weight`) and what there is per example."""
+        found: Predictions = self._score(state, self._there(batch))
+        return found
+
+    def predict(self, state: SpmdState, batch: Batch) -> Predictions:
+        """Give the task's predictions."""
+        found: Predictions = self._predict(state, self._there(batch))
+        return found
+
+    def decode(self, state: SpmdState, batch: Batch, *, index: int = 0) -> Any:
+        """Give what the task decodes from a batch, on the device.
+
+        Args:
+            state: a state, also one that only scores.
+            batch: what to go on from.
+            index: of the batch, so that no two of one step draw the same numbers.
+        """
+        return self._decode(state, self._there(batch), np.int32(index))
+
+    def summaries(self, state: SpmdState) -> dict[str, Any]:
+        """Give what layers noted during the update that was just taken, on the device."""
+        return dict(self._extra["summaries"])
+
+    def gradient_sizes(self, state: SpmdState) -> dict[str, tuple[float, float]]:
+        """Give (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped.
+
+        Raises:
+            ConfigError: the engine was not told to keep them.
+        """
+        if not self.options.gradient_sizes:
+            raise ConfigError(THIS_RUN, [Fault(
+                "gradient_sizes", "is off, so no update gives the sizes of gradients.", "Set it in SpmdOptions.",
+            )])  # fmt: skip
+        sizes = jax.device_get(self._extra["sizes"])
+        return {name: (float(mean), float(largest)) for name, (mean, largest) in sizes.items()}
+
+    def snapshot(self, state: SpmdState) -> dict[str, Any]:
+        """Copy everything to the host, whole, as torch tensors by name; on all processes.
+
+        For a model that fits the host. `checkpoints.spmd_files` writes each part from where it is.
+        """
+        return {
+            "format": FORMAT,
+            "num_updates": int(transfer.whole(state["step"])),
+            "tensors": transfer.to_tensors(state),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> SpmdState:
+        """Rebuild the state of a snapshot, on this mesh.
+
+        Raises:
+            ConfigError: the snapshot is of another model, optimizer or kind of run.
+        """
+        if saved.get("format") != FORMAT:
+            raise _fault("format", [f"is {saved.get('format')!r}; this engine reads {FORMAT!r}"])
+        return self._filled(saved["tensors"], self.target)
+
+    def weights(self, state: SpmdState) -> dict[str, Any]:
+        """Give a copy of the weights to keep, by name, as tensors; averaged ones where scoring takes them."""
+        kept = None
+        if self.options.score_averaged and state["opt_state"] is not None:
+            kept = self.task.learner.averaged(state["opt_state"])
+        found = transfer.to_tensors({
+            "params": state["params"] if kept is None else kept,
+            "non_trainable": state["non_trainable"],
+        })
+        return {name: value.float() if value.is_floating_point() else value for name, value in found.items()}
+
+    def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:
+        """Give a state that only scores.
+
+        Raises:
+            ConfigError: the weights are those of another model.
+        """
+        return self._filled({**weights, "step": np.zeros((), np.int32)}, self.plan.for_scoring())
+
+    def facts_to_host(self, facts: Facts) -> dict[str, float]:
+        """Wait for the device, once, and give plain floats."""
+        return transfer.to_float(facts)
+
+    def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
+        """Give NumPy arrays for what has rows (of several processes: one's own) and floats for single numbers."""
+        return {name: transfer.rows_to_host(value) for name, value in predictions.items()}
+
+    def _there(self, batch: Batch) -> Any:
+        # The first array stands for all: whoever puts a batch onto the devices puts all of it.
+        first = next(iter(batch.values()))
+        return batch if isinstance(first, jax.Array) else self._placer.put(batch)
+
+    def _hold_back(self, vector: Any) -> None:
+        """Let the host run ahead, but not further than `max_inflight`: each update that waits holds its batch."""
+        if self.options.max_inflight:
+            self._inflight.append(vector)
+            if len(self._inflight) > self.options.max_inflight:
+                self._inflight.popleft().block_until_ready()
+
+    def _filled(self, tensors: Mapping[str, Any], target: SpmdState) -> SpmdState:
+        wrong = transfer.mismatches(tensors, target)
+        if wrong:
+            raise _fault("checkpoint", wrong)
+        state: SpmdState = transfer.from_tensors(tensors, target)
+        return state
+
+    def _report(self, sentence: str) -> None:
+        if sentence not in self.reports:
+            self.reports.append(sentence)
+            log.warning(sentence)
+
+
+def _fault(key: str, problems: Sequence[str]) -> ConfigError:
+    remedy = "Resume with the model and the optimizer that the checkpoint was made with."
+    return ConfigError(THIS_RUN, [Fault(key, f"{problem}.", remedy) for problem in problems])
+
+
+def _shortage(error: jax.errors.JaxRuntimeError) -> OutOfMemory:
+    first = str(error).strip().splitlines()[0]
+    return OutOfMemory(
+        f"memory ran out in an update ({first}). Cut the batch into more micro-batches, shard weights over more devices "
+        "(ICI_MESH_SHAPE), choose a remat policy that saves less, or lower batch_size. --plan shows what takes how much."
+    )

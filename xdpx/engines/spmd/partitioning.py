@@ -1,0 +1,204 @@
+"""From names of dimensions to places on the mesh: which device holds which part of a weight, a state or a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+from flax.core import meta
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xdpx.config.faults import nearest
+
+Rules = Sequence[tuple[str, str | tuple[str, ...] | None]]
+"""Pairs of a logical axis and the mesh axes that split it, best first; None, or no pair that is free, leaves it."""
+
+Report = Callable[[str], object]
+"""Takes a sentence about a dimension that is not split although its rule says so."""
+
+
+def silent(_: str) -> None:
+    """Report nothing."""
+
+
+def without_boxes(tree: Any) -> Any:
+    """Give a tree with the values themselves where flax has boxed them with the names of their dimensions."""
+    return jax.tree.map(_opened, tree, is_leaf=_is_box)
+
+
+def logical_axes(tree: Any) -> Any:
+    """Give the names of the dimensions of each leaf of a boxed tree, as a `PartitionSpec`; empty where it has none."""
+    return jax.tree.map(lambda leaf: PartitionSpec(*_names_of(leaf)), tree, is_leaf=_is_box)
+
+
+def shardings(tree: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> Any:
+    """Say where each leaf of a tree lives.
+
+    Args:
+        tree: of arrays or `ShapeDtypeStruct`, boxed by `nn.with_logical_partitioning`; what is not boxed is replicated.
+        rules: which mesh axes split which logical axis.
+        mesh: the grid of devices.
+        report: is told of each dimension that does not divide, and is replicated therefore.
+
+    Returns:
+        The same tree, without boxes, of `NamedSharding`.
+    """
+    return shardings_of(without_boxes(tree), logical_axes(tree), rules, mesh, report=report)
+
+
+def shardings_of(shapes: Any, axes: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> Any:
+    """Say where each leaf of `shapes` lives, whose dimensions are named by the leaf (or branch) of `axes` in its place.
+
+    Args:
+        shapes: a tree of arrays or `ShapeDtypeStruct`.
+        axes: names per leaf: a tuple, a `PartitionSpec`, or None, which replicates.
+        rules, mesh, report: see `shardings`.
+    """
+    leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
+    named = structure.flatten_up_to(axes)
+    placed = [
+        NamedSharding(mesh, spec_of(leaf.shape, names or (), rules, mesh, report=report, name=path_name(path)))
+        for (path, leaf), names in zip(leaves, named, strict=True)
+    ]
+    return jax.tree.unflatten(structure, placed)
+
+
+def spec_of(
+    shape: Sequence[int],
+    names: Iterable[Any],
+    rules: Rules,
+    mesh: Mesh,
+    *,
+    report: Report = silent,
+    name: str = "",
+) -> PartitionSpec:
+    """Give the mesh axes that split each dimension of one array.
+
+    A dimension takes the first rule of its name whose mesh axes no dimension before it has taken. It stays whole, and
+    is reported, when its size does not divide. Mesh axes that this mesh does not have are left out.
+
+    Args:
+        shape: of the array.
+        names: one per dimension: a logical axis, a mesh axis, a tuple of mesh axes, or None.
+        rules, mesh, report: see `shardings`.
+        name: of the array, for the report.
+    """
+    taken: set[str] = set()
+    spec: list[str | tuple[str, ...] | None] = []
+    for dim, (size, logical) in enumerate(zip(shape, _padded(names, len(shape), name), strict=True)):
+        found = _mesh_axes(logical, rules, mesh, taken, report)
+        parts = prod(mesh.shape[axis] for axis in found)
+        if size % parts:
+            report(
+                f"{name or 'an array'}: dimension {dim} ('{logical}') has size {size}, which {parts} "
+                f"({' x '.join(found)}) does not divide: every device keeps it whole."
+            )
+            found = ()
+        taken.update(found)
+        spec.append(found[0] if len(found) == 1 else found or None)
+    while spec and spec[-1] is None:
+        spec.pop()
+    return PartitionSpec(*spec)
+
+
+def rules_on(mesh: Mesh, rules: Rules) -> tuple[tuple[str, str | tuple[str, ...] | None], ...]:
+    """Give rules that name only axes which this mesh has."""
+    return tuple((logical, _short(_present(axes, mesh))) for logical, axes in rules)
+
+
+def batch_axes(rules: Rules, mesh: Mesh) -> tuple[str, ...]:
+    """Give the mesh axes that split the rows of a batch."""
+    return _mesh_axes("batch", rules, mesh, set(), silent)
+
+
+def batch_sharding(rows: int, rules: Rules, mesh: Mesh, *, report: Report = silent) -> NamedSharding:
+    """Say where the rows of a batch live: one part per device along the batch axes; on every device, if uneven."""
+    return NamedSharding(mesh, spec_of((rows,), ("batch",), rules, mesh, report=report, name="the batch"))
+
+
+def infeed(rules: Rules, mesh: Mesh, process: int | None = None) -> tuple[int, int]:
+    """Give (index, count) of the input that a process reads: processes that hold the same rows read the same.
+
+    Args:
+        rules, mesh: where rows live.
+        process: its index; by default this process.
+    """
+    me = jax.process_index() if process is None else process
+    axes = batch_axes(rules, mesh)
+    rows = prod(mesh.shape[axis] for axis in axes)
+    held: dict[int, set[int]] = {}
+    for device, index in NamedSharding(mesh, PartitionSpec(axes)).devices_indices_map((rows,)).items():
+        held.setdefault(device.process_index, set()).update(range(rows)[index[0]])
+    groups = sorted({tuple(sorted(part)) for part in held.values()})
+    if sum(map(len, groups)) != rows:
+        raise ValueError(
+            f"mesh {dict(mesh.shape)}: the rows that processes hold overlap in part, so no input can feed them. Let "
+            "the batch axes (replica, data) go across processes before the others do."
+        )
+    return groups.index(tuple(sorted(held[me]))), len(groups)
+
+
+def path_name(path: Iterable[Any]) -> str:
+    """Give the name of a leaf: the keys that lead to it, with `/` between them."""
+    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+
+
+def bytes_per_device(shapes: Any, placed: Any) -> int:
+    """Give how many bytes of a tree one device holds."""
+    pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(placed), strict=True)
+    return sum(
+        int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize for leaf, where in pairs
+    )
+
+
+def _is_box(leaf: Any) -> bool:
+    return isinstance(leaf, meta.AxisMetadata)
+
+
+def _opened(leaf: Any) -> Any:
+    # Not `unbox`, which may lay a constraint on the value.
+    while _is_box(leaf):
+        leaf = leaf.value
+    return leaf
+
+
+def _names_of(leaf: Any) -> tuple[Any, ...]:
+    return tuple(getattr(leaf, "names", ())) if _is_box(leaf) else ()
+
+
+def _padded(names: Iterable[Any], rank: int, name: str) -> tuple[Any, ...]:
+    given = tuple(names)
+    if len(given) > rank:
+        raise ValueError(
+            f"{name or 'an array'}: has {rank} dimensions, but {len(given)} names {list(given)}. Give one per dimension."
+        )
+    return given + (None,) * (rank - len(given))
+
+
+def _mesh_axes(logical: Any, rules: Rules, mesh: Mesh, taken: set[str], report: Report) -> tuple[str, ...]:
+    """Give the mesh axes that split one dimension; none when it stays whole."""
+    if logical is None:
+        return ()
+    choices = [axes for name, axes in rules if name == logical]
+    if not choices and (not isinstance(logical, str) or logical in mesh.shape):
+        choices = [logical]  # it names mesh axes itself
+    if not choices:
+        near = nearest(logical, (name for name, _ in rules))
+        report(f"no rule names the axis '{logical}': it stays whole." + (f" Did you mean '{near}'?" if near else ""))
+    for axes in choices:
+        found = _present(axes, mesh)
+        if not taken.intersection(found):
+            return found
+    return ()
+
+
+def _present(axes: str | Sequence[str] | None, mesh: Mesh) -> tuple[str, ...]:
+    given = () if axes is None else (axes,) if isinstance(axes, str) else axes
+    return tuple(axis for axis in given if axis in mesh.shape)
+
+
+def _short(axes: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    return axes[0] if len(axes) == 1 else axes or None

@@ -1,0 +1,169 @@
+"""What a training run consists of on the devices: one plain tree of arrays, planned before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypedDict
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xdpx.engines.spmd.partitioning import Report, Rules, logical_axes, shardings_of, silent, without_boxes
+
+
+class SpmdState(TypedDict):
+    """The state of a run: a plain tree of arrays, donated to each update.
+
+    Attributes:
+        step: how many updates were taken, int32.
+        params: the weights.
+        non_trainable: what else the model keeps, such as running means.
+        opt_state: what the learner keeps, averaged weights included; None in a state that only scores.
+    """
+
+    step: Any
+    params: Any
+    non_trainable: Any
+    opt_state: Any
+
+
+class SpmdLearner(Protocol):
+    """What the engine needs of a learner: pure functions of plain trees."""
+
+    def init(self, params: Any) -> Any:
+        """Give the state of the optimizer."""
+        ...
+
+    def update(self, grads: Any, opt_state: Any, params: Any, *, step: Any) -> tuple[Any, Any, Mapping[str, Any]]:
+        """Give (params, opt_state, facts); a gradient that is no number leaves both, with `is_valid_step` 0."""
+        ...
+
+    def averaged(self, opt_state: Any) -> Any:
+        """Give the averaged weights, None when none are kept."""
+        ...
+
+    def partition(self, opt_state_shapes: Any, params_axes: Any) -> Any:
+        """Give the names of the dimensions of each leaf of the optimizer's state."""
+        ...
+
+
+class Outputs(Protocol):
+    """What a training loss gives beside itself."""
+
+    metrics: Mapping[str, tuple[Any, Any]]
+    non_trainable: Any
+    summaries: Mapping[str, Any]
+
+
+class SpmdTask(Protocol):
+    """What the engine needs of a task. `variables` are {"params", "non_trainable"}."""
+
+    learner: SpmdLearner
+    model: Any
+
+    def init(self, key: Any, batch: Any) -> Mapping[str, Any]:
+        """Give all variables, boxed with the names of their dimensions."""
+        ...
+
+    def train_loss(self, variables: Mapping[str, Any], batch: Any, key: Any) -> tuple[Any, Any, Outputs]:
+        """Give (loss sum, count, the rest)."""
+        ...
+
+    def eval_metrics(self, variables: Mapping[str, Any], batch: Any) -> tuple[Mapping[str, Any], Any, Any]:
+        """Give (metrics as (sum, weight), what there is per example, summaries)."""
+        ...
+
+    def predict(self, variables: Mapping[str, Any], batch: Any) -> Any:
+        """Give predictions."""
+        ...
+
+    def decode(self, variables: Mapping[str, Any], batch: Any, key: Any) -> Any:
+        """Give decoded output."""
+        ...
+
+
+class Variables(NamedTuple):
+    """The part of a state that the model reads."""
+
+    params: Any
+    non_trainable: Any
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Give what a task takes."""
+        return {"params": self.params, "non_trainable": self.non_trainable}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A state that is not there yet: shapes, types and places of all its arrays.
+
+    Attributes:
+        build: from a seed to a state; to be called under `jit` only.
+        shapes: the state as a tree of `ShapeDtypeStruct`, each with its sharding.
+        placed: the state as a tree of `NamedSharding`.
+        mesh: the devices.
+    """
+
+    build: Callable[[Any], SpmdState]
+    shapes: SpmdState
+    placed: SpmdState
+    mesh: Mesh
+
+    @property
+    def everywhere(self) -> NamedSharding:
+        """Where small numbers live: on each device."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def for_scoring(self) -> SpmdState:
+        """Give the shapes of a state without an optimizer."""
+        return {**self.shapes, "opt_state": None}
+
+
+def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> Plan:
+    """Find the shape and place of every array of a task's state, without computing or allocating anything.
+
+    Args:
+        task: gives variables and the optimizer's state.
+        spec: a batch of `ShapeDtypeStruct`.
+        rules, mesh, report: see `partitioning.shardings`.
+    """
+
+    def variables(seed: Any) -> dict[str, Any]:
+        batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+        return dict(task.init(jax.random.key(seed), batch))
+
+    def build(seed: Any) -> SpmdState:
+        values = without_boxes(variables(seed))
+        params = _plain(values["params"])
+        return {
+            "step": jnp.zeros((), jnp.int32),
+            "params": params,
+            "non_trainable": _plain(values.get("non_trainable", {})),
+            "opt_state": task.learner.init(params),
+        }
+
+    seed = jax.ShapeDtypeStruct((), jnp.uint32)
+    boxed, shapes = jax.eval_shape(variables, seed), jax.eval_shape(build, seed)
+    axes = _axes_of_state(task, boxed, shapes)
+    placed = shardings_of(shapes, axes, rules, mesh, report=report)
+    wanted = jax.tree.map(
+        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, placed
+    )
+    return Plan(build, wanted, placed, mesh)
+
+
+def _axes_of_state(task: SpmdTask, boxed: Mapping[str, Any], shapes: SpmdState) -> dict[str, Any]:
+    params_axes = _plain(logical_axes(boxed["params"]))
+    return {
+        "step": None,
+        "params": params_axes,
+        "non_trainable": _plain(logical_axes(boxed.get("non_trainable", {}))),
+        "opt_state": task.learner.partition(shapes["opt_state"], params_axes),
+    }
+
+
+def _plain(tree: Any) -> Any:
+    """Give nested plain dicts for whatever mappings a model keeps its variables in: their names are the same."""
+    return {name: _plain(branch) for name, branch in tree.items()} if isinstance(tree, Mapping) else tree

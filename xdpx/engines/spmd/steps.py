@@ -1,0 +1,240 @@
+"""The functions that are compiled: one update from a group of micro-batches, one evaluation step, one decoding step.
+
+Each is traced once per shape of batch. The mesh and the rules are set while tracing, so that a call pays for neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax.sharding import Mesh
+
+from xdpx.engines.spmd.partitioning import Rules, path_name, rules_on
+from xdpx.engines.spmd.retracing import Retraces
+from xdpx.engines.spmd.state import SpmdState, SpmdTask, Variables
+
+RENAMED = {"raw_grad_norm": "grad_norm"}
+"""Facts of a learner that every engine gives under another name."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is set while a function is traced.
+
+    Attributes:
+        mesh: where activations are laid out.
+        rules: which mesh axes split which logical axis.
+        precision: of matrix products, as `jax.default_matmul_precision` takes it; None leaves the backend's own.
+    """
+
+    mesh: Mesh
+    rules: Rules
+    precision: str | None = None
+
+    @contextmanager
+    def set(self) -> Iterator[None]:
+        """Set all of it."""
+        with ExitStack() as stack:
+            stack.enter_context(jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh))
+            stack.enter_context(nn.logical_axis_rules(rules_on(self.mesh, self.rules)))
+            if self.precision is not None:
+                stack.enter_context(jax.default_matmul_precision(self.precision))
+            yield
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The functions of one task, to be compiled.
+
+    Attributes:
+        task: what is computed.
+        around: what is set while tracing.
+        seed: with the number of updates, decides all randomness.
+        retraces: counts traces.
+        sizes: whether updates also give the sizes of gradients.
+        averaged: whether scoring takes the averaged weights, when kept.
+        names: of the facts, in the order of the vector that `update` gives; filled by tracing it.
+    """
+
+    task: SpmdTask
+    around: Surroundings
+    seed: int
+    retraces: Retraces
+    sizes: bool
+    averaged: bool
+    names: list[str]
+
+    def update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
+        """Take one update from micro-batches.
+
+        Returns:
+            (state, facts as one float32 vector in the order of `names`, {"summaries", "sizes"}).
+        """
+        self.retraces.note("update", group)
+        with self.around.set():
+            return self._update(state, group)
+
+    def _update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
+        key = jax.random.fold_in(jax.random.key(self.seed), state["step"])
+        sums, grads, non_trainable, summaries = self._accumulated(state, group, key)
+        divisor = jnp.where(sums["count"] > 0, sums["count"], 1.0)
+        grads = jax.tree.map(lambda grad, weight: (grad / divisor).astype(weight.dtype), grads, state["params"])
+        params, opt_state, learned = self.task.learner.update(
+            grads, state["opt_state"], state["params"], step=state["step"]
+        )
+        valid = jnp.asarray(learned.get("is_valid_step", 1.0), jnp.float32)
+        new: SpmdState = {
+            "step": state["step"] + 1,
+            "params": params,
+            "non_trainable": jax.tree.map(
+                lambda after, before: jnp.where(valid > 0, after, before), non_trainable, state["non_trainable"]
+            ),
+            "opt_state": opt_state,
+        }
+        _refuse_drift(state, new)
+        facts = sums | {RENAMED.get(name, name): value for name, value in learned.items()} | {"skipped": 1.0 - valid}
+        extra = {"summaries": summaries, "sizes": self._sizes(grads, learned)}
+        return new, self._packed(facts), extra
+
+    def _accumulated(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
+        """Give (sums of facts, sum of gradients, non-trainable variables, summaries of the last micro-batch)."""
+        if len(group) == 1:
+            return self._gradients(state["params"], state["non_trainable"], group[0], jax.random.fold_in(key, 0))
+        if len({str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch)) for batch in group}) == 1:
+            return self._scanned(state, group, key)
+        total, non_trainable, summaries = None, state["non_trainable"], {}
+        for index, batch in enumerate(group):
+            sums, grads, non_trainable, summaries = self._gradients(
+                state["params"], non_trainable, batch, jax.random.fold_in(key, index)
+            )
+            found = (sums, _widened(grads))
+            total = found if total is None else jax.tree.map(jnp.add, total, found)
+        sums, grads = total or ({}, {})
+        return sums, grads, non_trainable, summaries
+
+    def _scanned(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
+        """Walk over micro-batches of one shape by a loop on the device, so that the program stays as small as for one."""
+
+        def one(carried: tuple[Any, Any], part: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
+            (total, non_trainable), (index, batch) = carried, part
+            sums, grads, non_trainable, summaries = self._gradients(
+                state["params"], non_trainable, batch, jax.random.fold_in(key, index)
+            )
+            return (jax.tree.map(jnp.add, total, (sums, _widened(grads))), non_trainable), summaries
+
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *group)
+        shapes = jax.eval_shape(self._gradients, state["params"], state["non_trainable"], group[0], key)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (shapes[0], _widened_shapes(shapes[1])))
+        start = (zeros, state["non_trainable"])
+        (total, non_trainable), summaries = jax.lax.scan(one, start, (jnp.arange(len(group)), stacked))
+        return *total, non_trainable, jax.tree.map(lambda leaf: leaf[-1], summaries)
+
+    def _gradients(self, params: Any, non_trainable: Any, batch: Any, key: Any) -> tuple[Any, Any, Any, Any]:
+        def loss(weights: Any) -> tuple[Any, Any]:
+            variables = Variables(weights, non_trainable).as_mapping()
+            loss_sum, count, out = self.task.train_loss(variables, batch, key)
+            return loss_sum, (jnp.asarray(count, jnp.float32), out)
+
+        (loss_sum, (count, out)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        sums = {"loss_sum": loss_sum.astype(jnp.float32), "count": count, "num_tokens": tokens_in(batch)}
+        return sums | sums_of(out.metrics), grads, out.non_trainable, dict(out.summaries)
+
+    def _sizes(self, grads: Any, learned: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.sizes:
+            return {}
+        scale = learned.get("grad_scale", 1.0)
+        leaves, _ = jax.tree_util.tree_flatten_with_path(grads)
+        return {path_name(path): _mean_and_largest(jnp.abs(grad) * scale) for path, grad in leaves}
+
+    def _packed(self, facts: Mapping[str, Any]) -> Any:
+        # One vector instead of twenty scalars: each output of a program costs time, and each transfer more.
+        self.names[:] = list(facts)
+        return jnp.stack([jnp.asarray(value, jnp.float32).reshape(()) for value in facts.values()])
+
+    def score(self, state: SpmdState, batch: Any) -> dict[str, Any]:
+        """Give sums of metrics, and what there is per example."""
+        self.retraces.note("score", batch)
+        with self.around.set():
+            metrics, per_example, _ = self.task.eval_metrics(self._scored(state), batch)
+            return {**sums_of(metrics), **dict(per_example)}
+
+    def predict(self, state: SpmdState, batch: Any) -> Any:
+        """Give the task's predictions."""
+        self.retraces.note("predict", batch)
+        with self.around.set():
+            return self.task.predict(self._scored(state), batch)
+
+    def decode(self, state: SpmdState, batch: Any, index: Any) -> Any:
+        """Give what the task decodes; `index` is that of the batch, so that no two draw the same numbers."""
+        self.retraces.note("decode", batch)
+        with self.around.set():
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), state["step"]), index)
+            return self.task.decode(self._scored(state), batch, key)
+
+    def _scored(self, state: SpmdState) -> dict[str, Any]:
+        kept = None
+        if self.averaged and state["opt_state"] is not None:
+            kept = self.task.learner.averaged(state["opt_state"])
+        return Variables(state["params"] if kept is None else kept, state["non_trainable"]).as_mapping()
+
+
+def jitted(compiled: Compiled, placed: SpmdState, everywhere: Any) -> tuple[Callable[..., Any], ...]:
+    """Give the jitted (update, score, predict, decode).
+
+    The place of the new state is pinned: left alone, XLA moves parts of it, which costs a compilation, and surprises.
+    """
+    update = jax.jit(compiled.update, donate_argnums=0, out_shardings=(placed, everywhere, everywhere))
+    return update, jax.jit(compiled.score), jax.jit(compiled.predict), jax.jit(compiled.decode)
+
+
+def sums_of(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """Give `name` and `name_weight` for each metric, float32: numbers that add up over batches."""
+    flat: dict[str, Any] = {}
+    for name, (total, weight) in metrics.items():
+        flat[name] = jnp.asarray(total, jnp.float32)
+        flat[f"{name}_weight"] = jnp.asarray(weight, jnp.float32)
+    return flat
+
+
+def tokens_in(batch: Any) -> Any:
+    """Count the tokens of a batch that are no padding, float32: for speeds, not for losses."""
+    if "paddings" in batch:
+        return jnp.sum(1.0 - batch["paddings"].astype(jnp.float32))
+    if "ntokens" in batch:
+        return jnp.asarray(batch["ntokens"], jnp.float32)
+    for name in ("segment_ids", "attention_mask"):
+        if name in batch:
+            return jnp.sum(batch[name] > 0, dtype=jnp.float32)
+    return jnp.asarray(batch["ids"].size if "ids" in batch else 0, jnp.float32)
+
+
+def _mean_and_largest(sizes: Any) -> Any:
+    return jnp.stack([jnp.mean(sizes), jnp.max(sizes)])
+
+
+def _widened(grads: Any) -> Any:
+    """Give gradients in at least float32, so that many small ones add up."""
+    return jax.tree.map(lambda grad: grad.astype(jnp.promote_types(grad.dtype, jnp.float32)), grads)
+
+
+def _widened_shapes(grads: Any) -> Any:
+    return jax.eval_shape(_widened, grads)
+
+
+def _refuse_drift(before: SpmdState, after: SpmdState) -> None:
+    """Refuse an update that changes shapes or types, at tracing time: it would be compiled anew each time."""
+    old, new = (jax.tree_util.tree_flatten_with_path(tree) for tree in (before, after))
+    if old[1] != new[1]:
+        raise TypeError(f"the update changed the structure of the state from {old[1]} to {new[1]}: keep it as it was.")
+    for (path, was), (_, has) in zip(old[0], new[0], strict=True):
+        if (was.shape, was.dtype) != (has.shape, has.dtype):
+            raise TypeError(
+                f"{path_name(path)}: the update turned {was.dtype}{list(was.shape)} into {has.dtype}{list(has.shape)}. "
+                "Cast it back in the learner (or the layer that updates it): a state keeps its types."
+            )

@@ -1,0 +1,184 @@
+"""Between the host and the devices of all processes: batches in, numbers and rows and whole states out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xdpx.engines.spmd.partitioning import Report, Rules, batch_sharding, path_name
+
+
+class Fact:
+    """One number of a vector that may still be computed. `float` waits for it; printing it does, too."""
+
+    __slots__ = ("index", "vector")
+
+    def __init__(self, vector: Any, index: int) -> None:
+        self.vector, self.index = vector, index
+
+    def __float__(self) -> float:
+        return float(np.asarray(self.vector)[self.index])
+
+    def __repr__(self) -> str:
+        return repr(float(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.asarray(float(self), dtype=dtype or np.float32)
+
+
+def facts_of(vector: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Give the numbers of a vector by name, without waiting for them."""
+    return {name: Fact(vector, index) for index, name in enumerate(names)}
+
+
+def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Give plain floats; each vector is fetched once, all of them in one go."""
+    vectors = {id(fact.vector): fact.vector for fact in facts.values() if isinstance(fact, Fact)}
+    others = {name: value for name, value in facts.items() if not isinstance(value, Fact)}
+    arrived, numbers = jax.device_get((vectors, others))
+    return {
+        name: float(arrived[id(fact.vector)][fact.index] if isinstance(fact, Fact) else numbers[name])
+        for name, fact in facts.items()
+    }
+
+
+class Placer:
+    """Puts batches onto the devices. Where each shape goes is worked out once.
+
+    Args:
+        rules, mesh: which mesh axes split the rows of a batch.
+        report: is told of batches whose rows do not divide, and which every device gets whole therefore.
+    """
+
+    def __init__(self, rules: Rules, mesh: Mesh, report: Report) -> None:
+        self._rules, self._mesh, self._report = rules, mesh, report
+        self._places: dict[int, NamedSharding] = {}
+        self._alone = jax.process_count() == 1
+        self._whole = NamedSharding(mesh, PartitionSpec())
+
+    def put(self, batch: Any) -> Any:
+        """Give a batch of global arrays from the rows of this process. Text, and what else no device takes, is None.
+
+        Args:
+            batch: a tree of arrays whose first dimension is the row; plain numbers are put everywhere.
+
+        Raises:
+            ValueError: the rows do not divide, and there are several processes.
+        """
+        leaves, structure = jax.tree.flatten(batch)
+        values = [_numeric(leaf) for leaf in leaves]
+        places = [self._place(value) for value in values]
+        if self._alone:
+            return jax.tree.unflatten(structure, jax.device_put(values, places))
+        return jax.tree.unflatten(structure, [self._joined(*pair) for pair in zip(values, places, strict=True)])
+
+    def _joined(self, value: Any, place: NamedSharding) -> Any:
+        if value is None or (isinstance(value, jax.Array) and not value.is_fully_addressable):
+            return value
+        return jax.make_array_from_process_local_data(place, np.asarray(value))
+
+    def _place(self, value: Any) -> NamedSharding:
+        if value is None or not value.ndim:
+            return self._whole
+        rows = value.shape[0]
+        if rows not in self._places:
+            self._places[rows] = self._batch_place(rows)
+        return self._places[rows]
+
+    def _batch_place(self, rows: int) -> NamedSharding:
+        if self._alone:
+            return batch_sharding(rows, self._rules, self._mesh, report=self._report)
+        here = batch_sharding(self._mesh.size, self._rules, self._mesh)  # such a number always divides
+        shards = len({str(index) for index in here.addressable_devices_indices_map((self._mesh.size,)).values()})
+        if rows % shards:
+            raise ValueError(
+                f"a batch of {rows} rows per process: the mesh {dict(self._mesh.shape)} splits them over {shards} "
+                f"places in each process, which does not divide. Use a multiple of {shards} as batch_size."
+            )
+        return here
+
+
+def rows_to_host(value: Any) -> Any:
+    """Give what a device computed as NumPy arrays (floats for single numbers); of several processes, one's own rows."""
+    if not isinstance(value, jax.Array):
+        return float(value) if isinstance(value, Fact) else value
+    if value.ndim == 0:
+        return float(value)
+    found = np.asarray(value) if value.is_fully_addressable or value.is_fully_replicated else _own_rows(value)
+    return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
+
+
+def _own_rows(value: Any) -> np.ndarray[Any, Any]:
+    """Join the parts that this process has, in order; only the first dimension may be split among processes."""
+    parts = {shard.index[0].start or 0: shard for shard in value.addressable_shards}
+    if any(shard.data.shape[1:] != value.shape[1:] for shard in parts.values()):
+        raise ValueError(
+            f"this is a bug: an output of shape {value.shape} is split by {value.sharding.spec}, not by rows."
+        )
+    return np.concatenate([np.asarray(parts[start].data) for start in sorted(parts)])
+
+
+def whole(value: Any) -> np.ndarray[Any, Any]:
+    """Give a copy of a whole array on the host; all processes must ask for it."""
+    if value.is_fully_addressable or value.is_fully_replicated:
+        return np.array(value)
+    return np.asarray(multihost_utils.process_allgather(value, tiled=True))
+
+
+def to_tensors(tree: Any) -> dict[str, Any]:
+    """Give the arrays of a tree by name as torch tensors on the host, which every file of ours can hold."""
+    return {path_name(path): _tensor(whole(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> Any:
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def from_tensors(tensors: Mapping[str, Any], target: Any) -> Any:
+    """Put tensors (or arrays) by name into the places of `target`, a tree of `ShapeDtypeStruct` with shardings."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(target)
+    return jax.tree.unflatten(structure, [_spread(_array(tensors[path_name(path)]), leaf) for path, leaf in leaves])
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    if hasattr(value, "detach"):
+        import torch
+
+        value = value.detach().cpu()
+        if value.dtype == torch.bfloat16:
+            return np.asarray(value.view(torch.uint16).numpy().view(jax.numpy.bfloat16))
+        return np.asarray(value.numpy())
+    return np.asarray(value)
+
+
+def _spread(array: np.ndarray[Any, Any], leaf: Any) -> Any:
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: array[index].astype(leaf.dtype))
+
+
+def mismatches(tensors: Mapping[str, Any], target: Any) -> list[str]:
+    """Say, name by name, how tensors differ from what `target` wants; nothing when they fit."""
+    wanted = {path_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(target)[0]}
+    missing = [f"{name} is missing" for name in wanted if name not in tensors]
+    surplus = [f"{name} is of no use" for name in tensors if name not in wanted]
+    return missing + surplus + [
+        f"{name} is {list(tensors[name].shape)}, and {list(leaf.shape)} is wanted"
+        for name, leaf in wanted.items()
+        if name in tensors and tuple(tensors[name].shape) != tuple(leaf.shape)
+    ]  # fmt: skip
+
+
+def _numeric(leaf: Any) -> Any:
+    """Give something a device can hold, or None."""
+    if isinstance(leaf, jax.Array):
+        return leaf
+    array = np.asarray(leaf)
+    return array if array.dtype.kind in "biufV" and array.dtype != object else None
