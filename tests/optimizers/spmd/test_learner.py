@@ -1,0 +1,201 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from xdpx.optimizers.spmd.learner import Learner, MultiOptimizerLearner
+from xdpx.optimizers.spmd.optimizers import Adam, Lamb, Sgd, ShardedAdafactor
+from xdpx.optimizers.spmd.schedules import Linear
+
+PARAMS: dict[str, Any] = {
+    "lm": {"emb": jnp.ones((6, 4)), "norm": {"scale": jnp.full(4, 2.0, jnp.float32)}},
+    "head": jnp.full((4, 2), 0.5, jnp.float32),
+}
+GRADS = jax.tree.map(lambda weight: jnp.full_like(weight, 0.1), PARAMS)
+SGD = Sgd.HParams(learning_rate=1.0)
+
+
+def take(learner: Learner, grads: Any = None, params: Any = None, step: int = 0) -> Any:
+    params = PARAMS if params is None else params
+    return learner.update(GRADS if grads is None else grads, learner.init(params), params, step=step)
+
+
+def test_a_step_goes_down_the_gradient_at_the_scheduled_rate() -> None:
+    line = Linear.HParams(start=(0, 0.0), limit=(10, 1.0))
+    learner = Learner(optimizer=Sgd.HParams(learning_rate=2.0, lr_schedule=line))
+    params, _, facts = take(learner, step=5)
+    np.testing.assert_allclose(params["head"], 0.5 - 0.1, rtol=1e-6)
+    assert float(facts["learning_rate"]) == pytest.approx(1.0)
+    assert float(facts["grad_norm"]) == pytest.approx(0.1 * np.sqrt(24 + 4 + 8), rel=1e-6)
+    assert float(facts["applied_grad_norm"]) == pytest.approx(float(facts["grad_norm"]), rel=1e-6)
+
+
+def test_clipping_scales_all_gradients_together() -> None:
+    params, _, facts = take(Learner(optimizer=SGD.clone().set(clip_gradient_norm_to_value=0.3)))
+    assert float(facts["clipped"]) == 1.0
+    assert float(facts["grad_scale"]) == pytest.approx(0.5, rel=1e-5)
+    assert float(facts["clipped_grad_norm"]) == pytest.approx(0.3, rel=1e-5)
+    np.testing.assert_allclose(params["head"], 0.5 - 0.05, rtol=1e-5)
+
+
+def test_clipping_each_weight_leaves_short_gradients_alone() -> None:
+    params, _, _ = take(Learner(optimizer=SGD.clone().set(clip_gradient_single_norm_to_value=0.2)))
+    np.testing.assert_allclose(params["lm"]["norm"]["scale"], 1.9, rtol=1e-6)  # 0.2 long: as it is
+    np.testing.assert_allclose(params["lm"]["emb"], 1 - 0.2 / np.sqrt(24), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e9])
+def test_a_gradient_that_is_not_fit_moves_nothing(bad: float) -> None:
+    learner = Learner(optimizer=Adam.HParams(learning_rate=0.1, ema_decay=0.9), skip_step_gradient_norm_value=1e6)
+    grads = {**GRADS, "head": GRADS["head"].at[0, 0].set(bad)}
+    state = learner.init(PARAMS)
+    params, after, facts = learner.update(grads, state, PARAMS, step=0)
+    jax.tree.map(np.testing.assert_array_equal, (params, after), (PARAMS, state))
+    assert float(facts["is_valid_step"]) == 0.0
+    assert float(facts["applied_grad_norm"]) == 0.0
+
+
+def test_anomalies_are_stepped_along_when_nobody_minds() -> None:
+    learner = Learner(optimizer=SGD, skip_step_gradient_norm_value=0.01, enable_skip_step_on_gradient_anomalies=False)
+    assert float(take(learner)[2]["is_valid_step"]) == 1.0
+
+
+def test_excluded_weights_stay_and_have_no_state() -> None:
+    learner = Learner(optimizer=Adam.HParams(learning_rate=0.1), bprop_variable_exclusion=["lm/emb"])
+    params, state, facts = take(learner)
+    np.testing.assert_array_equal(params["lm"]["emb"], PARAMS["lm"]["emb"])
+    assert np.all(params["head"] != PARAMS["head"])
+    assert (6, 4) not in {leaf.shape for leaf in jax.tree.leaves(state)}
+    assert float(facts["grad_norm"]) == pytest.approx(0.1 * np.sqrt(12), rel=1e-6)
+    keeping = Learner(
+        optimizer=Adam.HParams(learning_rate=0.1), bprop_variable_inclusion="head",
+        keep_optimizer_state_for_excluded_vars=True,
+    )  # fmt: skip
+    params, state, _ = take(keeping)
+    np.testing.assert_array_equal(params["lm"]["emb"], PARAMS["lm"]["emb"])
+    assert (6, 4) in {leaf.shape for leaf in jax.tree.leaves(state)}
+
+
+def test_a_pattern_that_no_weight_has_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'embb' is found in no name.*params/head"):
+        Learner(optimizer=SGD, bprop_variable_exclusion=["embb"]).init(PARAMS)
+    with pytest.raises(ValueError, match="exclude each other"):
+        Learner(bprop_variable_exclusion="a", bprop_variable_inclusion="b")
+
+
+@pytest.mark.parametrize("template", [Adam, Lamb, ShardedAdafactor])
+def test_a_stack_of_layers_moves_as_the_layers_by_themselves(template: Any) -> None:
+    optimizer = template.HParams(learning_rate=0.1, weight_decay=0.01, clip_gradient_single_norm_to_value=0.5)
+    layers = [jnp.linspace(k, k + 1, 12).reshape(3, 4) for k in range(2)]
+    stack, grads = {"w": jnp.stack(layers)}, {"w": jnp.stack([jnp.cos(layer * 9) * 10 for layer in layers])}
+    learner = Learner(optimizer=optimizer)
+    learner.prepare({"w": ("layers", "embed", "mlp")})
+    state = learner.init(stack)
+    apart = Learner(optimizer=optimizer)
+    alone = [{"w": layer} for layer in layers]
+    states = [apart.init(one) for one in alone]
+    for step in range(2):
+        stack, state, _ = learner.update(grads, state, stack, step=step)
+        for index in range(2):
+            alone[index], states[index], _ = apart.update(
+                {"w": grads["w"][index]}, states[index], alone[index], step=step
+            )
+    np.testing.assert_allclose(stack["w"], jnp.stack([one["w"] for one in alone]), rtol=1e-6)
+
+
+def test_without_vectorising_a_stack_is_one_weight() -> None:
+    learner = Learner(vectorize_on_repeat_prefix=False, optimizer=Lamb.HParams(learning_rate=0.1))
+    learner.prepare({"w": ("layers", "embed")})
+    assert set(learner.init({"w": jnp.ones((2, 3))})["rules"]) == {"main"}
+    learner = Learner(optimizer=Lamb.HParams(learning_rate=0.1))
+    learner.prepare({"w": ("layers", "embed")})
+    assert set(learner.init({"w": jnp.ones((2, 3))})["rules"]) == {"main_2"}
+
+
+def test_the_average_is_of_the_weights_before_each_update() -> None:
+    learner = Learner(optimizer=SGD.clone().set(ema_decay=0.5))
+    params, state = PARAMS, learner.init(PARAMS)
+    average, seen = 0.5, []
+    for step in range(3):
+        decay = min(0.5, (1 + step) / (10 + step))
+        average = decay * average + (1 - decay) * float(params["head"][0, 0])
+        params, state, _ = learner.update(GRADS, state, params, step=step)
+        seen.append(float(learner.averaged(state)["head"][0, 0]))
+    assert seen[-1] == pytest.approx(average, rel=1e-6)
+    assert Learner(optimizer=SGD).averaged(Learner(optimizer=SGD).init(PARAMS)) is None
+
+
+def test_weights_without_gradient_are_left_alone_with_their_states() -> None:
+    learner = Learner(optimizer=Adam.HParams(learning_rate=0.1, weight_decay=0.1), skip_zero_gradients="weights")
+    grads = {**GRADS, "head": jnp.zeros((4, 2))}
+    params, _, _ = take(learner, grads)
+    np.testing.assert_array_equal(params["head"], PARAMS["head"])
+    assert np.all(params["lm"]["emb"] != 1)
+    none = jax.tree.map(jnp.zeros_like, GRADS)
+    assert float(take(Learner(skip_zero_gradients="global"), none)[2]["is_valid_step"]) == 0.0
+
+
+def test_updates_can_follow_the_norm_of_their_weight() -> None:
+    params, _, facts = take(Learner(optimizer=SGD, scale_update_by_var_norm=True, grad_norm_individual_vars=True))
+    np.testing.assert_allclose(params["lm"]["norm"]["scale"], 2 - 0.1 * 4, rtol=1e-6)
+    assert float(facts["grad_norm/params/head"]) == pytest.approx(0.1 * np.sqrt(8), rel=1e-6)
+
+
+def test_several_rules_share_the_weights_by_name() -> None:
+    learner = MultiOptimizerLearner(
+        optimizer=SGD, auxiliary_optimizers=[Sgd.HParams(learning_rate=3.0)], auxiliary_regex=["head"]
+    )
+    params, _, facts = take(learner)
+    np.testing.assert_allclose(params["head"], 0.5 - 0.3, rtol=1e-6)
+    np.testing.assert_allclose(params["lm"]["emb"], 0.9, rtol=1e-6)
+    assert float(facts["learning_rate_aux_1"]) == 3.0
+
+
+def test_rules_that_overlap_or_touch_nothing_are_refused() -> None:
+    two = {"optimizer": SGD, "auxiliary_optimizers": [SGD, SGD]}
+    with pytest.raises(ValueError, match="two are found in params/head"):
+        MultiOptimizerLearner(**two, auxiliary_regex=["head", "he"]).init(PARAMS)
+    with pytest.raises(ValueError, match="found in no name"):
+        MultiOptimizerLearner(**two, auxiliary_regex=["head", "tail"]).init(PARAMS)
+    with pytest.raises(ValueError, match="one expression, and one name, for each"):
+        MultiOptimizerLearner(**two, auxiliary_regex=["head"])
+
+
+def test_states_live_beside_their_weights() -> None:
+    axes = {"lm": {"emb": ("vocab", "embed"), "norm": {"scale": PartitionSpec("norm")}}, "head": ("embed", None)}
+    learner = Learner(optimizer=Adam.HParams(learning_rate=0.1, ema_decay=0.9))
+    found = learner.partition(jax.eval_shape(learner.init, PARAMS), axes)
+    moments = found["rules"]["main"][0][0]
+    assert moments.mu["lm"]["emb"] == ("vocab", "embed")
+    assert moments.nu["lm"]["norm"]["scale"] == ("norm",)
+    assert moments.count == ()
+    assert found["ema"]["average"]["head"] == ("embed", None)
+
+
+def test_factored_moments_live_along_the_axes_they_have() -> None:
+    learner = Learner(optimizer=ShardedAdafactor.HParams(learning_rate=0.1))
+    axes = {"w": ("layers", "embed", "mlp"), "square": ("embed", "mlp")}
+    learner.prepare(axes)
+    params = {"w": jnp.ones((2, 3, 5)), "square": jnp.ones((4, 4))}
+    found = learner.partition(jax.eval_shape(learner.init, params), axes)["rules"]
+    assert found["main_2"][0].row["w"] == ("layers", "embed")
+    assert found["main_2"][0].column["w"] == ("layers", "mlp")
+    assert found["main"][0].row["square"] == (None,)  # its shape does not tell which axis it has
+
+
+def test_an_update_is_traced_once_for_all_steps() -> None:
+    learner = Learner(optimizer=Adam.HParams(learning_rate=0.1, clip_gradient_norm_to_value=1.0))
+    traces = []
+
+    @jax.jit
+    def update(params: Any, state: Any, step: Any) -> Any:
+        traces.append(1)
+        return learner.update(GRADS, state, params, step=step)[:2]
+
+    params, state = PARAMS, learner.init(PARAMS)
+    for step in range(3):
+        params, state = update(params, state, step)
+    assert len(traces) == 1

@@ -1,0 +1,310 @@
+"""From gradients to new weights: which weights, which rule, how far, and when not to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
+from xdpx.optimizers.spmd.averaging import advance_average, start_average
+from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
+from xdpx.optimizers.spmd.gradients import Clipped, clip_each, clip_together, norm_of, not_clipped
+from xdpx.optimizers.spmd.optimizers import Adam
+from xdpx.optimizers.spmd.partition import Axes, axes_of_state, depth_of, is_axes
+from xdpx.optimizers.spmd.transforms import Transformation, chain, over_leading_axes, scale_by_norm, skip_untouched
+from xdpx.optimizers.spmd.trees import Tree, matching, named, unnamed
+
+OptState = dict[str, Any]
+"""`rules`: what each rule keeps of its group of weights; `ema`: the average of the weights, where one is kept."""
+
+Facts = dict[str, jax.Array]
+Named = Mapping[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Weights that one rule moves together: all have the same leading axes, over which it is vectorised."""
+
+    key: str
+    optimizer: BaseOptimizer
+    rule: Transformation
+    names: tuple[str, ...]
+
+
+class Learner(Configurable):
+    """One update rule for all weights that are trained. Pure: states go in, states come out."""
+
+    class HParams(BaseHParams):
+        """Of a learner.
+
+        Attributes:
+            name: of the learner.
+            loss_name: the metric that is minimised; None where the task's aggregator decides.
+            optimizer: the update rule.
+            bprop_variable_exclusion: regular expressions of names of weights that stay as they are.
+            bprop_variable_inclusion: regular expressions of names of the only weights that are trained.
+            keep_optimizer_state_for_excluded_vars: keep optimizer states of weights that stay as they are, too.
+            vectorize_on_repeat_prefix: move each layer of a stack as if it had weights of its own.
+            check_valid_step: look whether gradients are numbers.
+            skip_step_gradient_norm_value: longest gradient that is stepped along at all; 0 for any length.
+            enable_skip_step_on_gradient_anomalies: leave weights and states as they are when a gradient is not fit.
+            skip_zero_gradients: `weights`: leave a weight alone whose gradient is zero; `global`: only if all are.
+            scale_update_by_var_norm: multiply each update by the norm of its weight.
+            grad_norm_individual_vars: also tell the length of the gradient of each weight.
+        """
+
+        name: str = "learner"
+        loss_name: str | None = "total_loss"
+        optimizer: Any = sub_config_field(Adam.HParams)
+        bprop_variable_exclusion: str | list[str] | tuple[str, ...] = ()
+        bprop_variable_inclusion: str | list[str] | tuple[str, ...] = ()
+        keep_optimizer_state_for_excluded_vars: bool = False
+        vectorize_on_repeat_prefix: bool = True
+        check_valid_step: bool = True
+        skip_step_gradient_norm_value: float = 0.0
+        enable_skip_step_on_gradient_anomalies: bool = True
+        skip_zero_gradients: Literal["weights", "global"] | None = None
+        scale_update_by_var_norm: bool = False
+        grad_norm_individual_vars: bool = False
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self.optimizer: BaseOptimizer = build(hparams.optimizer)
+        self._depths: dict[str, int] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        if hparams.bprop_variable_exclusion and hparams.bprop_variable_inclusion:
+            both = "bprop_variable_exclusion and bprop_variable_inclusion"
+            raise ValueError(f"{hparams.name}: {both} exclude each other. Keep one of them.")
+
+    def prepare(self, params_axes: Tree) -> None:
+        """Take note of which weights are stacks of layers: their first logical axes are `layers` or `stage`."""
+        axes = named(params_axes, is_leaf=is_axes)
+        self._depths = {name: depth_of(leaf) for name, leaf in axes.items()}
+
+    def init(self, params: Tree) -> OptState:
+        """Give what is kept before the first update.
+
+        Raises:
+            ValueError: a regular expression of the template is found in no name of a weight.
+        """
+        weights = named(params)
+        self._shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        state: OptState = {
+            "rules": {group.key: group.rule.init(_part(weights, group.names)) for group in self.groups(weights)}
+        }
+        if self.optimizer.hparams.ema_decay:
+            state["ema"] = start_average(params)
+        return state
+
+    def update(
+        self, grads: Tree, opt_state: OptState, params: Tree, *, step: jax.Array | int
+    ) -> tuple[Tree, OptState, Facts]:
+        """Take one update.
+
+        Args:
+            grads: of what is minimised, like `params`.
+            opt_state: what `init` or the update before gave.
+            params: the weights.
+            step: how many updates were taken before this one.
+
+        Returns:
+            (weights, what is kept, facts). Facts are float32 scalars: `grad_norm` before and `clipped_grad_norm` after
+            clipping, `clipped` (0 or 1), `grad_scale`, `learning_rate`, `is_valid_step` (0 when the weights were left
+            as they were), `applied_grad_norm`: the length of the step that was taken.
+        """
+        weights, trained = named(params), self.trained(named(params))
+        gradients = {name: gradient for name, gradient in named(grads).items() if name in trained}
+        norm = norm_of(gradients)
+        clipped = self._clip(gradients, norm)
+        valid = self._is_valid(norm)
+        steps, rules = self._steps(clipped.gradients, opt_state["rules"], weights, trained, step)
+        moved = {
+            name: weight + steps[name].astype(weight.dtype) if name in steps else weight
+            for name, weight in weights.items()
+        }
+        new: OptState = {"rules": rules}
+        if "ema" in opt_state:
+            new["ema"] = advance_average(opt_state["ema"], params, self.optimizer.hparams.ema_decay)
+        params, new = _chosen(valid, (_like(params, moved), new), (params, opt_state))
+        facts = self._facts(norm, clipped, valid, step) | {"applied_grad_norm": jnp.where(valid, norm_of(steps), 0.0)}
+        return params, new, facts | self._norms_of_each(gradients)
+
+    def averaged(self, opt_state: OptState) -> Tree | None:
+        """Give the average of the weights; None when none is kept."""
+        return opt_state["ema"]["average"] if "ema" in opt_state else None
+
+    def partition(self, opt_state_shapes: OptState, params_axes: Tree) -> Any:
+        """Give the logical axes of every leaf of what `init` gave: those of its weight, or () for none.
+
+        Args:
+            opt_state_shapes: what `init` gives, or its shapes.
+            params_axes: a tree like the weights with a tuple of axis names, or a PartitionSpec, as leaves.
+        """
+        return axes_of_state(opt_state_shapes, named(params_axes, is_leaf=is_axes), self._shapes)
+
+    # ---- which weights
+
+    def trained(self, weights: Named) -> set[str]:
+        """Give the names of the weights that move."""
+        out, only = _patterns(self.hparams.bprop_variable_exclusion), _patterns(self.hparams.bprop_variable_inclusion)
+        where = f"{self.hparams.name}.bprop_variable_"
+        left_out = matching(out, weights, where=f"{where}exclusion")
+        kept = matching(only, weights, where=f"{where}inclusion") if only else set(weights)
+        return kept - left_out
+
+    def groups(self, weights: Named) -> list[Group]:
+        """Give the groups of weights and their rules."""
+        kept = set(weights) if self.hparams.keep_optimizer_state_for_excluded_vars else self.trained(weights)
+        found = []
+        for label, optimizer, names in self.shares(sorted(kept)):
+            for stack, members in self._stacks(weights, names).items():
+                key = "_".join([label, *map(str, stack)])
+                found.append(Group(key, optimizer, self._rule(optimizer, len(stack)), members))
+        return found
+
+    def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
+        """Share the weights out: (label, optimizer, names) of each optimizer."""
+        return [("main", self.optimizer, names)]
+
+    def _stacks(self, weights: Named, names: Sequence[str]) -> dict[tuple[int, ...], tuple[str, ...]]:
+        stacks: dict[tuple[int, ...], list[str]] = {}
+        for name in names:
+            depth = self._depths.get(name, 0) if self.hparams.vectorize_on_repeat_prefix else 0
+            stacks.setdefault(tuple(weights[name].shape[:depth]), []).append(name)
+        return {stack: tuple(members) for stack, members in sorted(stacks.items())}
+
+    def _rule(self, optimizer: BaseOptimizer, depth: int) -> Transformation:
+        rule = optimizer.rule()
+        if self.hparams.scale_update_by_var_norm:
+            rule = chain(rule, scale_by_norm())
+        if self.hparams.skip_zero_gradients == "weights":
+            rule = skip_untouched(rule)
+        return over_leading_axes(rule, depth)
+
+    # ---- how far
+
+    def _clip(self, gradients: Named, norm: jax.Array) -> Clipped:
+        limits = self.optimizer.hparams
+        if limits.clip_gradient_norm_to_value:
+            return clip_together(gradients, limits.clip_gradient_norm_to_value, norm)
+        if limits.clip_gradient_single_norm_to_value:
+            depths = self._depths if self.hparams.vectorize_on_repeat_prefix else {}
+            return clip_each(gradients, limits.clip_gradient_single_norm_to_value, depths)
+        return not_clipped(gradients)
+
+    def _is_valid(self, norm: jax.Array) -> jax.Array:
+        wanted = self.hparams
+        valid = jnp.ones((), bool)
+        if not wanted.enable_skip_step_on_gradient_anomalies:
+            return valid
+        if wanted.check_valid_step:
+            valid &= jnp.isfinite(norm)
+        if wanted.skip_step_gradient_norm_value:
+            valid &= norm <= wanted.skip_step_gradient_norm_value
+        if wanted.skip_zero_gradients == "global":
+            valid &= norm != 0
+        return valid
+
+    def _steps(
+        self, gradients: Named, rules: Mapping[str, Any], weights: Named, trained: set[str], step: jax.Array | int
+    ) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+        steps: dict[str, jax.Array] = {}
+        kept = {}
+        given = {name: gradients[name] if name in gradients else jnp.zeros_like(weights[name]) for name in weights}
+        for group in self.groups(weights):
+            moves, kept[group.key] = group.rule.update(
+                _part(given, group.names), rules[group.key], _part(weights, group.names),
+                learning_rate=group.optimizer.get_learning_rate(step),
+            )  # fmt: skip
+            steps |= {name: move for name, move in named(moves).items() if name in trained}
+        return steps, kept
+
+    # ---- what is told
+
+    def _facts(self, norm: jax.Array, clipped: Clipped, valid: jax.Array, step: jax.Array | int) -> Facts:
+        return {
+            "grad_norm": norm,
+            "clipped": clipped.cut.astype(jnp.float32),
+            "clipped_grad_norm": norm_of(clipped.gradients),
+            "grad_scale": clipped.scale,
+            "learning_rate": self.optimizer.get_learning_rate(step),
+            "is_valid_step": valid.astype(jnp.float32),
+        }
+
+    def _norms_of_each(self, gradients: Named) -> Facts:
+        if not self.hparams.grad_norm_individual_vars:
+            return {}
+        return {f"grad_norm/{name}": norm_of({name: gradient}) for name, gradient in gradients.items()}
+
+
+class MultiOptimizerLearner(Learner):
+    """A rule of its own for weights whose name a pattern is found in; the main rule moves all others."""
+
+    class HParams(Learner.HParams):
+        """Of several rules.
+
+        Attributes:
+            auxiliary_optimizers: templates of the further rules.
+            auxiliary_regex: for each, the regular expression of the names of its weights.
+            auxiliary_names: for each, what its facts are called; by default aux_1, aux_2, ...
+        """
+
+        auxiliary_optimizers: Any = ()
+        auxiliary_regex: list[str] | tuple[str, ...] = ()
+        auxiliary_names: list[str] | tuple[str, ...] = ()
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self.auxiliary: list[BaseOptimizer] = [build(template) for template in hparams.auxiliary_optimizers]
+        count = len(self.auxiliary)
+        self.labels = list(hparams.auxiliary_names) or [f"aux_{number}" for number in range(1, count + 1)]
+        if len(hparams.auxiliary_regex) != count or len(self.labels) != count or len(set(self.labels)) != count:
+            there = f"{count} auxiliary_optimizers, {len(hparams.auxiliary_regex)} auxiliary_regex"
+            raise ValueError(f"{hparams.name}: there are {there}. Give one expression, and one name, for each.")
+
+    def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
+        """Share the weights out by their names.
+
+        Raises:
+            ValueError: two expressions are found in the name of the same weight, or one in none.
+        """
+        rest, shares = list(names), []
+        for label, optimizer, pattern in zip(self.labels, self.auxiliary, self.hparams.auxiliary_regex, strict=True):
+            hits = matching([pattern], names, where=f"{self.hparams.name}.auxiliary_regex")
+            twice = sorted(hits - set(rest))
+            if twice:
+                raise ValueError(f"{self.hparams.name}.auxiliary_regex: two are found in {twice[0]}. Let one match it.")
+            rest = [name for name in rest if name not in hits]
+            shares.append((label, optimizer, sorted(hits)))
+        return [("main", self.optimizer, rest), *shares]
+
+    def _facts(self, norm: jax.Array, clipped: Clipped, valid: jax.Array, step: jax.Array | int) -> Facts:
+        rates = {
+            f"learning_rate_{label}": optimizer.get_learning_rate(step)
+            for label, optimizer in zip(self.labels, self.auxiliary, strict=True)
+        }
+        return super()._facts(norm, clipped, valid, step) | rates
+
+
+def _patterns(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _part(weights: Named, names: Sequence[str]) -> Tree:
+    return unnamed({name: weights[name] for name in names})
+
+
+def _like(params: Tree, weights: Named) -> Tree:
+    """Put weights by name into a tree like `params`."""
+    return jax.tree.unflatten(jax.tree.structure(params), [weights[name] for name in named(params)])
+
+
+def _chosen(valid: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda after, before: jnp.where(valid, after, before), new, old)
+
+
+__all__ = ["Axes", "Group", "Learner", "MultiOptimizerLearner", "OptState"]

@@ -1,0 +1,343 @@
+"""The update rules, by the names that experiments know them by. Defaults are those of Pax."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import jax
+import optax
+
+from xdpx.config.hparams import build
+from xdpx.optimizers.spmd.adafactor import ShardedAdafactor
+from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
+from xdpx.optimizers.spmd.transforms import Transformation, chain, clip_by_size, descend
+from xdpx.optimizers.spmd.trees import name_of
+
+__all__ = [
+    "Accumulator", "Adafactor", "Adagrad", "Adam", "BaseOptimizer", "DistributedShampoo", "Lamb", "Lars", "Lion",
+    "Muon", "OptaxOptimizer", "Sgd", "ShardedAdafactor", "ShardedAdagrad", "ShardedSgd", "ShardedStaticAccumulator",
+]  # fmt: skip
+
+
+class Adam(BaseOptimizer):
+    """Adam; with `weight_decay`, AdamW.
+
+    Source: Kingma and Ba, Adam, algorithm 1; the size of an update is clipped as in Adafactor, section 6.
+    """
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Adam.
+
+        Attributes:
+            beta1: decay of the first moment.
+            beta2: decay of the second moment.
+            epsilon: added to the root.
+            epsilon_root: added below the root.
+            clip_threshold: greatest root mean square of a weight's update, before the learning rate; not above 0: none.
+        """
+
+        beta1: float = 0.9
+        beta2: float = 0.999
+        epsilon: float = 1e-6
+        epsilon_root: float = 0.0
+        clip_threshold: float = 1.0
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        wanted = self.hparams
+        moments = optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root)
+        clip = [clip_by_size(wanted.clip_threshold)] if wanted.clip_threshold > 0 else []
+        return chain(moments, *clip, descend())
+
+
+class Lion(BaseOptimizer):
+    """The sign of an average of gradients. Source: Chen et al., Symbolic discovery of optimization algorithms."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Lion.
+
+        Attributes:
+            beta1: share of the average in what is stepped along.
+            beta2: decay of the average.
+        """
+
+        beta1: float = 0.9
+        beta2: float = 0.99
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        return chain(optax.scale_by_lion(self.hparams.beta1, self.hparams.beta2), descend())
+
+
+class Sgd(BaseOptimizer):
+    """Stochastic gradient descent."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of gradient descent.
+
+        Attributes:
+            momentum: decay of the trace; None for none.
+            nesterov: look ahead.
+        """
+
+        momentum: float | None = None
+        nesterov: bool = False
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        wanted = self.hparams
+        trace = [] if wanted.momentum is None else [optax.trace(wanted.momentum, wanted.nesterov)]
+        return chain(*trace, descend())
+
+
+class Lamb(BaseOptimizer):
+    """Adam with steps proportional to each weight's norm; weight decay is part of the direction.
+
+    Source: You et al., Large batch optimization for deep learning, algorithm 2.
+    """
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Lamb.
+
+        Attributes:
+            beta1: decay of the first moment.
+            beta2: decay of the second moment.
+            epsilon: added to the root.
+            epsilon_root: added below the root.
+        """
+
+        beta1: float = 0.9
+        beta2: float = 0.999
+        epsilon: float = 1e-6
+        epsilon_root: float = 0.0
+
+    def rule(self) -> Transformation:
+        """Give the rule, decay included, which the norm is taken of."""
+        wanted = self.hparams
+        return chain(
+            optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root),
+            optax.add_decayed_weights(wanted.weight_decay, mask=lambda params: regularised_mask(self, params)),
+            optax.scale_by_trust_ratio(),
+            descend(),
+        )
+
+
+class Lars(BaseOptimizer):
+    """Momentum with steps proportional to each weight's norm over that of its gradient.
+
+    Source: You et al., Large batch training of convolutional networks, algorithm 1.
+    """
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Lars.
+
+        Attributes:
+            trust_coefficient: share of the weight's norm that a step has.
+            epsilon: added to the gradient's norm.
+            momentum: decay of the trace.
+            nesterov: look ahead.
+        """
+
+        trust_coefficient: float = 0.001
+        epsilon: float = 0.0
+        momentum: float = 0.9
+        nesterov: bool = False
+
+    def rule(self) -> Transformation:
+        """Give the rule, decay included, which the norm is taken of."""
+        wanted = self.hparams
+        return chain(
+            optax.add_decayed_weights(wanted.weight_decay, mask=lambda params: regularised_mask(self, params)),
+            optax.scale_by_trust_ratio(trust_coefficient=wanted.trust_coefficient, eps=wanted.epsilon),
+            descend(),
+            optax.trace(wanted.momentum, wanted.nesterov),
+        )
+
+
+class Adagrad(BaseOptimizer):
+    """Gradients over the root of the sum of their squares. Source: Duchi et al., Adaptive subgradient methods."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Adagrad.
+
+        Attributes:
+            initial_accumulator_value: of the sums.
+            epsilon: added to them.
+        """
+
+        initial_accumulator_value: float = 0.1
+        epsilon: float = 1e-10
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        wanted = self.hparams
+        return chain(optax.scale_by_rss(wanted.initial_accumulator_value, wanted.epsilon), descend())
+
+
+class Adafactor(BaseOptimizer):
+    """Adafactor as optax has it. Source: Shazeer and Stern, Adafactor."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Adafactor.
+
+        Attributes:
+            min_dim_size_to_factor: the two longest axes must have as many elements to be factored.
+            decay_rate: exponent of the decay of second moments.
+            decay_offset: steps that the decay does not count.
+            multiply_by_parameter_scale: make steps proportional to the size of weights.
+            clipping_threshold: greatest root mean square of a weight's update; None does not clip.
+            momentum: decay of the average of steps; None for none.
+            epsilon: added to squares.
+            factored: keep row and column means of the squares instead of all of them.
+        """
+
+        min_dim_size_to_factor: int = 128
+        decay_rate: float = 0.8
+        decay_offset: int = 0
+        multiply_by_parameter_scale: bool = True
+        clipping_threshold: float | None = 1.0
+        momentum: float | None = None
+        epsilon: float = 1e-30
+        factored: bool = True
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        wanted = self.hparams
+        moments = optax.scale_by_factored_rms(
+            wanted.factored, wanted.decay_rate, wanted.decay_offset, wanted.min_dim_size_to_factor, wanted.epsilon
+        )
+        clip = [] if wanted.clipping_threshold is None else [optax.clip_by_block_rms(wanted.clipping_threshold)]
+        scale = [optax.scale_by_param_block_rms()] if wanted.multiply_by_parameter_scale else []
+        average = [] if wanted.momentum is None else [optax.ema(wanted.momentum, debias=False)]
+        return chain(moments, *clip, descend(), *scale, *average)
+
+
+class Muon(BaseOptimizer):
+    """Momentum made orthogonal, for weights with two axes; Adam for all others.
+
+    Source: Jordan et al., Muon: an optimizer for hidden layers in neural networks.
+    """
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Muon.
+
+        Attributes:
+            beta: decay of the momentum.
+            beta1: Adam's decay of the first moment, for all other weights.
+            beta2: Adam's decay of the second moment.
+            epsilon: Adam's.
+            nesterov: look ahead.
+            ns_steps: iterations of Newton and Schulz.
+        """
+
+        beta: float = 0.95
+        beta1: float = 0.9
+        beta2: float = 0.999
+        epsilon: float = 1e-8
+        nesterov: bool = True
+        ns_steps: int = 5
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        wanted = self.hparams
+        muon = optax.contrib.muon(
+            1.0, beta=wanted.beta, nesterov=wanted.nesterov, ns_steps=wanted.ns_steps, adam_b1=wanted.beta1,
+            adam_b2=wanted.beta2, eps=wanted.epsilon,
+        )  # fmt: skip
+        return chain(muon, optax.scale(-1.0), descend())
+
+
+class OptaxOptimizer(BaseOptimizer):
+    """Any optax transformation, which has its own learning rate."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of a transformation.
+
+        Attributes:
+            grad_tx: from gradients to steps. `learning_rate` and `lr_schedule` are then only what the log shows.
+        """
+
+        grad_tx: Any = None
+
+    def core(self) -> Transformation:
+        """Give the transformation."""
+        if self.hparams.grad_tx is None:
+            raise ValueError("OptaxOptimizer.grad_tx: is None. Give an optax transformation, e.g. optax.adamw(1e-3).")
+        return chain(self.hparams.grad_tx)
+
+
+class DistributedShampoo(BaseOptimizer):
+    """Shampoo, where the package optax_shampoo is installed. Source: Anil et al., arXiv 2002.09018."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of Shampoo.
+
+        Attributes:
+            block_size: greatest axis that is preconditioned whole.
+            beta1: decay of the first moment.
+            beta2: decay of the statistics.
+            options: further keywords of `optax_shampoo.distributed_shampoo.distributed_shampoo`.
+        """
+
+        block_size: int = 1024
+        beta1: float = 0.9
+        beta2: float = 0.999
+        options: dict[str, Any] | None = None
+
+    def core(self) -> Transformation:
+        """Give the rule."""
+        try:
+            shampoo = importlib.import_module("optax_shampoo.distributed_shampoo").distributed_shampoo
+        except ImportError as error:
+            text = (
+                "DistributedShampoo needs the package optax_shampoo, which is not installed. Install it, or use Muon."
+            )
+            raise ModuleNotFoundError(text) from error
+        wanted = self.hparams
+        rule = shampoo(
+            1.0, wanted.block_size, beta1=wanted.beta1, beta2=wanted.beta2, batch_axis_name=None,
+            **(wanted.options or {}),
+        )  # fmt: skip
+        return chain(rule, optax.scale(-1.0), descend())
+
+
+class Accumulator(BaseOptimizer):
+    """Takes a step with the mean of several gradients in a row; between, nothing moves."""
+
+    class HParams(BaseOptimizer.HParams):
+        """Of the accumulation.
+
+        Attributes:
+            optimizer_tpl: the rule that takes the step. Its learning rate, decay and averaging are used.
+            num_sub_batches: gradients per step.
+        """
+
+        optimizer_tpl: Any = None
+        num_sub_batches: int = 1
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        if hparams.optimizer_tpl is None or hparams.num_sub_batches < 1:
+            raise ValueError("Accumulator: give optimizer_tpl, and at least 1 for num_sub_batches.")
+        self.inner: BaseOptimizer = build(hparams.optimizer_tpl)
+
+    def get_learning_rate(self, step: Any) -> Any:
+        """Give the learning rate of the rule inside, which counts its own steps."""
+        return self.inner.get_learning_rate(step // self.hparams.num_sub_batches)
+
+    def rule(self) -> Transformation:
+        """Give the rule inside, called once for several gradients."""
+        several = optax.MultiSteps(self.inner.rule(), every_k_schedule=self.hparams.num_sub_batches)
+        return Transformation(several.init, several.update)
+
+
+def regularised_mask(optimizer: BaseOptimizer, params: Any) -> Any:
+    """Give a tree of booleans: which weights are decayed."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, weight: optimizer.is_regularised(name_of(path), weight), params
+    )
+
+
+ShardedSgd, ShardedAdagrad, ShardedStaticAccumulator = Sgd, Adagrad, Accumulator
+"""Names of Pax for rules whose states are sharded; here all are."""

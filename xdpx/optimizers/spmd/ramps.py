@@ -1,0 +1,200 @@
+"""Schedules that begin with a linear warm-up, and schedules made of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import build
+from xdpx.optimizers.spmd.schedules import (
+    BaseSchedule,
+    check_positive,
+    check_stretches,
+    cosine_between,
+    exponential_between,
+    piece_of,
+    share_of_way,
+)
+
+
+class RampedSchedule(BaseSchedule):
+    """Linear up to `max`, level, then down to `min_ratio * max` in a way of its own, then level."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of a ramp.
+
+        Attributes:
+            warmup_steps: length of the rise.
+            decay_start: last step at `max`.
+            decay_end: from here on the factor stays.
+            min_ratio: share of `max` that stays.
+            max: highest factor.
+        """
+
+        warmup_steps: int = 0
+        decay_start: int = 0
+        decay_end: int = 0
+        min_ratio: float = 0.01
+        max: float = 0.0
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        where = type(self).__name__
+        check_positive(where, max=hparams.max)
+        if not hparams.warmup_steps <= hparams.decay_start <= hparams.decay_end:
+            steps = f"warmup_steps {hparams.warmup_steps}, decay_start {hparams.decay_start}"
+            raise ValueError(f"{where}: {steps}, decay_end {hparams.decay_end} must rise (equal ones are fine).")
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of the rise before the warm-up ends, of the decay after."""
+        wanted = self.hparams
+        fall = self.decay(share_of_way(step, wanted.decay_start, wanted.decay_end))
+        rise = wanted.max * step / max(wanted.warmup_steps, 1)
+        return jnp.where(step < wanted.warmup_steps, rise, fall)
+
+    def decay(self, share: jax.Array) -> jax.Array:
+        """Give the factor when this share of the decay is behind."""
+        raise NotImplementedError
+
+
+class LinearRampupPolynomialDecay(RampedSchedule):
+    """Linear up, then down along a power of the way."""
+
+    class HParams(RampedSchedule.HParams):
+        """Of the decay.
+
+        Attributes:
+            power: of the share of the way.
+        """
+
+        power: float = 1
+
+    def decay(self, share: jax.Array) -> jax.Array:
+        """Give the factor of the polynomial."""
+        wanted = self.hparams
+        return jnp.asarray(wanted.max + share**wanted.power * wanted.max * (wanted.min_ratio - 1))
+
+
+class LinearRampupCosineDecay(RampedSchedule):
+    """Linear up, then down along half a cosine."""
+
+    def decay(self, share: jax.Array) -> jax.Array:
+        """Give the factor of the cosine."""
+        return cosine_between(self.hparams.max, self.hparams.max * self.hparams.min_ratio, share)
+
+
+class LinearRampupExponentialDecay(RampedSchedule):
+    """Linear up, then down by equal ratios."""
+
+    def decay(self, share: jax.Array) -> jax.Array:
+        """Give the factor of the exponential."""
+        return exponential_between(self.hparams.max, self.hparams.max * self.hparams.min_ratio, share)
+
+
+class LinearRampupSqrtDecay(BaseSchedule):
+    """Linear up to a peak, then the inverse square root of the step: `Transformer` with its peak given."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of the schedule.
+
+        Attributes:
+            peak: highest factor.
+            warmup_steps: step of the peak.
+        """
+
+        peak: float = 1.0
+        warmup_steps: int = 4000
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of the rise or of the fall, whichever is lower."""
+        now, warmup = jnp.maximum(step, 1.0), float(self.hparams.warmup_steps)
+        return jnp.asarray(self.hparams.peak * jnp.minimum(now / warmup, jnp.sqrt(warmup / now)))
+
+
+class LinearRampupPiecewiseConstant(BaseSchedule):
+    """Linear up to the first value, then a value for each stretch."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of the schedule.
+
+        Attributes:
+            boundaries: first step of each stretch, rising; the rise ends at the first one.
+            values: a factor for each stretch.
+        """
+
+        boundaries: list[int] | tuple[int, ...] | None = None
+        values: list[float] | tuple[float, ...] | None = None
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_stretches(type(self).__name__, "values", hparams.boundaries, hparams.values, more=0)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of the rise, or of the stretch that `step` is in."""
+        first, *others = self.hparams.boundaries
+        rise = self.hparams.values[0] * step / max(first, 1)
+        return jnp.where(step < first, rise, piece_of(step, others, self.hparams.values))
+
+
+class PiecewiseSchedule(BaseSchedule):
+    """A schedule for each stretch; each begins to count where its stretch begins."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of the stretches.
+
+        Attributes:
+            boundaries: first steps of the second, third, ... stretch, rising.
+            schedules: a template for each stretch.
+        """
+
+        boundaries: list[int] | tuple[int, ...] | None = None
+        schedules: Any = None
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_stretches(type(self).__name__, "schedules", hparams.boundaries, hparams.schedules, more=1)
+        self.schedules = _built(hparams.schedules)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of the stretch that `step` is in."""
+        value = self.schedules[0].factor(step)
+        for boundary, schedule in zip(self.hparams.boundaries, self.schedules[1:], strict=True):
+            value = jnp.where(step < boundary, value, schedule.factor(step - boundary))
+        return value
+
+
+class CycleSchedule(BaseSchedule):
+    """Schedules that take turns; each sees the step of the whole run."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of the turns.
+
+        Attributes:
+            schedules: a template for each turn.
+            steps: how long each turn is.
+        """
+
+        schedules: Any = None
+        steps: list[int] | tuple[int, ...] | None = None
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        if hparams.schedules is None or hparams.steps is None or len(hparams.schedules) != len(hparams.steps):
+            raise ValueError("CycleSchedule: give one number of steps for each schedule.")
+        self.schedules = _built(hparams.schedules)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of whose turn it is."""
+        turn = jnp.mod(step, float(sum(self.hparams.steps)))
+        value, end = self.schedules[0].factor(step), 0
+        for length, schedule in zip(self.hparams.steps, self.schedules[1:], strict=False):
+            end += length
+            value = jnp.where(turn < end, value, schedule.factor(step))
+        return value
+
+
+def _built(templates: Sequence[Any]) -> list[BaseSchedule]:
+    return [build(template) for template in templates]

@@ -1,0 +1,310 @@
+"""Learning rate schedules: factors of the base rate, as pure functions of the number of updates taken before."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, Configurable
+
+Point = tuple[float, float]
+"""(step, value)."""
+
+
+class BaseSchedule(Configurable):
+    """A factor of the learning rate. `schedule(step)` is traced: float32, a scalar; `step` counts from 0."""
+
+    class HParams(BaseHParams):
+        """Nothing of its own."""
+
+    def __call__(self, step: jax.Array | int) -> jax.Array:
+        """Give the factor for the update that follows `step` others."""
+        return jnp.asarray(self.factor(jnp.asarray(step, jnp.float32)), jnp.float32)
+
+    value_at = __call__
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor at a float32 step."""
+        raise NotImplementedError
+
+
+def share_of_way(step: jax.Array, begin: float, end: float) -> jax.Array:
+    """Give how much of the way from step `begin` to step `end` is gone, from 0 to 1; an empty way is gone."""
+    if end <= begin:
+        return jnp.where(step < begin, 0.0, 1.0)
+    return jnp.clip((step - begin) / (end - begin), 0.0, 1.0)
+
+
+def cosine_between(first: float, last: float, share: jax.Array) -> jax.Array:
+    """Go from `first` to `last` along half a cosine."""
+    return last + 0.5 * (first - last) * (1 + jnp.cos(math.pi * share))
+
+
+class Constant(BaseSchedule):
+    """Always the same factor."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of a constant.
+
+        Attributes:
+            value: the factor.
+        """
+
+        value: float = 1.0
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the value, whatever the step."""
+        return jnp.full_like(step, self.hparams.value)
+
+
+class Polynomial(BaseSchedule):
+    """From one point to another along a power of the way; level before and after."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of a polynomial.
+
+        Attributes:
+            power: of the share of the way.
+            start: (step, factor) where it leaves.
+            limit: (step, factor) where it arrives.
+            origin: `start`: slow at the start; `limit`: slow at the limit (for powers above 1).
+        """
+
+        power: float = 1
+        start: Point = (0, 1.0)
+        limit: Point = (1, 1.0)
+        origin: str = "start"
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_order(type(self).__name__, hparams.start, hparams.limit)
+        if hparams.origin not in {"start", "limit"}:
+            raise ValueError(f"{type(self).__name__}.origin: is '{hparams.origin}'. Use 'start' or 'limit'.")
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor on the way."""
+        wanted = self.hparams
+        share = share_of_way(step, wanted.start[0], wanted.limit[0])
+        bent = share**wanted.power if wanted.origin == "start" else 1 - (1 - share) ** wanted.power
+        return jnp.asarray(wanted.start[1] + bent * (wanted.limit[1] - wanted.start[1]))
+
+
+class Linear(Polynomial):
+    """From one point to another on a straight line."""
+
+
+class Exponential(BaseSchedule):
+    """From one point to another, by the same share per step."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of an exponential.
+
+        Attributes:
+            start: (step, factor > 0).
+            limit: (step, factor > 0).
+        """
+
+        start: Point = (0, 1.0)
+        limit: Point = (1, 0.5)
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_order(type(self).__name__, hparams.start, hparams.limit)
+        check_positive(type(self).__name__, **{"start[1]": hparams.start[1], "limit[1]": hparams.limit[1]})
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor on the way."""
+        (begin, first), (end, last) = self.hparams.start, self.hparams.limit
+        return exponential_between(first, last, share_of_way(step, begin, end))
+
+
+def exponential_between(first: float, last: float, share: jax.Array) -> jax.Array:
+    """Go from `first` to `last` by equal ratios."""
+    return jnp.exp(math.log(first) + share * (math.log(last) - math.log(first)))
+
+
+class Cosine(BaseSchedule):
+    """Half a cosine from the first step on."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of a cosine.
+
+        Attributes:
+            initial_value: factor at step 0.
+            final_value: factor from `total_steps` on.
+            total_steps: length of the way.
+        """
+
+        initial_value: float = 1.0
+        final_value: float = 0.0
+        total_steps: int = 0
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_positive(type(self).__name__, total_steps=hparams.total_steps)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor on the way."""
+        wanted = self.hparams
+        return cosine_between(wanted.initial_value, wanted.final_value, share_of_way(step, 0, wanted.total_steps))
+
+
+class DelayedCosine(BaseSchedule):
+    """Half a cosine between two points; level before and after."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of a delayed cosine.
+
+        Attributes:
+            start: (step, factor).
+            limit: (step, factor).
+        """
+
+        start: Point = (0, 1.0)
+        limit: Point = (1, 0.5)
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_order(type(self).__name__, hparams.start, hparams.limit)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor on the way."""
+        (begin, first), (end, last) = self.hparams.start, self.hparams.limit
+        return cosine_between(first, last, share_of_way(step, begin, end))
+
+
+class PiecewiseConstant(BaseSchedule):
+    """A factor for each stretch."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of steps.
+
+        Attributes:
+            boundaries: first steps of the second, third, ... stretch, rising.
+            values: a factor for each stretch: one more than boundaries.
+        """
+
+        boundaries: list[int] | tuple[int, ...] | None = None
+        values: list[float] | tuple[float, ...] | None = None
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_stretches(type(self).__name__, "values", hparams.boundaries, hparams.values, more=1)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of the stretch that `step` is in."""
+        return piece_of(step, self.hparams.boundaries, self.hparams.values)
+
+
+def piece_of(step: jax.Array, boundaries: Any, values: Any) -> jax.Array:
+    """Give the value whose stretch `step` is in."""
+    index = jnp.searchsorted(jnp.asarray(boundaries, jnp.float32), step, side="right")
+    return jnp.asarray(values, jnp.float32)[index]
+
+
+class Transformer(BaseSchedule):
+    """Linear to a peak of 1 / sqrt(model_dim * warmup_steps), then the inverse square root of the step.
+
+    Source: Vaswani et al., Attention is all you need, section 5.3.
+    """
+
+    class HParams(BaseSchedule.HParams):
+        """Of the schedule.
+
+        Attributes:
+            warmup_steps: until the peak, per worker replica.
+            model_dim: width of the model.
+            worker_replicas: multiplies the warm-up.
+            decay_end: step from which the factor stays.
+        """
+
+        warmup_steps: int = 4000
+        model_dim: int = 512
+        worker_replicas: int = 1
+        decay_end: int | None = None
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor of the rise or of the fall, whichever is lower."""
+        wanted = self.hparams
+        now = (step if wanted.decay_end is None else jnp.minimum(step, float(wanted.decay_end))) + 1
+        warmup = float(wanted.warmup_steps * wanted.worker_replicas)
+        return jnp.asarray(wanted.model_dim**-0.5 * jnp.minimum(now * warmup**-1.5, now**-0.5))
+
+
+class SqrtDecay(BaseSchedule):
+    """The inverse square root of the step."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of the decay.
+
+        Attributes:
+            decay_start: until this step the factor stays.
+            multiplier: of the factor.
+            offset: taken from the step first.
+        """
+
+        decay_start: int = 10000
+        multiplier: float = 1.0
+        offset: float = 0.0
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give multiplier / sqrt(step - offset), level until `decay_start`."""
+        wanted = self.hparams
+        root = jnp.sqrt(jnp.maximum(step - wanted.offset, float(wanted.decay_start)))
+        return jnp.asarray(wanted.multiplier / root)
+
+
+class ContinuousSchedule(BaseSchedule):
+    """Level, then halved every so many steps, never below a least share."""
+
+    class HParams(BaseSchedule.HParams):
+        """Of the decay.
+
+        Attributes:
+            initial_value: factor at first.
+            start_step: where it begins to fall.
+            half_life_steps: steps until it is halved.
+            min: least share of `initial_value`.
+        """
+
+        initial_value: float = 1.0
+        start_step: int = 400_000
+        half_life_steps: int = 100_000
+        min: float = 0.01
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_positive(type(self).__name__, min=hparams.min, half_life_steps=hparams.half_life_steps)
+
+    def factor(self, step: jax.Array) -> jax.Array:
+        """Give the factor after the halvings so far."""
+        wanted = self.hparams
+        halvings = jnp.maximum(step - wanted.start_step, 0.0) / wanted.half_life_steps
+        return jnp.asarray(wanted.initial_value * jnp.maximum(0.5**halvings, wanted.min))
+
+
+def check_order(where: str, start: Point, limit: Point) -> None:
+    """Refuse two points of which the second is not behind the first."""
+    if start[0] >= limit[0]:
+        raise ValueError(f"{where}: start is at step {start[0]}, limit at step {limit[0]}. Put limit behind start.")
+
+
+def check_positive(where: str, **values: float) -> None:
+    """Refuse values that are not above 0."""
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{where}.{name}: is {value}. Use a number above 0.")
+
+
+def check_stretches(where: str, name: str, boundaries: Any, parts: Any, *, more: int) -> None:
+    """Refuse boundaries and parts that do not belong together."""
+    if boundaries is None or parts is None:
+        raise ValueError(f"{where}: boundaries and {name} are both needed.")
+    if len(parts) != len(boundaries) + more:
+        there = f"there are {len(boundaries)} boundaries and {len(parts)} {name}"
+        raise ValueError(f"{where}: {there}. Give {len(boundaries) + more} {name}.")
+    if list(boundaries) != sorted(boundaries):
+        raise ValueError(f"{where}.boundaries: {list(boundaries)} do not rise. Sort them.")

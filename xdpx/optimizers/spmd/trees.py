@@ -1,0 +1,81 @@
+"""Weights by name: a name is `params/<path>`, with `/` between the keys of nested dicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+
+ROOT = "params"
+Tree = Any
+"""A nested dict of arrays."""
+
+
+def name_of(path: Iterable[Any]) -> str:
+    """Give the name of the weight at a path of JAX keys."""
+    return "/".join([ROOT, *(_text(key) for key in path)])
+
+
+def _text(key: Any) -> str:
+    if isinstance(key, DictKey | FlattenedIndexKey):
+        return str(key.key)
+    if isinstance(key, GetAttrKey):
+        return str(key.name)
+    return str(key.idx) if isinstance(key, SequenceKey) else str(key)
+
+
+def named(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> dict[str, Any]:
+    """Give the leaves by name, in the order of the tree."""
+    return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_leaf)}
+
+
+def unnamed(leaves: Mapping[str, Any]) -> Tree:
+    """Give the nested dict that `named` came from; of some names, the part that has them."""
+    tree: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *above, last = name.removeprefix(f"{ROOT}/").split("/")
+        place = tree
+        for key in above:
+            place = place.setdefault(key, {})
+        place[last] = leaf
+    return tree
+
+
+def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> set[str]:
+    """Give the names in which any of the regular expressions is found.
+
+    Raises:
+        ValueError: one of them is found in no name: it is misspelt, and would silently do nothing.
+    """
+    known = list(names)
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = {name for name in known if re.search(pattern, name)}
+        if not hits:
+            some = ", ".join(known[:3])
+            raise ValueError(f"{where}: '{pattern}' is found in no name of a weight. Names are like: {some}.")
+        found |= hits
+    return found
+
+
+def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
+    """Give the dict keys at the end of a path: what a leaf of an optimizer's state has of its weight's name."""
+    keys: list[str] = []
+    for key in reversed(path):
+        if not isinstance(key, DictKey | FlattenedIndexKey):
+            break
+        keys.insert(0, str(key.key))
+    return tuple(keys)
+
+
+def weight_of(path: Sequence[Any], names: Mapping[str, Any]) -> str | None:
+    """Give the name of the weight that a leaf of an optimizer's state belongs to; None when it is of no weight."""
+    keys = keys_of(path)
+    for start in range(len(keys)):
+        name = "/".join([ROOT, *keys[start:]])
+        if name in names:
+            return name
+    return None
