@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -112,6 +113,16 @@ class BaseHParams:
     def given(self) -> frozenset[str]:
         """Give the names of the fields that somebody set; the others hold their defaults."""
         return frozenset(self.__dict__["_given"])
+
+    def not_default(self) -> frozenset[str]:
+        """Give the names of the fields whose values are not the defaults."""
+        return frozenset(name for name, value in self.fields_and_values() if not self._is_default(name, value))
+
+    @classmethod
+    def _is_default(cls, name: str, value: Any) -> bool:
+        field = cls._field_table[name]
+        made = field.default_factory is not _REQUIRED
+        return _same(value, field.default_factory() if made else field.default)  # type: ignore[misc]
 
     def mark_given(self, names: Iterable[str]) -> Self:
         """Say which fields count as set by somebody (a reader of files, a parent that fills in)."""
@@ -352,7 +363,8 @@ def _bind(cls: type[Configurable]) -> None:
 
 
 def _derived(cls: type[Any], bases: tuple[type[Any], ...], declared: dict[str, Any]) -> type[BaseHParams]:
-    body = {name: cls.__dict__[name] for name in declared if name in cls.__dict__}
+    # A dataclass writes into the Field objects it is given: flax needs those of the class body for itself.
+    body = {name: copy.copy(cls.__dict__[name]) for name in declared if name in cls.__dict__}
     names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.HParams"}
     doc = f"The fields of {cls.__name__}."
     return type("HParams", bases, {**body, **names, "__doc__": doc, "__annotations__": declared})

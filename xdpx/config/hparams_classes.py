@@ -81,6 +81,13 @@ def no_field(cls: type[Any], name: str) -> str:
     return f"{label(cls)} has no field '{name}'.{hint} Its fields: {', '.join(names) or 'none'}."
 
 
+def check_field(cls: type[Any], name: str, value: Any) -> None:
+    """Refuse, with a TypeError, a field that does not exist or a value that it does not allow."""
+    if name not in cls._field_table:
+        raise TypeError(no_field(cls, name))
+    check_value(cls, name, value)
+
+
 def check_value(cls: type[Any], name: str, value: Any) -> None:
     """Refuse, with a TypeError, a value that its field's annotation does not allow."""
     wanted = cls._types.get(name, UNRESOLVED)

@@ -1,0 +1,414 @@
+"""The base of every layer and model: a flax module that is built from a template and names its weights' axes."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.core import meta
+
+from xdpx.config.hparams import BaseHParams, Configurable, build, from_fiddle
+from xdpx.config.hparams_classes import check_field
+from xdpx.config.hparams_types import made_by
+from xdpx.models.spmd.initialisers import WeightInit, draw
+from xdpx.models.spmd.sharding import Axes, axes_from_mapping
+from xdpx.utils.nested_map import NestedMap
+
+PARAMS, NON_TRAINABLE, SUMMARIES, AUX_LOSS = "params", "non_trainable", "summaries", "aux_loss"
+DECODER_CACHE = "decoder_cache"
+RANDOM = "random"
+
+
+def _sorted_items(tree: NestedMap) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, tree[name]) for name in sorted(tree))
+
+
+def _register_nested_map() -> None:
+    """Let jax see into NestedMaps; keys are sorted, as in dicts."""
+    jax.tree_util.register_pytree_with_keys(
+        NestedMap,
+        lambda tree: ([(jax.tree_util.DictKey(n), v) for n, v in _sorted_items(tree)], tuple(sorted(tree))),
+        lambda names, leaves: NestedMap(zip(names, leaves, strict=True)),
+        lambda tree: ([v for _, v in _sorted_items(tree)], tuple(sorted(tree))),
+    )
+
+
+_register_nested_map()
+
+_evaluating: contextvars.ContextVar[bool] = contextvars.ContextVar("evaluating", default=False)
+
+
+@contextlib.contextmanager
+def eval_context(evaluating: bool = True) -> Generator[None]:
+    """Trace what is inside for evaluation (no dropout, no noise) or, with False, for training."""
+    token = _evaluating.set(evaluating)
+    try:
+        yield
+    finally:
+        _evaluating.reset(token)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One weight: its shape, how it is drawn, and the logical axis of each dimension.
+
+    Attributes:
+        shape: of the weight.
+        init: how it is drawn; None: the layer's `params_init`.
+        axes: one logical axis (sharding.py) per dimension; None: no dimension is split.
+        dtype: None: the layer's `dtype`.
+        trainable: False puts it into the collection "non_trainable".
+        keep_dtype: True: `theta` gives it as stored, never in `fprop_dtype`.
+        num_in: how many dimensions, after the batch ones, count for fan-in.
+        num_batch: leading dimensions that index independent weights.
+    """
+
+    shape: Sequence[int]
+    init: WeightInit | None = None
+    axes: Axes | None = None
+    dtype: Any = None
+    trainable: bool = True
+    keep_dtype: bool = False
+    num_in: int = 1
+    num_batch: int = 0
+
+
+class _Theta:
+    """The weights of one layer by name, in the layer's `fprop_dtype`."""
+
+    def __init__(self, layer: BaseLayer) -> None:
+        self._layer = layer
+
+    def __getattr__(self, name: str) -> jax.Array:
+        return self._layer.weight(name)
+
+    __getitem__ = __getattr__
+
+
+class BaseLayer(nn.Module, Configurable, kw_only=True):
+    """A flax module with a template. `setup` declares weights and children, `__call__` computes.
+
+    Fields may be declared in the class body or in a nested `class HParams(BaseLayer.HParams)`; both make them fields
+    of the module and of `Cls.HParams`.
+
+    Attributes:
+        dtype: of the weights.
+        fprop_dtype: of the computation; None: `dtype`. Both, and `params_init`, pass on to children that left them.
+        params_init: how weights without an own rule are drawn; None: Xavier.
+        weight_split_dims_mapping: mesh axes instead of the logical ones: a list for a layer with one weight, or a
+            dict by weight name.
+        shared_weight_layer_id: layers of one model with equal text are one layer with one set of weights.
+    """
+
+    dtype: Any = jnp.float32
+    fprop_dtype: Any = None
+    params_init: WeightInit | None = None
+    weight_split_dims_mapping: Any = None
+    shared_weight_layer_id: str = ""
+
+    class HParams(BaseHParams):
+        """The fields of a layer; `name` is that of the module, for a layer that is the root of its weights."""
+
+        name: str = ""
+
+    _keeps_field_attributes: ClassVar[bool] = True
+    _inherited: ClassVar[tuple[str, ...]] = ("dtype", "fprop_dtype", "params_init")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        _declare_nested_fields(cls)
+        super().__init_subclass__(kw_only=True, **kwargs)
+        cls.__init__ = _checking_fields(cls.__init__)  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        for field in _fields_of(type(self)):
+            value = getattr(self, field.name)
+            if _holds_layer(value):
+                object.__setattr__(self, field.name, _held(value))
+        super().__post_init__()
+
+    @classmethod
+    def from_template(cls, hparams: BaseHParams) -> Any:
+        """Build an unattached layer from a frozen template."""
+        values = dict(hparams.fields_and_values())
+        return cls(**{**values, "name": values["name"] or None})
+
+    @property
+    def hparams(self) -> Any:
+        """The frozen template of this layer."""
+        values = {field.name: _thawed(getattr(self, field.name)) for field in _fields_of(type(self))}
+        template = self.HParams(**values, name=self.name or "")
+        return template.mark_given(template.not_default()).freeze()
+
+    @property
+    def compute_dtype(self) -> Any:
+        """The dtype of the computation."""
+        return self.dtype if self.fprop_dtype is None else self.fprop_dtype
+
+    @property
+    def theta(self) -> _Theta:
+        """The weights by name, cast to the dtype of the computation."""
+        return _Theta(self)
+
+    @property
+    def do_eval(self) -> bool:
+        """Whether the program being traced evaluates: no dropout, no noise."""
+        return _evaluating.get()
+
+    def create_variable(self, name: str, weight: Weight) -> None:
+        """Declare one weight, in `setup`; `self.theta.<name>` reads it in `__call__`."""
+        self._refuse_taken(name)
+        axes = self._axes_of(name, weight)
+        dtype = self.dtype if weight.dtype is None else weight.dtype
+        drawn = draw(
+            weight.init or self.params_init or WeightInit.Xavier(), num_in=weight.num_in, num_batch=weight.num_batch
+        )
+        boxed = nn.with_logical_partitioning(lambda key: drawn(key, weight.shape, dtype), axes)
+        if weight.trainable:
+            self.param(name, boxed, unbox=False)
+        else:
+            self.variable(NON_TRAINABLE, name, lambda: boxed(self.make_rng(PARAMS)), unbox=False)
+        self.__dict__.setdefault("_weights", {})[name] = weight
+
+    def _axes_of(self, name: str, weight: Weight) -> Axes:
+        mapping = self.weight_split_dims_mapping
+        if isinstance(mapping, Mapping):
+            mapping = mapping.get(name)
+        axes = weight.axes if mapping is None else axes_from_mapping(mapping)
+        axes = (None,) * len(weight.shape) if axes is None else axes
+        if len(axes) != len(weight.shape):
+            raise ValueError(
+                f"{type(self).__name__}.{name} has shape {tuple(weight.shape)}, but {len(axes)} axes {axes}: "
+                "give one entry per dimension, None where it is not split."
+            )
+        return axes
+
+    def weight(self, name: str) -> jax.Array:
+        """Give a declared weight or state in the dtype of the computation."""
+        declared = self.__dict__.get("_weights", {}).get(name)
+        if declared is None:
+            known = ", ".join(self.__dict__.get("_weights", {})) or "none"
+            raise AttributeError(f"{type(self).__name__} has declared no weight '{name}'. Declared: {known}.")
+        value = self.get_var(name) if not declared.trainable else opened(self.get_variable(PARAMS, name))
+        floating = jnp.issubdtype(value.dtype, jnp.floating)
+        cast: jax.Array = value if declared.keep_dtype or not floating else value.astype(self.compute_dtype)
+        return cast
+
+    def get_var(self, name: str) -> jax.Array:
+        """Give a non-trainable variable as it is stored."""
+        value: jax.Array = opened(self.get_variable(NON_TRAINABLE, name))
+        return value
+
+    def update_var(self, name: str, value: jax.Array) -> None:
+        """Replace a non-trainable variable, where the caller lets it change."""
+        if self.is_mutable_collection(NON_TRAINABLE):
+            boxed = self.get_variable(NON_TRAINABLE, name)
+            new = boxed.replace_boxed(value) if isinstance(boxed, meta.AxisMetadata) else value
+            self.put_variable(NON_TRAINABLE, name, new)
+
+    def create_child(self, name: str, template: Any, **overrides: Any) -> None:
+        """Build a child in `setup` and make it `self.<name>`; fields that the child left follow this layer.
+
+        Args:
+            name: the attribute, and the part of the weights' paths.
+            template: HParams, a Fiddle config, a built layer, or None for no child.
+            overrides: fields of the template to set.
+
+        Raises:
+            ValueError: the name is a field, a weight or another child.
+        """
+        self._refuse_taken(name)
+        self._attach(name, None if template is None else self._child(template, overrides))
+
+    def create_children(self, name: str, templates: Sequence[Any], **overrides: Any) -> None:
+        """Build a list of children: `self.<name>` is a tuple, the weights' paths have `<name>_0`, `<name>_1`, ..."""
+        self._refuse_taken(name)
+        for index, template in enumerate(templates):
+            self._attach(f"{name}_{index}", self._child(template, overrides))
+        children = tuple(getattr(self, f"{name}_{index}") for index in range(len(templates)))
+        object.__setattr__(self, name, children)
+
+    def _attach(self, name: str, child: Any) -> None:
+        # flax would move a shared layer below this one: its weights lie below the root.
+        shared = child is not None and "_sharing_parent" in child.__dict__
+        (object.__setattr__ if shared else setattr)(self, name, child)
+
+    def _child(self, template: Any, overrides: dict[str, Any]) -> Any:
+        child = as_template(template).set(**overrides)
+        for field in self._inherited:
+            if field in child._field_table and field not in child.given():
+                setattr(child, field, getattr(self, field))
+        if "name" in child._field_table:
+            child.name = ""
+        return self._shared(child) if getattr(child, "shared_weight_layer_id", "") else build(child)
+
+    def _shared(self, child: BaseHParams) -> Any:
+        """Give the one layer of its shared id below the root of this model."""
+        shared_id = child.shared_weight_layer_id
+        root = sharing_root(self)
+        layers: dict[str, Any] = root.__dict__.setdefault("_shared_layers", {})
+        if shared_id not in layers:
+            scope = root.scope.push(shared_id, reuse=True)
+            values = {name: value for name, value in child.fields_and_values() if name != "name"}
+            layer = child._owner(**values, parent=scope)
+            layer.__dict__["_sharing_parent"] = root
+            layers[shared_id] = (child.clone().freeze(), layer)
+        template, layer = layers[shared_id]
+        if template != child:
+            raise ValueError(
+                f"shared_weight_layer_id '{shared_id}' stands for two different layers:\n{template.diff(child)}\n"
+                "Give them the same fields, or two ids."
+            )
+        return layer
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self._field_names() or name in self._state.children or hasattr(type(self), name):
+            label = f"{type(self).__name__}: '{name}'"
+            raise ValueError(f"{label} is taken by a field, a method, a weight or a child. Take another name.")
+
+    @classmethod
+    def _field_names(cls) -> frozenset[str]:
+        return frozenset(field.name for field in _fields_of(cls))
+
+    def add_summary(self, name: str, value: jax.Array) -> None:
+        """Record a value of this step, where the caller collects "summaries"."""
+        self.sow(SUMMARIES, name, value, reduce_fn=lambda _, new: new, init_fn=lambda: None)
+
+    def add_aux_loss(self, name: str, value: jax.Array, weight: float | jax.Array = 1.0) -> None:
+        """Add to the loss, where the caller collects "aux_loss"; several calls add up."""
+        pair = {"value": jnp.asarray(value, jnp.float32), "weight": jnp.asarray(weight, jnp.float32)}
+        self.sow(AUX_LOSS, name, pair, reduce_fn=_sum_pairs, init_fn=lambda: None)
+
+    def next_prng_key(self) -> jax.Array:
+        """Give a key that no other call of this step gets."""
+        key: jax.Array = self.make_rng(RANDOM)
+        return key
+
+
+def opened(value: Any) -> Any:
+    """Give the array in a box that names its axes. Lays no constraint, as flax's `unbox` may do."""
+    while isinstance(value, meta.AxisMetadata):
+        value = value.value
+    return value
+
+
+def as_template(thing: Any) -> Any:
+    """Give an unfrozen template of a template, a Fiddle config, or a built layer."""
+    if isinstance(thing, BaseHParams):
+        return thing.clone()
+    if made_by(thing) is not None:
+        return from_fiddle(thing)
+    if isinstance(thing, BaseLayer):
+        return thing.hparams.clone()
+    raise TypeError(f"a child is built from HParams, a Fiddle config or a layer; this is a {type(thing).__name__}.")
+
+
+def sharing_root(layer: Any) -> Any:
+    """Give the topmost layer of a model, or the body of a scan: shared layers below it have one set of weights."""
+    while not getattr(layer, "_bounds_sharing", False):
+        above = layer.__dict__.get("_sharing_parent") or layer.parent
+        if not isinstance(above, nn.Module):
+            break
+        layer = above
+    return layer
+
+
+def total_aux_loss(collection: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
+    """Sum a collection "aux_loss", stacked by scans or not.
+
+    Returns:
+        (sum of values, sum of weights), float32 scalars, zeros where nothing was added.
+    """
+    value = weight = jnp.zeros((), jnp.float32)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(collection):
+        if path[-1].key == "value":
+            value = value + jnp.sum(leaf)
+        else:
+            weight = weight + jnp.sum(leaf)
+    return value, weight
+
+
+def _sum_pairs(old: Any, new: Any) -> Any:
+    return new if old is None else jax.tree.map(jnp.add, old, new)
+
+
+@functools.cache
+def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+    return tuple(field for field in dataclasses.fields(cls) if field.name not in {"parent", "name"})
+
+
+def _thawed(value: Any) -> Any:
+    """Give a plain dict for flax's frozen one."""
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        return {name: _thawed(item) for name, item in value.items()}
+    return value
+
+
+def _holds_layer(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_holds_layer(item) for item in value)
+    return isinstance(value, BaseLayer)
+
+
+def _held(value: Any) -> Any:
+    """Give the template of a built layer that a field was given: every parent builds its own children.
+
+    Raises:
+        ValueError: the same built layer was given twice, so that its shared weights would have no stable name.
+    """
+    if isinstance(value, list | tuple):
+        return tuple(_held(item) for item in value)
+    if not isinstance(value, BaseLayer):
+        return value
+    if value.__dict__.setdefault("_given_away", False):
+        raise ValueError(
+            f"the same built {type(value).__name__} is given to two fields. Share it by its template: "
+            "build(config) instead of fdl.build(config), or one shared_weight_layer_id in both templates."
+        )
+    value.__dict__["_given_away"] = True
+    return value.hparams
+
+
+def _checking_fields(function: Callable[..., None]) -> Callable[..., None]:
+    """Let `Cls(**fields)` refuse what `Cls.HParams(**fields)` refuses."""
+
+    @functools.wraps(function)
+    def __init__(self: Any, *args: Any, **fields: Any) -> None:
+        for name in fields:
+            if name not in {"parent", "name"}:
+                check_field(type(self).HParams, name, fields[name])
+        function(self, *args, **fields)
+
+    return __init__
+
+
+def _declare_nested_fields(cls: type[Any]) -> None:
+    """Make the fields of a nested HParams fields of the flax module too."""
+    own = cls.__dict__.get("HParams")
+    if not isinstance(own, type) or not issubclass(own, BaseHParams):
+        return
+    inherited = {name: f for base in cls.__mro__[1:] for name, f in _table_of(base).items()}
+    annotations = dict(cls.__dict__.get("__annotations__", {}))
+    for name, field in own._field_table.items():
+        if inherited.get(name) is not field and name != "name":
+            annotations[name] = field.type
+            setattr(cls, name, _copied(field))
+    cls.__annotations__ = annotations
+
+
+def _table_of(base: type[Any]) -> Mapping[str, Any]:
+    templates = base.__dict__.get("HParams")
+    return templates._field_table if isinstance(templates, type) and issubclass(templates, BaseHParams) else {}
+
+
+def _copied(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=field.default_factory)
+    return dataclasses.field() if field.default is dataclasses.MISSING else field.default
