@@ -1,19 +1,20 @@
 """Beam search: the likeliest continuations, several at a time.
 
-B prompts, K beams, C candidates per step, L slots, V ids. With `PowerNorm` the result is that of transformers'
-`generate(num_beams=K, length_penalty=alpha)`.
+B prompts, K beams, C candidates per step, L slots, V ids. With `length_norm="power"` the result is that of
+transformers' `generate(num_beams=K, length_penalty=alpha)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from xdpx.models.spmd.decoding.cache import chosen_rows, repeated_rows
+from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, Limits, Prompts, Rows, Step, started
 
 LengthNorm = Callable[[jax.Array], jax.Array]
@@ -197,3 +198,53 @@ def _chosen(beams: Beams, which: jax.Array) -> Beams:
         return jnp.take_along_axis(each, which.reshape(*which.shape, *[1] * (each.ndim - 2)), axis=1)
 
     return Beams(*(of(each) for each in beams))
+
+
+class BeamDecoder(Decoder):
+    """Beam search: the likeliest continuations of each prompt, the best first."""
+
+    class HParams(Decoder.HParams):
+        """How wide, and when to stop.
+
+        Attributes:
+            beam_size: continuations kept at work, and given back.
+            tokens_per_beam: ways to go on that are looked at per beam; None: one more than there are ends of sequence.
+            length_norm: `gnmt` divides a score by ((5 + length) / 6)^alpha, `power` by length^alpha as transformers.
+            length_norm_alpha: the alpha; 0 prefers short continuations.
+            early_exit: stop as soon as `beam_size` continuations have ended.
+        """
+
+        beam_size: int = 4
+        tokens_per_beam: int | None = None
+        length_norm: Literal["gnmt", "power"] = "gnmt"
+        length_norm_alpha: float = 0.8
+        early_exit: bool = False
+
+    def __init__(self, hparams: HParams) -> None:
+        """Check the sizes.
+
+        Raises:
+            ValueError: there is no beam, or too few ways to go on are looked at.
+        """
+        super().__init__(hparams)
+        if hparams.beam_size < 1:
+            raise ValueError(f"BeamDecoder.beam_size: is {hparams.beam_size}. Use 1 or more.")
+        least = 1 + len(self.limits.ends)
+        if hparams.tokens_per_beam is not None and hparams.tokens_per_beam < least:
+            raise ValueError(
+                f"BeamDecoder.tokens_per_beam: is {hparams.tokens_per_beam}, so that all of them could end at once. "
+                f"Use {least} or more, or None."
+            )
+
+    @property
+    def rows_per_prompt(self) -> int:
+        """How many continuations each prompt gets."""
+        return int(self.hparams.beam_size)
+
+    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+        """Give the best continuations of every prompt; the key is not used."""
+        known = self.hparams
+        per_beam = known.tokens_per_beam or max(2, 1 + len(self.limits.ends))
+        norm = (gnmt_norm if known.length_norm == "gnmt" else power_norm)(known.length_norm_alpha)
+        options = BeamSearch(known.beam_size, per_beam * known.beam_size, norm, known.early_exit, self.limits)
+        return search(step, prompts, options)

@@ -9,7 +9,7 @@ the padding of a short prompt left behind is never seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-COLLECTION = "cache"
+COLLECTION = "decoder_cache"
 """The linen collection that holds them; a scan over layers stacks it on axis 0, as it does the weights."""
 
 _slots: ContextVar[int] = ContextVar("slots", default=0)
@@ -41,7 +41,7 @@ class Extended(NamedTuple):
 
 
 @contextmanager
-def caching(slots: int) -> Iterator[None]:
+def caching(slots: int) -> Generator[None]:
     """Let attention traced inside keep its keys and values in `slots` slots; 0 turns it off."""
     token = _slots.set(slots)
     try:
@@ -61,7 +61,7 @@ def extend(module: nn.Module, key: jax.Array, value: jax.Array, positions: jax.A
     The same call fills the cache with a whole prompt, which has any T, and extends it by one token, T = 1.
 
     Args:
-        module: the layer, whose collection `cache` holds `key` and `value`; both are made where missing.
+        module: the layer, whose collection `decoder_cache` holds `key` and `value`; both are made where missing.
         key: of the new tokens, shape (B, T, N, H), rotated already where positions are rotary.
         value: the same shape.
         positions: of the new tokens, shape (B, T).

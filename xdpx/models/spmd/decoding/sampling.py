@@ -5,6 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from xdpx.models.spmd.decoding.cache import repeated_rows
+from xdpx.models.spmd.decoding.greedy import Decoder
+from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step, gathered, grown, started
+
 
 def tempered(logits: jax.Array, temperature: float) -> jax.Array:
     """Divide logits (R, V) by the temperature: below 1 the likely tokens become likelier, above 1 less so."""
@@ -60,3 +64,76 @@ def row_keys(key: jax.Array, count: int) -> jax.Array:
     """Give a key for each of `count` rows: row r gets the same one whatever the count."""
     keys: jax.Array = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(count))
     return keys
+
+
+class SampleDecoder(Decoder):
+    """Tokens drawn by their probabilities, several continuations per prompt if wanted."""
+
+    class HParams(Decoder.HParams):
+        """What is drawn from; first the temperature, then k, then p.
+
+        Attributes:
+            num_samples: continuations per prompt.
+            temperature: 0 takes the likeliest token.
+            k: only that many likeliest tokens are drawn from; 0: all.
+            p: only the likeliest tokens that together have this probability; 1: all.
+            sort_samples: the likeliest continuation of each prompt comes first.
+        """
+
+        num_samples: int = 1
+        temperature: float = 1.0
+        k: int = 40
+        p: float = 1.0
+        sort_samples: bool = True
+
+    def __init__(self, hparams: HParams) -> None:
+        """Check what is asked for.
+
+        Raises:
+            ValueError: a field is out of its range.
+        """
+        super().__init__(hparams)
+        ranges = {
+            "num_samples": (hparams.num_samples >= 1, "1 or more"),
+            "temperature": (hparams.temperature >= 0, "0 or more"),
+            "k": (hparams.k >= 0, "0 (all tokens) or more"),
+            "p": (0 < hparams.p <= 1, "more than 0, at most 1"),
+        }
+        for name, (fine, allowed) in ranges.items():
+            if not fine:
+                raise ValueError(f"SampleDecoder.{name}: is {getattr(hparams, name)}. Use {allowed}.")
+
+    @property
+    def rows_per_prompt(self) -> int:
+        """How many continuations each prompt gets."""
+        return int(self.hparams.num_samples)
+
+    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+        """Continue every prompt by drawn tokens."""
+        rows = started(step, prompts, self.limits, times=self.rows_per_prompt, repeat=repeated_rows)
+        keys = row_keys(key, rows.lengths.shape[0])
+        found = gathered(
+            grown(step, rows, lambda logits, number: self._next(logits, keys, number), self.limits), prompts
+        )
+        return _likeliest_first(found) if self.hparams.sort_samples else found
+
+    def _next(self, logits: jax.Array, keys: jax.Array, number: jax.Array) -> jax.Array:
+        known = self.hparams
+        if known.temperature == 0:
+            return jnp.argmax(logits, axis=-1)
+        return drawn(among_top_p(among_top_k(tempered(logits, known.temperature), known.k), known.p), keys, number)
+
+
+def _likeliest_first(found: Decoded) -> Decoded:
+    order = jnp.argsort(-found.scores, axis=1, stable=True)
+
+    def sorted_by_score(each: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(each, order.reshape(*order.shape, *[1] * (each.ndim - 2)), axis=1)
+
+    return Decoded(
+        sorted_by_score(found.output_ids),
+        sorted_by_score(found.decode_lengths),
+        sorted_by_score(found.logprobs),
+        sorted_by_score(found.scores),
+        found.prefix_lengths,
+    )

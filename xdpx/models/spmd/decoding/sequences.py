@@ -27,9 +27,7 @@ class Step(Protocol):
     counted from 0 among the T, whose logits (R, V) are asked for.
     """
 
-    def __call__(
-        self, cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array, /
-    ) -> tuple[jax.Array, Any]:
+    def __call__(self, cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array, /) -> tuple[jax.Array, Any]:
         """Give the logits (R, V) of the next token, and the cache with these tokens in it."""
         ...
 

@@ -61,7 +61,7 @@ def saved(name: str, value: jax.Array) -> jax.Array:
     """
     if name not in NAMES:
         raise ValueError(f"saved({name!r}): no policy knows it. {_choice(name, NAMES)}")
-    marked: jax.Array = checkpoint_name(value, name)
+    marked: jax.Array = checkpoint_name(value, name)  # type: ignore[no-untyped-call]
     return marked
 
 

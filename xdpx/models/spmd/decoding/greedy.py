@@ -1,0 +1,78 @@
+"""Greedy decoding: the likeliest token, every time; and what all ways to decode have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, Configurable
+from xdpx.models.spmd.decoding.cache import repeated_rows
+from xdpx.models.spmd.decoding.sequences import Decoded, Limits, Prompts, Step, gathered, grown, started
+
+
+class Decoder(Configurable):
+    """A way to continue prompts."""
+
+    class HParams(BaseHParams):
+        """When rows end.
+
+        Attributes:
+            max_decode_steps: new tokens at most; the prompt does not count.
+            min_decode_steps: no end of sequence before that many new tokens.
+            eos_id: the id, or ids, that end a row; None: every row gets `max_decode_steps` tokens.
+            pad_id: the id behind the end of a row.
+        """
+
+        max_decode_steps: int = 32
+        min_decode_steps: int = 0
+        eos_id: int | Sequence[int] | None = 1
+        pad_id: int = 0
+
+    def __init__(self, hparams: HParams) -> None:
+        """Check the limits.
+
+        Raises:
+            ValueError: they contradict each other.
+        """
+        if not 0 <= hparams.min_decode_steps <= hparams.max_decode_steps or hparams.max_decode_steps < 1:
+            raise ValueError(
+                f"{type(self).__name__}: min_decode_steps is {hparams.min_decode_steps} and max_decode_steps is "
+                f"{hparams.max_decode_steps}. Use 0 <= min_decode_steps <= max_decode_steps, and at least one step."
+            )
+
+    @property
+    def limits(self) -> Limits:
+        """When rows end."""
+        known = self.hparams
+        ends = () if known.eos_id is None else known.eos_id
+        ends = (ends,) if isinstance(ends, int) else tuple(ends)
+        return Limits(known.max_decode_steps, known.min_decode_steps, ends, known.pad_id)
+
+    @property
+    def rows_per_prompt(self) -> int:
+        """How many continuations each prompt gets."""
+        return 1
+
+    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+        """Continue every prompt. Traceable.
+
+        Args:
+            step: the model, see `sequences.Step`.
+            prompts: ids (B, P) and lengths (B,).
+            key: for whoever draws.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no decode: use Greedy-, Sample- or BeamDecoder.")
+
+
+class GreedyDecoder(Decoder):
+    """The likeliest token, every time."""
+
+    class HParams(Decoder.HParams):
+        """The limits; nothing else to choose."""
+
+    def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
+        """Continue every prompt by its likeliest tokens; the key is not used."""
+        rows = started(step, prompts, self.limits, times=1, repeat=repeated_rows)
+        return gathered(grown(step, rows, lambda logits, number: jnp.argmax(logits, -1), self.limits), prompts)

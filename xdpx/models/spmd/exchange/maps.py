@@ -1,0 +1,187 @@
+"""Two names and two shapes for the same weights: carry numpy arrays over, either way, bit for bit.
+
+A tree is a nested dict of arrays, as parameters are; a table is a flat dict, as a state dict of PyTorch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xdpx.config.faults import nearest
+
+Array = Any
+Tree = dict[str, Any]
+
+LAYER = "{layer}"
+"""Stands in a name for the number of the layer."""
+
+MOST_NAMES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One weight here and there, or the same weight of every layer.
+
+    Attributes:
+        ours: path in the tree, `a/b/w`.
+        theirs: name in the table; with `{layer}` in both it stands for every layer. With `{layer}` only there, ours
+            has all layers stacked on its leading axes.
+        their_shape: of one layer.
+        split: their shape with its dims split further, where ours is split, e.g. (heads, width, features).
+        order: the axes of `split` in our order.
+    """
+
+    ours: str
+    theirs: str
+    their_shape: tuple[int, ...]
+    split: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @property
+    def our_shape(self) -> tuple[int, ...]:
+        """The shape here, of one layer."""
+        return tuple(self.split[axis] for axis in self.order)
+
+    def taken(self, value: Array) -> Array:
+        """Turn their array into ours."""
+        return np.ascontiguousarray(np.asarray(value).reshape(self.split).transpose(self.order))
+
+    def given(self, value: Array) -> Array:
+        """Turn our array into theirs."""
+        return np.ascontiguousarray(np.asarray(value).transpose(np.argsort(self.order))).reshape(self.their_shape)
+
+
+def same(ours: str, theirs: str, *shape: int) -> Pair:
+    """Pair two weights of the same shape."""
+    return Pair(ours, theirs, shape, shape, tuple(range(len(shape))))
+
+
+def linear(ours: str, theirs: str, features_in: int, features_out: int) -> Pair:
+    """Pair our (in, out) with their (out, in)."""
+    shape = (features_out, features_in)
+    return Pair(ours, theirs, shape, shape, (1, 0))
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """All weights of a model in both forms.
+
+    Attributes:
+        pairs: of weights.
+        layers: how many layers `{layer}` counts.
+        stacked: leading dims of weights that hold all layers: (layers,) of a repeated stack, (stages, layers per
+            stage) of a pipeline, (rounds, stages, layers per stage) of a circular one.
+        left_out: beginnings of their names that have no weight here, e.g. of a pooler that is not used.
+    """
+
+    pairs: tuple[Pair, ...]
+    layers: int
+    stacked: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def names(self) -> list[str]:
+        """Give every name there."""
+        return [name for pair in self.pairs for name in self._names_of(pair)]
+
+    def take(self, table: Mapping[str, Array]) -> Tree:
+        """Build our tree from their table.
+
+        Raises:
+            ValueError: names are missing or nobody's, or a shape differs; all of them are told at once.
+        """
+        self._check(table)
+        tree: Tree = {}
+        for pair in self.pairs:
+            for path, value in self._taken(pair, table):
+                _put(tree, path, value)
+        return tree
+
+    def give(self, tree: Mapping[str, Any]) -> dict[str, Array]:
+        """Build their table from our tree.
+
+        Raises:
+            ValueError: a weight is missing here, or has another shape.
+        """
+        table: dict[str, Array] = {}
+        for pair in self.pairs:
+            table.update(self._given(pair, tree))
+        return table
+
+    def _names_of(self, pair: Pair) -> list[str]:
+        if LAYER not in pair.theirs:
+            return [pair.theirs]
+        return [pair.theirs.replace(LAYER, str(number)) for number in range(self.layers)]
+
+    def _taken(self, pair: Pair, table: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        values = [pair.taken(table[name]) for name in self._names_of(pair)]
+        if LAYER not in pair.theirs:
+            yield pair.ours, values[0]
+        elif LAYER in pair.ours:
+            for number, value in enumerate(values):
+                yield pair.ours.replace(LAYER, str(number)), value
+        else:
+            yield pair.ours, np.stack(values).reshape(*self._leading(), *pair.our_shape)
+
+    def _given(self, pair: Pair, tree: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+        if LAYER not in pair.theirs or LAYER in pair.ours:
+            for number, name in enumerate(self._names_of(pair)):
+                path = pair.ours.replace(LAYER, str(number))
+                yield name, pair.given(_get(tree, path, pair.our_shape))
+            return
+        whole = _get(tree, pair.ours, (*self._leading(), *pair.our_shape))
+        layers = np.asarray(whole).reshape(self.layers, *pair.our_shape)
+        for number, name in enumerate(self._names_of(pair)):
+            yield name, pair.given(layers[number])
+
+    def _leading(self) -> tuple[int, ...]:
+        return self.stacked or (self.layers,)
+
+    def _check(self, table: Mapping[str, Array]) -> None:
+        wanted = {name: pair for pair in self.pairs for name in self._names_of(pair)}
+        missing = [name for name in wanted if name not in table]
+        strange = [name for name in table if name not in wanted and not name.startswith(self.left_out)]
+        faults = []
+        if missing:
+            near = nearest(missing[0], strange)
+            faults.append(f"missing: {_listing(missing)}." + (f" Is '{near}' meant?" if near else ""))
+        if strange:
+            faults.append(f"nobody's: {_listing(strange)}.")
+        faults += [fault for name, pair in wanted.items() if name in table and (fault := _misfit(name, pair, table))]
+        if faults:
+            raise ValueError("the weights are not those of this model:\n  " + "\n  ".join(faults))
+
+
+def _misfit(name: str, pair: Pair, table: Mapping[str, Array]) -> str:
+    """Say how the shape of a weight differs from what the configuration says; '' when it does not."""
+    have, want = tuple(table[name].shape), pair.their_shape
+    if have == want:
+        return ""
+    return f"{name}: has the shape {have}, the configuration says {want}."
+
+
+def _listing(names: Iterable[str]) -> str:
+    every = sorted(names)
+    shown = ", ".join(every[:MOST_NAMES_SHOWN])
+    return shown if len(every) <= MOST_NAMES_SHOWN else f"{shown} and {len(every) - MOST_NAMES_SHOWN} more"
+
+
+def _put(tree: Tree, path: str, value: Array) -> None:
+    *way, last = path.split("/")
+    for name in way:
+        tree = tree.setdefault(name, {})
+    tree[last] = value
+
+
+def _get(tree: Mapping[str, Any], path: str, shape: tuple[int, ...]) -> Array:
+    node: Any = tree
+    for name in path.split("/"):
+        if not isinstance(node, Mapping) or name not in node:
+            raise ValueError(f"the weights have no {path}: is this the tree of another model, or of another stacking?")
+        node = node[name]
+    if tuple(node.shape) != shape:
+        raise ValueError(f"{path}: has the shape {tuple(node.shape)}, the configuration says {shape}.")
+    return node

@@ -1,0 +1,300 @@
+"""A stack of equal stages, each on its own devices, that work on different micro-batches at the same time.
+
+S stages, R rounds, M micro-batches of m rows. The weights of all stages are stacked: leading axes (S,), or (R, S) where
+micro-batches pass the stages more than once; the layers of a model then lie in the order round, stage, layer of the
+stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from xdpx.config.hparams import BaseHParams
+from xdpx.models.spmd.base_layer import (
+    AUX_LOSS,
+    DECODER_CACHE,
+    NON_TRAINABLE,
+    PARAMS,
+    RANDOM,
+    SUMMARIES,
+    BaseLayer,
+    as_template,
+    opened,
+)
+from xdpx.models.spmd.decoding.cache import num_slots
+from xdpx.models.spmd.layers.remat import keeps_everything, policy_named
+from xdpx.models.spmd.layers.schedule import Schedule, Work, run
+from xdpx.models.spmd.sharding import constrain, resolve, without_mesh_axes
+
+STAGE = "stage"
+_ACTIVATIONS = ("activation_batch", "activation_length", "activation_embed")
+
+
+class Pipelined(BaseLayer):
+    """Stages side by side by vmap over a stage axis, and a buffer that shifts from stage to stage.
+
+    Equal to the stages one after another, gradients included. What is called with a leading batch dim beside the
+    activations (masks, positions, segments) goes with its micro-batch; the rest is the same for all.
+    """
+
+    class HParams(BaseLayer.HParams):
+        """The stages and the micro-batches.
+
+        Attributes:
+            body: of one stage; gives activations of the shape that it takes.
+            num_stages: S; where the mesh has a stage axis, its size.
+            num_microbatches: M; or give the size of one.
+            microbatch_size: rows of the whole batch, over all devices, that make one micro-batch.
+            circular_repeat: R. With R > 1 bubbles are R times shorter, and every stage holds R blocks.
+            checkpoint_policy: what of an iteration is kept for the backward pass (layers/remat.py).
+        """
+
+        body: BaseHParams | None = None
+        num_stages: int = 1
+        num_microbatches: int | None = None
+        microbatch_size: int | None = None
+        circular_repeat: int = 1
+        checkpoint_policy: str = "nothing"
+
+    def setup(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            ValueError: there is no body, or the micro-batches are told not at all or twice.
+        """
+        if self.body is None:
+            raise ValueError("Pipelined.body: is None. Give the template of one stage.")
+        if (self.num_microbatches is None) == (self.microbatch_size is None):
+            raise ValueError(
+                f"Pipelined: num_microbatches is {self.num_microbatches} and microbatch_size is "
+                f"{self.microbatch_size}. Give one of the two."
+            )
+        if self.num_stages < 1 or self.circular_repeat < 1:
+            raise ValueError(
+                f"Pipelined: num_stages is {self.num_stages} and circular_repeat is {self.circular_repeat}. "
+                "Use 1 or more."
+            )
+
+    def __call__(self, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
+        """Pass x (B, T, D) through all stages.
+
+        Raises:
+            ValueError: the batch is not divided by the micro-batches, or a stage keeps running statistics.
+        """
+        body = self._unattached()
+        if not self.has_variable(PARAMS, "body"):
+            self._initialise(body, x, args, kwargs)
+            return x
+        weights = jax.tree.map(opened, self.get_variable(PARAMS, "body"), is_leaf=_is_box)
+        if num_slots():
+            return self._in_a_row(body, weights, x, args, kwargs)
+        return self._side_by_side(body, weights, x, args, kwargs)
+
+    def schedule(self, rows: int) -> Schedule:
+        """Give the schedule for a batch of that many rows.
+
+        Raises:
+            ValueError: the rows cannot be divided into the micro-batches that are asked for.
+        """
+        count = self.num_microbatches or -(-rows // (self.microbatch_size or 1))
+        if rows % count or (self.microbatch_size is not None and rows % self.microbatch_size):
+            wanted = f"{count} micro-batches" if self.num_microbatches else f"micro-batches of {self.microbatch_size}"
+            raise ValueError(
+                f"Pipelined: a batch of {rows} rows cannot be divided into {wanted}. "
+                "Use a batch size that is a multiple, or other micro-batches."
+            )
+        return Schedule(self.num_stages, count, self.circular_repeat)
+
+    def _unattached(self) -> Any:
+        """Build the body outside of this module: its weights are handed to it."""
+        child = as_template(self.body)
+        for field in self._inherited:
+            if field in child._field_table and field not in child.given():
+                setattr(child, field, getattr(self, field))
+        values = {name: value for name, value in child.fields_and_values() if name != "name"}
+        owner: Any = child._owner
+        return owner(**values, parent=None)
+
+    def _leading(self) -> tuple[int, ...]:
+        return (self.num_stages,) if self.circular_repeat == 1 else (self.circular_repeat, self.num_stages)
+
+    def _initialise(self, body: Any, x: jax.Array, args: Any, kwargs: Any) -> None:
+        """Draw the weights of all stages, each from a key of its own."""
+
+        def one(key: jax.Array) -> Any:
+            row = jax.tree.map(lambda each: each[:1] if _has_rows(each, len(x)) else each, (x, args, kwargs))
+            return body.init({PARAMS: key, RANDOM: key}, row[0], *row[1], **row[2])
+
+        leading = self._leading()
+        keys = jax.random.split(self.make_rng(PARAMS), leading)
+        draw: Callable[[jax.Array], Any] = one
+        for _ in leading:
+            draw = jax.vmap(draw)
+        drawn = draw(keys)
+        if drawn.get(NON_TRAINABLE):
+            raise ValueError(
+                f"Pipelined.body: {type(body).__name__} keeps running statistics, which micro-batches in different "
+                "stages would change at the same time. Use a body without them, or a repeated stack."
+            )
+        axes = (STAGE,) if len(leading) == 1 else ("layers", STAGE)
+        self.put_variable(PARAMS, "body", jax.tree.map(lambda box: _named(box, axes), drawn[PARAMS], is_leaf=_is_box))
+
+    def _side_by_side(self, body: Any, weights: Any, x: jax.Array, args: Any, kwargs: Any) -> jax.Array:
+        schedule = self.schedule(len(x))
+        micro = _Microbatches(schedule, len(x))
+        alike, varying = micro.told_apart((args, kwargs))
+        key = self.make_rng(RANDOM) if self.has_rng(RANDOM) else None
+
+        def stages(x: jax.Array, work: Work) -> tuple[jax.Array, Any]:
+            keys = None if key is None else jax.random.split(jax.random.fold_in(key, work.iteration), len(x))
+            beside = [_beside(each[work.microbatch]) for each in varying]
+            return self._stages(body)(self._of_round(weights, work.round), x, beside, alike, keys)
+
+        def recorded(x: jax.Array, work: Work) -> tuple[jax.Array, Any]:
+            y, sown = self._kept(stages)(x, work)
+            return y, (sown, work)
+
+        out, (sown, work) = run(recorded, micro.split(x), schedule, _at_stages)
+        self._record(sown, work, schedule)
+        return constrain(micro.joined(out), _ACTIVATIONS[: x.ndim])
+
+    def _kept(self, stages: Any) -> Any:
+        """Let the backward pass compute again what the policy does not keep."""
+        if keeps_everything(self.checkpoint_policy):
+            return stages
+        return jax.checkpoint(stages, policy=policy_named(self.checkpoint_policy, vmapped=True), prevent_cse=False)
+
+    def _stages(self, body: Any) -> Any:
+        """Give the function of all stages side by side."""
+        axis = _stage_axis(self.num_stages)
+
+        def stage(weights: Any, x: jax.Array, beside: Any, alike: Any, key: Any) -> Any:
+            args, kwargs = alike(beside)
+            rngs = {} if key is None else {RANDOM: key}
+            with without_mesh_axes(*axis):
+                return body.apply({PARAMS: weights}, x, *args, rngs=rngs, mutable=[SUMMARIES, AUX_LOSS], **kwargs)
+
+        def side_by_side(weights: Any, x: jax.Array, beside: Any, alike: Any, keys: Any) -> Any:
+            def one(weights: Any, x: jax.Array, beside: Any, key: Any) -> Any:
+                return stage(weights, x, beside, alike, key)
+
+            return jax.vmap(one, spmd_axis_name=axis[0] if axis else None)(weights, x, beside, keys)
+
+        return side_by_side
+
+    def _of_round(self, weights: Any, rounds: jax.Array) -> Any:
+        """Give the weights (S, ...) that each stage uses in its round."""
+        if self.circular_repeat == 1:
+            return weights
+        return jax.tree.map(lambda w: jax.vmap(lambda each, number: each[number], in_axes=(1, 0))(w, rounds), weights)
+
+    def _record(self, sown: Any, work: Work, schedule: Schedule) -> None:
+        """Hand on what the stages recorded: the mean over micro-batches, bubbles left out, per round and stage."""
+        of_round = work.round[..., None] == jnp.arange(schedule.rounds)
+        counts = (work.counts[..., None] & of_round).astype(jnp.float32)
+
+        def mean(leaf: jax.Array) -> jax.Array:
+            mask = work.counts.reshape(*work.counts.shape, *[1] * (leaf.ndim - 2))
+            total = jnp.einsum("is...,isr->rs...", jnp.where(mask, leaf, 0).astype(jnp.float32), counts)
+            return (total / schedule.microbatches).reshape(*self._leading(), *leaf.shape[2:])
+
+        for collection in (SUMMARIES, AUX_LOSS):
+            if self.is_mutable_collection(collection) and sown.get(collection):
+                self.put_variable(collection, "body", jax.tree.map(mean, sown[collection]))
+
+    def _in_a_row(self, body: Any, weights: Any, x: jax.Array, args: Any, kwargs: Any) -> jax.Array:
+        """Pass the whole batch through one block after the other: a new token is not worth a pipeline."""
+        leading = self._leading()
+        blocks = jax.tree.map(lambda w: w.reshape(-1, *w.shape[len(leading) :]), weights)
+        cache = self.get_variable(DECODER_CACHE, "body") if self.has_variable(DECODER_CACHE, "body") else {}
+
+        def block(x: jax.Array, of_block: Any) -> tuple[jax.Array, Any]:
+            weights, cache = of_block
+            y, changed = body.apply(
+                {PARAMS: weights, DECODER_CACHE: cache}, x, *args, mutable=[DECODER_CACHE], **kwargs
+            )
+            return y, changed[DECODER_CACHE]
+
+        y, cache = jax.lax.scan(block, x, (blocks, cache))
+        self.put_variable(DECODER_CACHE, "body", cache)
+        return y
+
+
+class _Microbatches:
+    """Rows of a batch as micro-batches: row r of micro-batch i is row r * M + i of the batch.
+
+    So each device keeps the rows it has: it holds a run of rows of the batch, and of every micro-batch.
+    """
+
+    def __init__(self, schedule: Schedule, rows: int) -> None:
+        self.schedule = schedule
+        self.rows = rows
+
+    def split(self, x: jax.Array) -> jax.Array:
+        """Turn (B, ...) into (slots, m, ...); slots beyond M repeat the first micro-batches."""
+        count = self.schedule.microbatches
+        micro = jnp.swapaxes(x.reshape(self.rows // count, count, *x.shape[1:]), 0, 1)
+        extra = self.schedule.slots - count
+        return jnp.concatenate([micro, jnp.repeat(micro[:1], extra, axis=0)]) if extra else micro
+
+    def joined(self, micro: jax.Array) -> jax.Array:
+        """Do the reverse of `split`."""
+        rows = jnp.swapaxes(micro[: self.schedule.microbatches], 0, 1)
+        return rows.reshape(self.rows, *micro.shape[2:])
+
+    def told_apart(self, arguments: Any) -> tuple[Callable[[list[Any]], Any], list[jax.Array]]:
+        """Find the arrays that have a row per row of the batch.
+
+        Returns:
+            (a function from those arrays, of some rows, to the arguments; those arrays as micro-batches).
+        """
+        leaves, form = jax.tree.flatten(arguments)
+        varies = [_has_rows(leaf, self.rows) for leaf in leaves]
+
+        def together(varying: list[Any]) -> Any:
+            given = iter(varying)
+            return form.unflatten([next(given) if v else leaf for v, leaf in zip(varies, leaves, strict=True)])
+
+        return together, [self.split(leaf) for v, leaf in zip(varies, leaves, strict=True) if v]
+
+
+def _has_rows(leaf: Any, rows: int) -> bool:
+    shape = getattr(leaf, "shape", ())
+    return len(shape) > 0 and shape[0] == rows
+
+
+def _is_box(node: Any) -> bool:
+    return isinstance(node, nn.meta.AxisMetadata)
+
+
+def _named(box: Any, axes: tuple[str, ...]) -> Any:
+    """Name the leading axes of a weight whose other axes are named."""
+    if isinstance(box, nn.LogicallyPartitioned):
+        return box.replace(names=(*axes, *box.names))
+    rest = (None,) * (box.ndim - len(axes))
+    return nn.LogicallyPartitioned(box, (*axes, *rest))
+
+
+def _stage_axis(stages: int) -> tuple[str, ...]:
+    """Give the mesh axis of the stages, or nothing where there is none."""
+    mesh, rules = jax.sharding.get_abstract_mesh(), nn.get_logical_axis_rules()
+    if mesh.empty or not rules:
+        return ()
+    spec, _ = resolve((STAGE,), (stages,), tuple(rules), dict(mesh.shape))
+    axis: Any = spec[0] if len(spec) else None
+    return () if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
+
+
+def _at_stages(x: jax.Array) -> jax.Array:
+    """Put activations (S, m, T, D), or (S, slots, m, T, D), onto the stages."""
+    return constrain(x, (STAGE, *[None] * (x.ndim - 4), *_ACTIVATIONS))
+
+
+def _beside(x: jax.Array) -> jax.Array:
+    """Put (S, m, ...) of what goes with the activations onto the stages."""
+    return constrain(x, (STAGE, _ACTIVATIONS[0]))
