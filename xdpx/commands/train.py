@@ -32,7 +32,9 @@ class Train:
     def check(self) -> list[Fault]:
         """Give what is wrong between the keys and what is on disk. Needs no torch."""
         about_paths = [*self._about_weights(), *self._about_folder()]
-        return [*self._about_data(), *self._about_meta(), *about_paths, *self._about_widths()]
+        return [
+            *self._about_data(), *self._about_meta(), *about_paths, *self._about_widths(), *self._about_callbacks(),
+        ]  # fmt: skip
 
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
@@ -90,6 +92,12 @@ class Train:
             if key.endswith("pretrained_model") and path and not io.exists(path):
                 remedy = "Check the path; null starts from random weights."
                 yield Fault(key, f"is '{path}', which does not exist.", remedy, code="missing_path")
+
+    def _about_callbacks(self) -> Iterator[Fault]:
+        if self._settings.callbacks:
+            from xdpx.runs import listeners
+
+            yield from listeners.faults_of(self._settings.callbacks)
 
     def _about_folder(self) -> Iterator[Fault]:
         settings = self._settings

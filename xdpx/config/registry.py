@@ -27,6 +27,7 @@ ROOMS: dict[str, str] = {
     "loss": "xdpx.losses",
     "optimizer": "xdpx.optimizers",
     "lr_scheduler": "xdpx.optimizers.lr_schedulers",
+    "callback": "xdpx.trainer.hooks",
 }
 """The room whose `__init__` holds the table of each kind. Read only when a class itself is needed, never to check."""
 

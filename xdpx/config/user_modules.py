@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
+from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault, Origin
 
@@ -50,6 +52,24 @@ def load_user_modules() -> list[str]:
                 _import(file)
                 imported.append(file.name)
     return imported
+
+
+def named(path: str) -> Any:
+    """Give what `module:name` means; a module may be one of the user's own, or any other that can be imported.
+
+    Raises:
+        ValueError: there is no such thing; the message says what is missing.
+    """
+    module, colon, name = path.partition(":")
+    if not (colon and module and name):
+        raise ValueError(f"'{path}' does not have the form module:name.")
+    try:
+        found = sys.modules.get(f"{_PACKAGE}.{module}") or import_module(module)
+    except Exception as error:  # whatever a module does when it is imported
+        raise ValueError(f"{module} cannot be imported ({type(error).__name__}: {error}).") from error
+    if not hasattr(found, name):
+        raise ValueError(f"{module} has no '{name}'.")
+    return getattr(found, name)
 
 
 def _name(file: Path) -> str:

@@ -10,6 +10,9 @@ from xdpx.reports.windows import Window
 TRAIN_LOG = "train.log.tsv"
 VALID_LOG = "valid.log.tsv"
 
+COLUMNS = {"grad_norm": "gnorm", "learning_rate": "lr", "steps_per_second": "ups", "tokens_per_second": "wps"}
+"""What the Trainer logs under another name than that of its column."""
+
 Row = dict[str, Cell]
 
 

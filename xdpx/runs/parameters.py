@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from xdpx.config import parameters as declare
 from xdpx.config.parameters import param
@@ -49,6 +49,11 @@ class TrainerParameters(declare.Parameters):
         200.0, doc="Stop when the logged loss (bits) is above this three times in a row.", group="trainer"
     )
     min_lr: float = param(0.0, ge=0, doc="Stop when the learning rate has come down to this.", group="trainer")
+    callbacks: list[str | dict[str, dict[str, Any]]] = param(
+        [],
+        doc="Callbacks as of the Trainer: registered names, module:Class, or {name: {argument: value}}.",
+        group="trainer",
+    )
     seed: int | None = param(1, ge=0, doc="Decides all randomness; null draws a seed and logs it.", group="trainer")
     cache_train_file: bool = param(
         True,

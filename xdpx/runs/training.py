@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,12 +11,14 @@ from typing import Any
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
+from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
-from xdpx.runs import environment, resuming, run_folder
+from xdpx.runs import environment, listeners, resuming, run_folder
 from xdpx.runs.assembly import Parts, build_parts, plan_of
 from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, score_of
+from xdpx.runs.callbacks.hooks import Hooks
 from xdpx.runs.callbacks.inspecting import Inspecting
 from xdpx.runs.callbacks.logging import LOG, Logging
 from xdpx.runs.callbacks.plotting import Plotting
@@ -87,6 +89,7 @@ class _Training:
     checkpointer: Checkpointer
     preemption: Preemption
     until: int = 0  # the last update of this stretch
+    hooks: Hooks | None = None  # of the callbacks that the config lists
 
     def go(self, saved: Mapping[str, Any]) -> Stop:
         """Begin, or continue from a full state. An overwritten run goes only when this one works."""
@@ -112,7 +115,9 @@ class _Training:
         if saved:
             restore(saved, callbacks)
         session = Session(self.parts.engine, state, progress, self.until, self.parts.total)
-        stop = fit(session, self.preemption.watched(self.parts.groups(progress)), callbacks)
+        groups = self.parts.groups(progress)
+        groups = groups if self.hooks is None else self.hooks.groups(groups)
+        stop = fit(session, self.preemption.watched(groups), callbacks)
         self._tell_end(progress, stop)
         return stop
 
@@ -188,17 +193,38 @@ class _Training:
         metrics = parts.loss.train_metrics
         logging = Logging(tables[0], ledger, metrics, interval=settings.log_interval)
         evaluating = Evaluating(
-            evaluation_plan(settings), parts.held_out, parts.loss, table=tables[1], ledger=ledger, metrics=metrics
+            evaluation_plan(settings), self._held_out, parts.loss, table=tables[1], ledger=ledger, metrics=metrics
         )
         kept: list[Callback] = [logging, evaluating, Stopping(stop_rules(settings), logging)]
-        callbacks = [*kept, StopWhenAsked(self.preemption)]
+        saving = None
         if settings.save:
             policy = save_policy(settings)
             saving = Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=self._metadata)
-            callbacks.append(saving)
+        if settings.callbacks:
+            self.hooks = self._listening(logging, evaluating, saving)
+            kept.insert(2, self.hooks.middle)
+        callbacks = [*kept, StopWhenAsked(self.preemption), *([saving] if saving else [])]
+        if self.hooks is not None:
+            callbacks = [self.hooks.first, *callbacks, self.hooks.last]
         if settings.inspect_gradient:
             callbacks.append(Inspecting(partial(draw_gradients, settings), ledger.stopwatch))
         return [*callbacks, Plotting(partial(draw_figures, settings), ledger.stopwatch)]
+
+    def _held_out(self) -> Iterable[Batch]:
+        """Give the batches to score on; whoever listens hears of each."""
+        held_out = self.parts.held_out
+        return held_out() if self.hooks is None else self.hooks.scored(held_out)()
+
+    def _listening(self, logging: Logging, evaluating: Evaluating, saving: Saving | None) -> Hooks:
+        """Make the callbacks that the config lists, and give what calls them."""
+        from xdpx.runs.hook_arguments import RunArguments
+
+        settings, data = self.settings, self.parts.data
+        return Hooks(
+            listeners.build(settings.callbacks), RunArguments(settings, self.run.values, self.parts.total),
+            logging=logging, evaluating=evaluating, saving=saving, epoch_length=data.groups_in,
+            processing_class=data.processor,
+        )  # fmt: skip
 
     def _metadata(self) -> dict[str, Any]:
         """Give what says where a checkpoint comes from."""

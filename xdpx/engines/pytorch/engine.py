@@ -37,6 +37,10 @@ class PyTorchEngine:
         read_weights: how a model reads pretrained weights; None leaves them unread.
         split: cuts a batch when memory runs out, so that the same update is taken from smaller micro-batches; None
             never cuts. Nothing but dropout, whose masks are others then, depends on the cut.
+
+    Attributes:
+        tell: called with the name of an event inside an update: on_substep_end between micro-batches, and
+            on_pre_optimizer_step and on_optimizer_step around the optimizer, which divides and clips gradients itself.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class PyTorchEngine:
         self._schedule = schedule
         self._read_weights = read_weights
         self._in_parts = InParts(split)
+        self.tell: Callable[[str], object] = _nobody
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -83,7 +88,9 @@ class PyTorchEngine:
             norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
             scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
             facts["learning_rate"] = self._set_rates(state)
+            self.tell("on_pre_optimizer_step")
             self._step(state, scaling)
+            self.tell("on_optimizer_step")
         facts |= {"grad_norm": scaling.norm, "clipped": scaling.clipped}
         if self.options.precision == "fp16":
             facts["skipped"] = scaling.broken
@@ -211,7 +218,9 @@ class PyTorchEngine:
         state.optimizer.zero_grad(set_to_none=True)
         facts: dict[str, Any] = {"loss_sum": 0.0, "count": 0, "num_tokens": 0}
         scale = state.loss_scale.scale
-        for batch in group:
+        for index, batch in enumerate(group):
+            if index:
+                self.tell("on_substep_end")
             with self._autocast():
                 loss_sum, count, found = state.task.train_step(to_device(batch, self.device))
             (loss_sum * scale if scale != 1.0 else loss_sum).backward()
@@ -250,6 +259,10 @@ class PyTorchEngine:
     def _autocast(self) -> AbstractContextManager[Any]:
         kind = AUTOCAST.get(self.options.precision)
         return nullcontext() if kind is None else torch.autocast(self.device.type, dtype=kind)
+
+
+def _nobody(event: str) -> None:
+    """Hear of an event that nobody listens to."""
 
 
 def _set_mode(model: nn.Module, *, training: bool) -> None:

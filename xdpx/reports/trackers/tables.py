@@ -9,7 +9,7 @@ from typing import Any
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_logs import Table, read_table
-from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
+from xdpx.reports.run_tables import COLUMNS, TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
 from xdpx.reports.trackers.values import number_in
 from xdpx.reports.windows import Window
 from xdpx.utils import commit, io
@@ -17,10 +17,9 @@ from xdpx.utils.decisions import is_better
 from xdpx.utils.paths import StrPath
 
 ARGS_FILE = "args.py"
-SHOWN_OTHERWISE = frozenset({
-    "grad_norm", "learning_rate", "epoch", "step", "steps_per_second", "tokens_per_second", "num_input_tokens_seen",
-    "train_runtime", "train_tokens_per_second", "total_flos",
-})  # fmt: skip
+SHOWN_OTHERWISE = frozenset(
+    {*COLUMNS, "epoch", "step", "num_input_tokens_seen", "train_runtime", "train_tokens_per_second", "total_flos"}
+)
 """What is logged beside the loss and has a column of another name, or none because it follows from others."""
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
 """How numbers end that tell what an evaluation cost, and not what it gave."""

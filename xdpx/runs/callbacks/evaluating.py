@@ -48,6 +48,9 @@ class Evaluating(Callback):
 
     Args:
         batches: gives the held-out batches anew each time, always the same ones.
+
+    Attributes:
+        metrics: of the last evaluation; empty before there was one.
     """
 
     name = "evaluating"
@@ -63,6 +66,7 @@ class Evaluating(Callback):
         metrics: TrainMetrics,
     ) -> None:
         self.plan = plan
+        self.metrics: dict[str, float] = {}
         self._batches = batches
         self._loss = loss
         self._table = table
@@ -76,21 +80,22 @@ class Evaluating(Callback):
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Evaluate if it is due."""
         if self.plan.due(step.number):
-            self._evaluate(session)
+            self.evaluate(session)
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
         """Evaluate what was reached. An interrupted run is not: it goes on later as if nothing had happened."""
         if stop.finished and session.number > 0 and not session.progress.just_evaluated:
-            self._evaluate(session)
+            self.evaluate(session)
         self._table.flush()
 
-    def _evaluate(self, session: Session) -> None:
+    def evaluate(self, session: Session) -> None:
+        """Score the held-out data now, and note how good that is."""
         # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
         window = self._ledger.take(EVALUATION)
         train_wall = session.progress.train_seconds + self._ledger.peek("log").seconds
         with self._ledger.stopwatch.paused():
-            metrics = evaluate(session.engine, session.state, self._batches(), self._loss)
+            metrics = self.metrics = evaluate(session.engine, session.state, self._batches(), self._loss)
             is_best = session.progress.take_score(
                 score_of(metrics, self.plan.major_metric), ascending=self.plan.ascending
             )

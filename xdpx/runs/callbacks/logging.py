@@ -51,13 +51,14 @@ class Logging(Callback):
         """Collect; write a row when it is time."""
         self._ledger.add(step.number, step.facts)
         if due(step.number, self._interval):
-            self._write_row(session, step.number)
+            self.write_row(session)
         self._bar.update()
         return None
 
-    def _write_row(self, session: Session, number: int) -> None:
+    def write_row(self, session: Session) -> None:
+        """Write a row of the updates since the row before, up to where the session stands."""
         window = self._ledger.take(LOG)
-        progress = session.progress
+        progress, number = session.progress, session.number
         progress.train_seconds += window.seconds
         progress.tokens += round(window.sums.get("num_tokens", 0.0))
         self.row = self._cells(window, epoch=progress.epoch, number=number)

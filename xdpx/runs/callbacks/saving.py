@@ -13,6 +13,9 @@ from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Progress
 from xdpx.utils.decisions import due, is_better
 
+HOOKS = "hooks"
+"""What the state of callbacks written for the Trainer is called: a run may be continued with or without them."""
+
 
 @dataclass(frozen=True)
 class SavePolicy:
@@ -58,6 +61,9 @@ class Saving(Callback):
     Args:
         callbacks: those whose state is saved; a full state is taken after all of them saw the step.
         metadata: gives plain values that go into manifests and full states.
+
+    Attributes:
+        saved_step: the last one of which something was saved; 0 before.
     """
 
     name = "saving"
@@ -76,6 +82,9 @@ class Saving(Callback):
         self._callbacks = callbacks
         self._ledger = ledger
         self._metadata = metadata
+        self.saved_step = 0
+        self._asked = False
+        self._asked_steps: list[int] = []  # steps whose weights somebody else wanted: they stay
         self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
         self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
 
@@ -87,40 +96,56 @@ class Saving(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Save what is wanted of this step."""
-        self._save(session, self.policy.wants_weights(session.progress), self.policy.wants_state(session.progress))
+        self.save(session)
         return None
+
+    def ask(self) -> None:
+        """Let the step at which the run stands be saved, whatever the policy says, and its weights stay."""
+        self._asked = True
+
+    def save(self, session: Session) -> None:
+        """Save what is wanted of the step at which the run stands."""
+        state = self.policy.wants_state(session.progress) or (self._asked and self.policy.resumable)
+        self._save(session, self.policy.wants_weights(session.progress), state)
 
     def on_end(self, session: Session, stop: Stop) -> None:
         """Save the step that was reached; an interrupted run's full state in any case."""
         progress = session.progress
         weights = self.policy.wants_weights(progress)
-        if stop.finished and not weights and not self._weights and self.policy.above_score is None:
+        if stop.finished and not weights and not self._kept_at_all and self.policy.above_score is None:
             weights = True  # every score was NaN: what was trained is kept all the same
         wants_state = self.policy.resumable or not stop.finished
         self._save(session, weights, wants_state and session.number > 0)
-        if stop.finished and not self._weights:
+        if stop.finished and not self._kept_at_all:
             log.warning(
                 f"no checkpoint was saved: no score was better than save_above_score {self.policy.above_score}."
             )
 
     def _save(self, session: Session, weights: bool, state: bool) -> None:
-        number = session.number
-        weights = weights and number not in self._weights
+        number, asked, self._asked = session.number, self._asked, False
+        new = (weights or asked) and number not in self._kept_at_all
         state = state and _state_key(session.progress) != self._last_state
-        if not weights and not state:
+        for wanted, steps in ((weights, self._weights), (asked, self._asked_steps)):
+            if wanted and number not in steps:
+                steps.append(number)
+        if not new and not state:
             return
         self._ledger.settle()  # raises when the loss is no number: such weights are never saved
         with self._ledger.stopwatch.paused():
-            if weights:
+            if new:
                 self._save_weights(session)
             if state:
                 self._save_state(session)
             self._prune(session.progress)
+        self.saved_step = number
+
+    @property
+    def _kept_at_all(self) -> set[int]:
+        return {*self._weights, *self._asked_steps}
 
     def _save_weights(self, session: Session) -> None:
         facts = {**self._metadata(), "score": session.progress.score}
         self.checkpointer.save_weights(session.number, session.engine.weights(session.state), facts=facts)
-        self._weights.append(session.number)
 
     def _save_state(self, session: Session) -> None:
         self._last_state = _state_key(session.progress)
@@ -135,7 +160,8 @@ class Saving(Callback):
         self.checkpointer.save_state(session.number, full, facts=metadata)
 
     def _prune(self, progress: Progress) -> None:
-        weights = self._kept(progress) if self.policy.best_only or self.policy.last_only else None
+        few = self.policy.best_only or self.policy.last_only
+        weights = [*self._kept(progress), *self._asked_steps] if few else None
         states = None if self.policy.every_state else [self._last_state[0]]
         self.checkpointer.prune(weights=weights, states=states)
 
@@ -149,11 +175,12 @@ class Saving(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Give the steps whose weights were wanted."""
-        return {"weights": list(self._weights)}
+        return {"weights": list(self._weights), "asked": list(self._asked_steps)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take back the steps whose weights were wanted."""
         self._weights = list(saved["weights"])
+        self._asked_steps = list(saved.get("asked", []))
 
 
 def _state_key(progress: Progress) -> tuple[int, int]:
@@ -168,8 +195,9 @@ def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
     """
     wanted = {callback.name: callback for callback in callbacks if callback.name}
     held = {**saved["callbacks"], Saving.name: saved["saving"]}
-    odd = (set(wanted) ^ set(held)) - {Saving.name}
+    odd = (set(wanted) ^ set(held)) - {Saving.name, HOOKS}
     if odd:
         raise ValueError(f"the checkpoint and this run differ in the state of: {', '.join(sorted(odd))}.")
     for name, callback in wanted.items():
-        callback.load_state_dict(held[name])
+        if name in held:
+            callback.load_state_dict(held[name])

@@ -1,1 +1,19 @@
-"""What users of the Hugging Face Trainer know as callbacks: the state they read, the events, the built-in ones."""
+"""What users of the Hugging Face Trainer know as callbacks: the state they read, the events, the built-in ones.
+
+`x-train` finds those in its `callbacks` by the names of this table, to which `@register("mine")` adds a user's own.
+"""
+
+from typing import Any
+
+from xdpx.config.registry import Registry
+
+callbacks: Registry[Any] = Registry(
+    "callback",
+    {
+        "early_stopping": "xdpx.trainer.hooks.builtin:EarlyStoppingCallback",
+        "jsonl": "xdpx.reports.trackers.json_lines:JsonLines",
+        "printer": "xdpx.trainer.hooks.builtin:PrinterCallback",
+        "tensorboard": "xdpx.reports.trackers.tensorboard:TensorBoardCallback",
+    },
+)
+register = callbacks.register

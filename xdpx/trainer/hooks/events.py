@@ -122,11 +122,11 @@ class CallbackHandler:
         self._listeners: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
         for callback in callbacks:
             self.add_callback(callback)
-        names = {base.__name__ for callback in self.callbacks for base in type(callback).__mro__}
-        if "DefaultFlowCallback" not in names:
-            log.warning(
-                "Nothing decides when to log, evaluate, save and end: add DefaultFlowCallback to the callbacks."
-            )
+        if "DefaultFlowCallback" not in {base.__name__ for each in self.callbacks for base in type(each).__mro__}:
+            self._miss_flow()
+
+    def _miss_flow(self) -> None:
+        log.warning("Nothing decides when to log, evaluate, save and end: add DefaultFlowCallback to the callbacks.")
 
     # ---- the list
 
