@@ -14,7 +14,7 @@ from pathlib import Path
 from xdpx.config.faults import ConfigError, unknown_name
 from xdpx.utils import io
 
-SHIPPED = ("aggregate_results", "clean_checkpoints", "diff_params", "gather_shards", "verify")
+SHIPPED = ("aggregate_results", "clean_checkpoints", "diff_params", "from_maxtext", "gather_shards", "verify")
 """Scripts that live in this folder, so that an installed XDPX has them too; each has `main(argv) -> int`."""
 
 USER_FOLDER = os.path.join("user", "scripts")
@@ -46,6 +46,8 @@ def _shipped(name: str) -> Callable[[Sequence[str]], int]:
             from xdpx.commands.clean_checkpoints import main as chosen
         case "diff_params":
             from xdpx.commands.diff_params import main as chosen
+        case "from_maxtext":
+            from xdpx.commands.from_maxtext import main as chosen
         case "gather_shards":
             from xdpx.commands.gather_shards import main as chosen
         case _:

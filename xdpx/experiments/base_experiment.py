@@ -69,6 +69,10 @@ class BaseExperiment:
             raise NotImplementedError(f"{type(self).__qualname__}: define input_specs() or a training input.")
         return dict(training.Instantiate().spec())
 
+    def counted_task(self) -> Any:
+        """Give the template whose forward pass is the model's work: `task()`, unless that computes for nothing too."""
+        return self.task()
+
     def rules(self) -> Any:
         """Give the rules from logical axes to mesh axes; None for those of transformers."""
         return None

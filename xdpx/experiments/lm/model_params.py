@@ -233,15 +233,21 @@ class TransformerLm(TrainedExperiment):
 
     def rules(self) -> Any:
         """Give the rules from logical axes to mesh axes."""
-        from xdpx.models.spmd.sharding import PIPELINE_RULES, TRANSFORMER_RULES
+        from xdpx.experiments.lm.building import language_rules
 
-        return PIPELINE_RULES if self.NUM_STAGES else TRANSFORMER_RULES
+        return language_rules(self)
 
     def task(self) -> Any:
         """Give the template of the task."""
         from xdpx.experiments.lm.building import language_task
 
         return language_task(self)
+
+    def counted_task(self) -> Any:
+        """Give the same model with its layers repeated: a pipeline computes for nothing while it fills and drains."""
+        from xdpx.experiments.lm.building import language_task
+
+        return language_task(self, in_stages=False)
 
 
 class TransformerLmPmapAdam(TransformerLm):

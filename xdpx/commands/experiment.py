@@ -1,0 +1,126 @@
+"""`x-exp` and `python -m xdpx.main`: look at an experiment, plan it, run it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xdpx.commands.experiment_line import Line, parse, usage
+from xdpx.config.faults import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from xdpx.experiments.base_experiment import BaseExperiment
+
+T = TypeVar("T")
+_EXTRA = frozenset({"jax", "jaxlib", "flax", "optax", "orbax", "fiddle"})
+LOOKS = ("describe", "dry", "plan")
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the words ask for. Gives the exit code."""
+    line = parse(words)
+    if line.asks("help") or not words:
+        print(usage())
+        return 0
+    from xdpx.config.user_modules import load_user_modules
+
+    load_user_modules()
+    if line.asks("list"):
+        return _list(line.words or ([line.exp] if line.exp else []))
+    experiment = with_extra(lambda: _experiment(line))
+    looks = [name for name in LOOKS if line.asks(name)]
+    if looks:
+        return with_extra(lambda: _look(line, experiment, looks))
+    return with_extra(lambda: _run(line, experiment))
+
+
+def with_extra(work: Callable[[], T]) -> T:
+    """Do some work; say in one sentence when JAX and its companions are not installed.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    try:
+        return work()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        fault = Fault("experiments", f"need {error.name}, which is not installed.", "Run: pip install 'xdpx[jax]'.")
+        raise ConfigError("xdpx[jax]", [fault]) from error
+
+
+def _list(words: list[str]) -> int:
+    from xdpx.experiments.registry import names
+
+    found = [name for name in names() if all(word.lower() in name.lower() for word in words)]
+    for name in found:
+        print(name)
+    if not found:
+        raise ConfigError("command line", [Fault("--list", f"no name has {' and '.join(words)}.", "Use fewer words.")])
+    return 0
+
+
+def _experiment(line: Line) -> BaseExperiment:
+    """Give the experiment with what `--set` says. Raises ConfigError when it cannot be, or its fields do not fit."""
+    from xdpx.experiments.fields import with_values
+    from xdpx.experiments.registry import resolve
+
+    if not line.exp:
+        fault = Fault("--exp", "names no experiment.", "Write --exp=NAME; --list shows every name.")
+        raise ConfigError("command line", [fault])
+    experiment = with_values(resolve(line.exp), line.fields)()
+    experiment.validate()
+    return experiment
+
+
+def _look(line: Line, experiment: BaseExperiment, looks: list[str]) -> int:
+    from xdpx.experiments.describing import description
+
+    if "describe" in looks:
+        print(description(experiment))
+    if looks != ["describe"]:
+        _plan(line, experiment, compiling="plan" in looks)
+    return 0
+
+
+def _plan(line: Line, experiment: BaseExperiment, *, compiling: bool) -> None:
+    """Plan an experiment. JAX must not have started: the number of devices it imitates is fixed then."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from xdpx.engines.spmd.peaks import device_named
+    from xdpx.engines.spmd.verdict import judge
+    from xdpx.experiments.describing import plan_data, plan_text
+    from xdpx.experiments.planning import plan_experiment
+
+    device = device_named(line.values["device"]) if "device" in line.values else None
+    plan = plan_experiment(experiment, num_devices=line.values.get("devices"), compiling=compiling)
+    verdict = None if device is None else judge(plan, device)
+    if line.asks("json"):
+        print(json.dumps(plan_data(line.exp, experiment, plan, verdict), default=str))
+        return
+    if not compiling:
+        print(_configuration(experiment))
+    print(plan_text(f"{type(experiment).__name__}", experiment, plan, verdict))
+
+
+def _configuration(experiment: BaseExperiment) -> str:
+    """Write the resolved Fiddle config of the task."""
+    import fiddle.printing
+
+    from xdpx.config.hparams import to_fiddle
+
+    text: str = fiddle.printing.as_str_flattened(to_fiddle(experiment.task()))
+    return f"{text}\n"
+
+
+def _run(line: Line, experiment: BaseExperiment) -> int:
+    """Run the experiment. Raises ConfigError when the line does not say where to."""
+    if "job_log_dir" not in line.values:
+        remedy = "Write --job_log_dir=DIR, local or remote; or look at it first: --describe, --dry, --plan."
+        raise ConfigError("command line", [Fault("--job_log_dir", "is not given.", remedy)])
+    from xdpx.experiments.running import run
+
+    options: dict[str, Any] = {"mode": "train", **line.values}
+    options.pop("verbose", None)
+    return run(experiment, **options) or 0

@@ -1,0 +1,237 @@
+"""The words of `x-exp` and `python -m xdpx.main`: Pax's flags in their spelling, and ours. Nothing is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+
+MODES = ("train", "eval", "decode", "decode_once", "infer")
+
+OWN_FLAGS = {
+    "list": "list every experiment; with a word after it, those whose name has the word",
+    "help": "this page",
+    "describe": "print the fields by the class that sets them, and what follows from them",
+    "dry": "resolve everything: configuration, parameters and memory per device, FLOPs; allocate nothing",
+    "plan": "lower and compile for the documented mesh too: collectives, activations, whether it fits",
+    "set": "NAME=value: set a field of the experiment; as often as you like",
+    "device": "with --plan or --dry: v4, v5e, v5p, v6e, a100, h100, h200, ... or name:FLOPs:memory",
+    "devices": "N: what -1 in the mesh fills up to in --plan and --dry",
+    "json": "with --plan or --dry: print one JSON object and nothing else",
+    "verbose": "show tracebacks and warnings in full",
+}
+RUN_FLAGS = {
+    "exp": "name of the experiment: any end of its dotted name, my.py:Class, package.module.Class",
+    "job_log_dir": "where everything of the job goes, local or remote",
+    "mode": f"{', '.join(MODES)} (train)",
+    "eval_on_test": "evaluate on the other inputs while training",
+    "decode_during_train": "decode while training",
+    "eval_during_decode": "evaluate too in the modes that decode",
+    "jax_fully_async_checkpoint": "write checkpoints in the background",
+    "async_timeout_secs": "seconds that such a checkpoint may take",
+    "enable_checkpoint_saving": "false keeps none, to look for mistakes",
+    "exit_after_ondemand_checkpoint": "end after the checkpoint that a preemption asks for",
+    "restore_checkpoint_dir": "decode, decode_once: where the checkpoint is",
+    "restore_checkpoint_step": "decode, decode_once: of which update",
+    "decode_output_pickle": "write a pickle beside the JSON lines",
+    "enable_summary_writer": "false writes no summaries",
+    "jax_profiler_port": "port where a profiler can look in",
+    "jax_traceback_filtering_option": "how JAX shortens its tracebacks",
+    "multiprocess_gpu": "several hosts with GPUs; server_addr, num_hosts and host_idx say which",
+    "server_addr": "address:port of the first host",
+    "num_hosts": "how many hosts there are",
+    "host_idx": "which of them this one is",
+}
+SWITCHES = frozenset({
+    "list", "help", "describe", "dry", "plan", "json", "verbose", "eval_on_test", "decode_during_train",
+    "eval_during_decode", "jax_fully_async_checkpoint", "enable_checkpoint_saving", "exit_after_ondemand_checkpoint",
+    "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu",
+})  # fmt: skip
+NUMBERS = frozenset({"async_timeout_secs", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices"})
+
+ALWAYS_SO = {
+    "pmap_use_tensorstore": (True, "Every checkpoint is written by TensorStore."),
+    "tensorstore_use_ocdbt": (True, "Checkpoints have few and large files."),
+    "globally_use_hardware_rng": (False, "Random numbers do not depend on the mesh, which hardware's would."),
+    "maybe_use_persistence_checkpointing": (False, "There is one format of checkpoints."),
+    "enforce_restore_shape_check": (True, "A checkpoint of other shapes is refused."),
+    "enable_auto_sharding": (False, "JAX has no automatic sharding any more: set ICI_MESH_SHAPE."),
+}
+"""Flags of Pax that can only say how it is here; the other value is refused with the sentence."""
+
+REFUSED = {
+    "fdl": "Name an experiment by --exp and change it by --set NAME=value.",
+    "fdl_config": "Name an experiment by --exp and change it by --set NAME=value.",
+    "fdl_config_file": "Name an experiment by --exp and change it by --set NAME=value.",
+    "fdl_tags": "Change fields by --set NAME=value.",
+    "checkpoint_todelete_subdir": "Old checkpoints are deleted; set CHECKPOINT_MAX_TO_KEEP to keep more.",
+    "startup_random_jitter_max_secs": "Processes start when they are started.",
+    "tfds_data_dir": "TensorFlow Datasets is not used: set TRAIN_DATA, EVAL_DATA and VOCABULARY by --set.",
+    **dict.fromkeys(
+        ("study", "controller_mode", "tuner_group", "metrics_from", "num_trials", "pythia_port"),
+        "Tuning is not started from here: run the experiment with --set for each trial.",
+    ),
+}
+"""Flags of Pax that cannot be had, and what to do instead."""
+
+NO_MODES = dict.fromkeys(
+    ("tf_data_service_dispatcher", "tf_data_service_worker"), "Inputs need no service: each process reads its own part."
+)
+_TRUE, _FALSE = frozenset({"true", "t", "1", "yes"}), frozenset({"false", "f", "0", "no"})
+
+
+@dataclass
+class Line:
+    """What a command line asks for.
+
+    Attributes:
+        exp: name of the experiment, '' when none is given.
+        values: flags that were given, by name; switches as bool, numbers as int.
+        fields: `--set`, name -> text.
+        words: after `--list` or `--help`.
+    """
+
+    exp: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+
+    def asks(self, name: str) -> bool:
+        """Tell whether a switch is on."""
+        return bool(self.values.get(name, False))
+
+
+def parse(words: Sequence[str]) -> Line:
+    """Read the words after the program's name. Raises ConfigError with every fault."""
+    reader = _Reader(list(words))
+    reader.read()
+    if reader.faults:
+        raise ConfigError("command line", reader.faults)
+    return reader.line
+
+
+class _Reader:
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+        self.line = Line()
+        self.faults: list[Fault] = []
+
+    def read(self) -> None:
+        while self.words:
+            word = self.words.pop(0)
+            if word == "-h":
+                word = "--help"
+            if word.startswith("-") and len(word) > 1:
+                self.flag(word)
+            elif self.line.asks("list") or self.line.asks("help"):
+                self.line.words.append(word)
+            elif not self.line.exp:
+                self.line.exp = word
+            else:
+                self.fault(word, "stands where nothing is expected.", "Flags begin with --; set fields by --set.")
+        self.line.exp = str(self.line.values.pop("exp", self.line.exp))
+        self.check_whole()
+
+    def flag(self, word: str) -> None:
+        name, equals, text = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        value = text if equals else None
+        if name.startswith("fdl.") or name in REFUSED:
+            self.take(value)
+            reason = REFUSED.get(name, REFUSED["fdl"])
+            self.fault(f"--{name}", "cannot be had here.", reason)
+        elif name.removeprefix("no") in SWITCHES or name.removeprefix("no") in ALWAYS_SO:
+            self.switch(name, value)
+        elif name in OWN_FLAGS or name in RUN_FLAGS:
+            self.option(name, value)
+        else:
+            self.unknown(name, word)
+
+    def switch(self, name: str, value: str | None) -> None:
+        known = name in SWITCHES or name in ALWAYS_SO
+        plain, said = (name, "true") if known else (name.removeprefix("no"), "false")
+        if value is not None:
+            said = value
+        if said.lower() not in _TRUE | _FALSE:
+            self.fault(f"--{name}", f"is '{said}'.", "Use true or false.")
+            return
+        on = said.lower() in _TRUE
+        if plain not in ALWAYS_SO:
+            self.line.values[plain] = on
+        elif on is not ALWAYS_SO[plain][0]:
+            self.fault(f"--{plain}", f"is {str(on).lower()}, which cannot be had.", ALWAYS_SO[plain][1])
+
+    def option(self, name: str, value: str | None) -> None:
+        text = self.take(value)
+        if text is None:
+            self.fault(f"--{name}", "has no value.", f"Write --{name}=...: {(OWN_FLAGS | RUN_FLAGS)[name]}.")
+        elif name == "set":
+            self.set_field(text)
+        elif name in NUMBERS:
+            self.number(name, text)
+        else:
+            self.line.values[name] = text
+
+    def take(self, value: str | None) -> str | None:
+        """Give the value of a flag: behind its `=`, or the next word."""
+        if value is not None:
+            return value
+        return self.words.pop(0) if self.words and not self.words[0].startswith("--") else None
+
+    def set_field(self, text: str) -> None:
+        name, equals, value = text.partition("=")
+        if equals and name:
+            self.line.fields[name.strip()] = value
+        else:
+            self.fault(f"--set {text}", "sets nothing.", "Write --set NAME=value.")
+
+    def number(self, name: str, text: str) -> None:
+        if text.isdecimal():
+            self.line.values[name] = int(text)
+        else:
+            self.fault(f"--{name}", f"is '{text}'.", "Use a whole number.")
+
+    def unknown(self, name: str, word: str) -> None:
+        known = [*OWN_FLAGS, *RUN_FLAGS, *ALWAYS_SO]
+        near = nearest(name, known)
+        self.fault(word.partition("=")[0], "no such flag.", f"Did you mean --{near}?" if near else "See x-exp --help.")
+
+    def check_whole(self) -> None:
+        mode = self.line.values.get("mode", "train")
+        if mode in NO_MODES:
+            self.fault("--mode", f"is '{mode}'.", NO_MODES[mode])
+        elif mode not in MODES:
+            near = nearest(mode, MODES)
+            self.fault("--mode", f"is '{mode}'.", f"Did you mean '{near}'?" if near else f"Use {', '.join(MODES)}.")
+        for name in ("restore_checkpoint_dir", "restore_checkpoint_step"):
+            if name in self.line.values and mode not in {"decode", "decode_once"}:
+                remedy = "To start from another job's weights, set init_from in the experiment's task."
+                self.fault(f"--{name}", f"goes with --mode=decode and decode_once, not {mode}.", remedy)
+        looks = any(self.line.asks(name) for name in ("plan", "dry"))
+        for name in ("device", "devices", "json"):
+            if name in self.line.values and not looks:
+                self.fault(f"--{name}", "goes with --plan and --dry.", "Add --plan.")
+
+    def fault(self, key: str, problem: str, remedy: str) -> None:
+        self.faults.append(Fault(key, problem, remedy))
+
+
+def usage() -> str:
+    """Write the help of the door."""
+    from xdpx import __version__
+
+    def table(flags: dict[str, str]) -> list[str]:
+        return [f"  --{name.ljust(31)} {text}" for name, text in flags.items()]
+
+    lines = [
+        f"xdpx {__version__}: sharded experiments on JAX", "",
+        "  x-exp NAME --job_log_dir=DIR [flags]         python -m xdpx.main --exp=NAME --job_log_dir=DIR [flags]", "",
+        "look", *table(OWN_FLAGS), "", "run", *table(RUN_FLAGS), "",
+        f"always so: {', '.join(f'--{name}={str(value).lower()}' for name, (value, _) in ALWAYS_SO.items())}",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+Action = Callable[[Line], int]

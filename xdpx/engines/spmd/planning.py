@@ -1,0 +1,279 @@
+"""What one update will cost, known before anything is allocated: memory of a device, FLOPs, talk between devices.
+
+The update is traced, lowered and compiled ahead of time for a mesh of devices that may be imitated by a CPU. The state
+is known exactly from shapes and shardings. Of what lives during the update only, XLA's memory analysis tells the size
+for the program it made for this machine, so a floor is given beside it: what the backward pass must find of the forward
+pass, perfectly split.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xdpx.engines.spmd import flops
+from xdpx.engines.spmd.collectives import Collective, of_program
+from xdpx.engines.spmd.hlo_text import Program, plain_source, read_program
+from xdpx.engines.spmd.partitioning import Rules, batch_sharding, bytes_per_device, path_name
+from xdpx.engines.spmd.retracing import Retraces
+from xdpx.engines.spmd.state import Plan, SpmdTask, Variables, plan_state
+from xdpx.engines.spmd.steps import Compiled, Surroundings, jitted
+
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""For programs that are only looked at: how they are cut up and what they hold does not depend on these."""
+
+_VIEWS = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "constant"})
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One array as one device holds it.
+
+    Attributes:
+        name: its path in the state, or the place of the model that makes it.
+        shape: of the part on one device; `whole` of the array where it is known.
+        bytes: of that part.
+        copies: how many devices hold the same part; 1 when it is split over all.
+    """
+
+    name: str
+    shape: str
+    bytes: int
+    whole: str = ""
+    copies: int = 1
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one device. `activations` is what lives during an update beside gradients, gathered weights included.
+
+    Attributes:
+        parameters, optimizer, other, batch: exact; `other` are the model's non-trainable variables and counters.
+        gradients: one for each parameter, split like it.
+        activations: the larger of XLA's figure and the floor; the floor alone when nothing was compiled.
+        activation_floor: what the backward pass must find, split over all devices.
+    """
+
+    parameters: int
+    optimizer: int
+    other: int
+    batch: int
+    gradients: int
+    activations: int
+    activation_floor: int
+
+    @property
+    def state(self) -> int:
+        """What stays between updates."""
+        return self.parameters + self.optimizer + self.other
+
+    @property
+    def total(self) -> int:
+        """All together."""
+        return self.state + self.batch + self.gradients + self.activations
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One update, planned.
+
+    Attributes:
+        mesh: its axes and sizes; `num_devices` their product.
+        parameters: how many numbers are trained.
+        memory: of one device.
+        flops: of the model's forward pass over the whole batch; `flops.training` is that of an update.
+        tokens: of the whole batch.
+        collectives: of one update, the largest first; none when nothing was compiled.
+        tensors: of the state, the largest on a device first.
+        buffers: made during the update, the largest first; none when nothing was compiled.
+        reports: dimensions that were to be split and could not be.
+        seconds: what tracing, lowering and compiling took.
+    """
+
+    mesh: Mapping[str, int]
+    num_devices: int
+    parameters: int
+    memory: Memory
+    flops: flops.Count
+    rows: int
+    tokens: int
+    collectives: list[Collective] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    buffers: list[Tensor] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan_update(
+    task: SpmdTask,
+    spec: Mapping[str, Any],
+    *,
+    mesh: Mesh,
+    rules: Rules,
+    counted: Callable[[], flops.Count] | None = None,
+    compiling: bool = True,
+) -> StepPlan:
+    """Plan one update. Nothing is allocated on any device.
+
+    Args:
+        task: what is computed.
+        spec: `ShapeDtypeStruct` of every array of one batch over all processes.
+        mesh: where; its devices may be imitated.
+        rules: which mesh axes split which logical axis.
+        counted: gives the FLOPs of the forward pass where its trace would not show the model's own (a pipeline also
+            computes while it fills and drains); by default the task's loss is counted.
+        compiling: False stops before lowering: no collectives, no buffers, no figure of XLA for activations.
+    """
+    seconds: dict[str, float] = {}
+    reports: list[str] = []
+    batch = _placed_batch(spec, rules, mesh)
+    with _timed(seconds, "trace"):
+        state = plan_state(task, spec, rules, mesh, report=lambda text: _note(reports, text))
+        count = counted() if counted is not None else count_forward(task, state, batch)
+        floor = _kept_for_backward(task, state, batch) // mesh.size
+    program, temporary = _compiled(task, state, batch, rules, mesh, seconds) if compiling else (Program(), 0)
+    shapes, placed = state.shapes, state.placed
+    parameters = bytes_per_device(shapes["params"], placed["params"])
+    memory = Memory(
+        parameters=parameters,
+        optimizer=bytes_per_device(shapes["opt_state"], placed["opt_state"]),
+        other=bytes_per_device(shapes["non_trainable"], placed["non_trainable"]),
+        batch=_bytes_of_batch(batch),
+        gradients=parameters,
+        activations=max(floor, temporary - parameters),
+        activation_floor=floor,
+    )
+    rows = next(iter(jax.tree.leaves(spec))).shape[0]
+    tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else rows
+    return StepPlan(
+        mesh=dict(mesh.shape), num_devices=mesh.size, parameters=_numbers(shapes["params"]), memory=memory,
+        flops=count, rows=rows, tokens=tokens, collectives=of_program(program, mesh), tensors=_tensors(state),
+        buffers=list(_buffers(program)), reports=reports, seconds=seconds,
+    )  # fmt: skip
+
+
+def count_forward(task: SpmdTask, state: Plan, batch: Any) -> flops.Count:
+    """Count the FLOPs of a task's training loss on a batch of shapes."""
+    return flops.count(_loss(task), state.shapes["params"], state.shapes["non_trainable"], batch, _key())
+
+
+def _loss(task: SpmdTask) -> Callable[..., Any]:
+    def loss(params: Any, non_trainable: Any, batch: Any, key: Any) -> Any:
+        return task.train_loss(Variables(params, non_trainable).as_mapping(), batch, key)[0]
+
+    return loss
+
+
+def _key() -> Any:
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
+def _kept_for_backward(task: SpmdTask, state: Plan, batch: Any) -> int:
+    """Give the bytes, over all devices, that the forward pass leaves for the backward pass beside the weights."""
+    loss = _loss(task)
+
+    def pull(params: Any, non_trainable: Any, batch: Any, key: Any) -> Any:
+        return jax.vjp(lambda weights: loss(weights, non_trainable, batch, key), params)[1]
+
+    kept = jax.eval_shape(pull, state.shapes["params"], state.shapes["non_trainable"], batch, _key())
+    weights = Counter(tuple(leaf.shape) for leaf in jax.tree.leaves(state.shapes["params"]))
+    total = 0
+    for leaf in jax.tree.leaves(kept):
+        if weights[tuple(leaf.shape)] > 0:
+            weights[tuple(leaf.shape)] -= 1
+        elif not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+            total += int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
+    return total
+
+
+def _compiled(
+    task: SpmdTask, state: Plan, batch: Any, rules: Rules, mesh: Mesh, seconds: dict[str, float]
+) -> tuple[Program, int]:
+    """Lower and compile the update. Gives its program and the bytes of its temporary buffers on one device."""
+    functions = Compiled(
+        task, Surroundings(mesh, rules), 0, Retraces(), sizes=False, averaged=True, names=[]
+    )  # fmt: skip
+    update = jitted(functions, state.placed, state.everywhere)[0]
+    with _timed(seconds, "lower"):
+        lowered = update.lower(state.shapes, (batch,))
+    with _timed(seconds, "compile"):
+        quick = QUICK if mesh.devices.flat[0].platform == "cpu" else None
+        compiled = lowered.compile(compiler_options=quick)
+    analysis = compiled.memory_analysis()
+    temporary = 0
+    if analysis is not None:
+        unshared = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+        temporary = analysis.temp_size_in_bytes + max(0, unshared)
+    with _timed(seconds, "read"):
+        program = read_program(compiled.as_text())
+    return program, temporary
+
+
+def _placed_batch(spec: Mapping[str, Any], rules: Rules, mesh: Mesh) -> Any:
+    def placed(leaf: Any) -> Any:
+        where = batch_sharding(leaf.shape[0], rules, mesh)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
+
+    return jax.tree.map(placed, dict(spec))
+
+
+def _bytes_of_batch(batch: Any) -> int:
+    leaves = jax.tree.leaves(batch)
+    return bytes_per_device(leaves, [leaf.sharding for leaf in leaves])
+
+
+def _numbers(shapes: Any) -> int:
+    return sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in jax.tree.leaves(shapes))
+
+
+def _tensors(state: Plan) -> list[Tensor]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state.shapes)
+    found = []
+    for path, leaf in leaves:
+        part = leaf.sharding.shard_shape(leaf.shape)
+        size = int(np.prod(part, dtype=np.int64)) * leaf.dtype.itemsize
+        parts = round(np.prod(leaf.shape, dtype=np.float64) / max(1, np.prod(part, dtype=np.float64)))
+        copies = state.mesh.size // max(1, parts)
+        found.append(Tensor(path_name(path), _shown(leaf.dtype, part), size, _shown(leaf.dtype, leaf.shape), copies))
+    return sorted(found, key=lambda one: -one.bytes)
+
+
+def _shown(dtype: Any, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{','.join(map(str, shape))}]"
+
+
+def _buffers(program: Program) -> Iterator[Tensor]:
+    """Give what the program makes, one line for each shape and place, the largest first."""
+    seen: dict[tuple[str, str], Tensor] = {}
+    for line, _ in program.lines():
+        if line.kind in _VIEWS or not line.results:
+            continue
+        largest = max(line.results, key=lambda array: array.bytes)
+        source = plain_source(line.source)
+        seen.setdefault((str(largest), source), Tensor(source, str(largest), largest.bytes))
+    yield from sorted(seen.values(), key=lambda one: -one.bytes)[:20]
+
+
+def _note(reports: list[str], text: str) -> None:
+    if text not in reports:
+        reports.append(text)
+
+
+class _timed:  # noqa: N801
+    """Notes the seconds of a block under a name."""
+
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self.seconds, self.name = seconds, name
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds[self.name] = time.perf_counter() - self.start

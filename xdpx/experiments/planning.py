@@ -1,0 +1,79 @@
+"""An experiment planned: its task and batch on its documented mesh, its model FLOPs, its efficiency while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xdpx.config.hparams import build
+from xdpx.engines.spmd import flops
+from xdpx.engines.spmd.imitated import imitated_devices
+from xdpx.engines.spmd.mesh import make_mesh
+from xdpx.engines.spmd.partitioning import without_boxes
+from xdpx.engines.spmd.peaks import Device, Efficiency, device_at_work
+from xdpx.engines.spmd.planning import StepPlan, plan_update
+from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.models.spmd.sharding import TRANSFORMER_RULES
+
+
+def plan_experiment(
+    experiment: BaseExperiment, *, num_devices: int | None = None, compiling: bool = True
+) -> StepPlan:
+    """Plan one update of an experiment on imitated devices of its mesh. Nothing is allocated, no data is read.
+
+    Args:
+        experiment: what is planned.
+        num_devices: what -1 in the mesh fills up to; `PLAN_DEVICES` when not said.
+        compiling: False leaves out collectives and XLA's figure for activations.
+    """
+    shape = experiment.mesh_shape(num_devices)
+    experiment.validate()
+    mesh = make_mesh(shape.ici, shape.dcn, shape.names, imitated_devices(shape.num_devices))
+    return plan_update(
+        build(experiment.task()), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
+        counted=lambda: flops_of(experiment), compiling=compiling,
+    )  # fmt: skip
+
+
+def rules_of(experiment: BaseExperiment) -> Any:
+    """Give the rules of an experiment, those of transformers when it has none of its own."""
+    own = experiment.rules()
+    return TRANSFORMER_RULES if own is None else own
+
+
+def specs_of(experiment: BaseExperiment) -> dict[str, Any]:
+    """Give a `ShapeDtypeStruct` for every array of one batch over all processes."""
+    return {
+        name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in experiment.input_specs().items()
+    }
+
+
+def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:
+    """Count the model FLOPs of the forward pass on one batch over all processes. Nothing is computed.
+
+    A pipeline also computes while it fills and drains, which is no work of the model: its layers are counted one after
+    the other (`BaseExperiment.counted_task`).
+    """
+    task = build(experiment.counted_task())
+    batch = dict(spec) if spec is not None else specs_of(experiment)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    variables = without_boxes(dict(jax.eval_shape(task.init, key, batch)))
+    return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)
+
+
+def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | None = None) -> Efficiency:
+    """Give what turns seconds per update into MFU and tokens per second, for the devices of a mesh.
+
+    Args:
+        experiment: what is trained.
+        mesh: the devices at work.
+        device: their peak, where JAX's name of them does not tell (a CPU).
+    """
+    spec = specs_of(experiment)
+    tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else next(iter(spec.values())).shape[0]
+    known = device if device is not None else device_at_work(list(mesh.devices.flat))
+    return Efficiency(flops_of(experiment, spec).training, tokens, mesh.size, known.peak_flops)

@@ -1,0 +1,30 @@
+"""The door to experiments: `python -m xdpx.main --exp=NAME --job_log_dir=DIR`, and `x-exp NAME ...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
+    # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+from collections.abc import Sequence
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the words of a command line ask for. Gives the exit code."""
+    given = list(sys.argv[1:] if words is None else words)
+    from xdpx.commands.experiment import main as own_main
+    from xdpx.commands.outcomes import exit_code
+
+    return exit_code(lambda: own_main(given), verbose="--verbose" in given)
+
+
+def x_exp() -> int:
+    """Look at an experiment, plan it, run it."""
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
