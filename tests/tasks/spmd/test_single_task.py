@@ -1,0 +1,178 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xdpx.engines.spmd.tracing import tracing_step
+from xdpx.models.spmd.base_layer import BaseLayer, Weight
+from xdpx.optimizers.spmd.learner import Learner
+from xdpx.optimizers.spmd.optimizers import Sgd
+from xdpx.tasks.spmd.aggregating import MultiLossAggregator
+from xdpx.tasks.spmd.early_stopping import TargetReached
+from xdpx.tasks.spmd.metrics import BaseMetrics, Totals
+from xdpx.tasks.spmd.noise import VariationalNoise
+from xdpx.tasks.spmd.single_task import SingleTask
+from xdpx.tasks.spmd.train_fields import TrainHParams, duration
+
+KEY = jax.random.key(0)
+BATCH = {"x": jnp.arange(6.0).reshape(3, 2), "y": jnp.ones(3)}
+
+
+class Line(BaseLayer):
+    """y = x w, with a loss of its own."""
+
+    aux: float = 0.0
+
+    def setup(self) -> None:
+        self.create_variable("w", Weight((2,), axes=("embed",)))
+        self.create_variable("seen", Weight((), trainable=False))
+
+    def compute_predictions(self, batch: Any) -> Any:
+        self.add_summary("w_mean", jnp.mean(self.theta.w))
+        self.add_aux_loss("pull", jnp.float32(self.aux))
+        if not self.do_eval:
+            self.update_var("seen", self.get_var("seen") + 1)
+        return batch["x"] @ self.theta.w
+
+    def compute_loss(self, predictions: Any, batch: Any) -> Any:
+        errors = predictions - batch["y"]
+        metrics = {"total_loss": (jnp.mean(errors**2), 3.0), "size": (jnp.mean(jnp.abs(predictions)), 3.0)}
+        return metrics, {"errors": errors}
+
+    def decode(self, batch: Any) -> Any:
+        return {"n": (1.0, 3.0)}, {}, self.compute_predictions(batch) + jax.random.normal(self.next_prng_key(), (3,))
+
+    def process_decode_out(self, batch: Any, out: Any) -> Any:
+        return {}, [(str(index), {"value": float(value)}) for index, value in enumerate(out)]
+
+    def __call__(self, batch: Any) -> Any:
+        return self.compute_loss(self.compute_predictions(batch), batch)
+
+
+def build(**fields: Any) -> SingleTask:
+    model = Line.HParams(aux=fields.pop("aux", 0.0))
+    train = TrainHParams(learner=Learner.HParams(optimizer=Sgd.HParams(learning_rate=0.1)))
+    return SingleTask(**{"name": "line", "model": model, "train": train, **fields})
+
+
+def variables(task: SingleTask) -> Any:
+    boxed = task.init(KEY, BATCH)
+    return jax.tree.map(
+        lambda leaf: leaf.value if hasattr(leaf, "value") else leaf, boxed, is_leaf=lambda leaf: hasattr(leaf, "value")
+    )
+
+
+def test_the_loss_is_a_sum_over_a_count_and_metrics_are_sums() -> None:
+    task = build()
+    values = variables(task)
+    loss, count, out = task.train_loss(values, BATCH, KEY)
+    errors = BATCH["x"] @ values["params"]["w"] - 1
+    assert float(loss / count) == pytest.approx(float(jnp.mean(errors**2)), rel=1e-5)
+    total, weight = out.metrics["total_loss"]
+    assert (float(total), float(weight)) == pytest.approx((float(loss), 3.0))
+    assert float(out.summaries["w_mean"]) == pytest.approx(float(jnp.mean(values["params"]["w"])))
+
+
+def test_losses_of_layers_are_added() -> None:
+    values = variables(build())
+    plain, with_aux = (build(aux=aux).train_loss(values, BATCH, KEY) for aux in (0.0, 0.5))
+    assert float(with_aux[0] - plain[0]) == pytest.approx(0.5 * 3, rel=1e-5)
+    assert float(with_aux[2].metrics["aux_loss"][0]) == 0.5
+    added = with_aux[2].metrics["total_loss"][0] - plain[2].metrics["total_loss"][0]
+    assert float(added) == pytest.approx(1.5, rel=1e-5)
+
+
+def test_training_changes_what_is_not_trainable_and_evaluating_does_not() -> None:
+    task = build()
+    values = variables(task)
+    before = float(values["non_trainable"]["seen"])
+    after = task.train_loss(values, BATCH, KEY)[2].non_trainable["seen"]
+    assert float(after) == pytest.approx(before + 1)
+    metrics, per_example, _ = task.eval_metrics(values, BATCH)
+    assert per_example["errors"].shape == (3,)
+    assert float(metrics["size"][1]) == 3.0
+
+
+def test_predictions_and_decodings_come_from_the_model() -> None:
+    task = build()
+    values = variables(task)
+    np.testing.assert_allclose(task.predict(values, BATCH), BATCH["x"] @ values["params"]["w"], rtol=1e-5)
+    _, _, first = task.decode(values, BATCH, KEY)
+    _, _, second = task.decode(values, BATCH, jax.random.key(1))
+    assert not np.allclose(first, second)
+    assert [key for key, _ in task.process_decode_out(BATCH, first)[1]] == ["0", "1", "2"]
+
+
+def test_several_losses_are_minimised_together() -> None:
+    train = TrainHParams(learner=Learner.HParams(loss_name=None))
+    both = MultiLossAggregator.HParams(loss_keys=["total_loss", "size"], loss_weights=[1.0, 2.0])
+    task = build(train=train, loss_aggregator=both)
+    values = variables(task)
+    loss, count, out = task.train_loss(values, BATCH, KEY)
+    parts = out.metrics
+    assert float(loss) == pytest.approx(float(parts["total_loss"][0] + 2 * parts["size"][0]), rel=1e-5)
+
+
+def test_what_is_minimised_is_said_once_and_exists() -> None:
+    both = MultiLossAggregator.HParams(loss_keys=["total_loss"])
+    with pytest.raises(ValueError, match="loss_aggregator decides"):
+        build(loss_aggregator=both)
+    with pytest.raises(ValueError, match="give one for each"):
+        MultiLossAggregator(loss_keys=["a"], loss_weights=[1.0, 2.0])
+    task = build(train=TrainHParams(learner=Learner.HParams(loss_name="total_los")))
+    with pytest.raises(ValueError, match="Did you mean 'total_loss'"):
+        task.train_loss(variables(task), BATCH, KEY)
+    with pytest.raises(ValueError, match="template of a model"):
+        SingleTask(name="none")
+
+
+def test_noise_is_on_the_weights_that_are_named_and_only_while_training() -> None:
+    noisy, plain = build(vn=VariationalNoise(vn_scale=0.5, vn_regex="w$")), build()
+    values = variables(plain)
+    assert float(noisy.train_loss(values, BATCH, KEY)[0]) != float(plain.train_loss(values, BATCH, KEY)[0])
+    np.testing.assert_array_equal(noisy.predict(values, BATCH), plain.predict(values, BATCH))
+    again = noisy.train_loss(values, BATCH, KEY)[0]
+    assert float(again) == float(noisy.train_loss(values, BATCH, KEY)[0])
+    with pytest.raises(ValueError, match="found in no name"):
+        build(vn=VariationalNoise(vn_scale=0.5, vn_regex="softmax")).train_loss(values, BATCH, KEY)
+
+
+def test_noise_begins_at_its_step() -> None:
+    late, plain = build(vn=VariationalNoise(vn_scale=0.5, vn_regex="w", vn_start_step=5)), build()
+    values = variables(plain)
+    losses = []
+    for step in (4, 5):
+        with tracing_step(jnp.int32(step)):
+            losses.append(float(late.train_loss(values, BATCH, KEY)[0]))
+    assert losses[0] == pytest.approx(float(plain.train_loss(values, BATCH, KEY)[0]))
+    assert losses[1] != pytest.approx(losses[0])
+
+
+def test_a_run_stops_when_its_target_is_reached() -> None:
+    stop = TargetReached(metric="log_pplx", target=2.69)
+    assert stop({"eval_test_c4/log_pplx": 2.6}, "eval", 7, False, "")
+    assert not stop({"eval_test_c4/log_pplx": 2.7}, "eval", 7, False, "")
+    assert not stop({"eval_train/log_pplx": 2.0}, "eval", 7, False, "")  # what is trained on proves nothing
+    assert TargetReached(metric="eval_test_c4/accuracy", target=0.9, higher_is_better=True)(
+        {"eval_test_c4/accuracy": 0.95}, "decode", 7, True, ""
+    )
+
+
+def test_means_are_over_all_batches_by_weight() -> None:
+    totals = Totals()
+    totals.add({"loss": 6.0, "loss_weight": 2.0, "num_tokens": 9.0})
+    totals.add({"loss": 1.0, "loss_weight": 6.0})
+    assert BaseMetrics().final(totals.by_name()) == {"loss": 7 / 8}
+    assert totals.weights() == {"loss": 8.0}
+
+
+@pytest.mark.parametrize(("text", "hours"), [("12h", 12), ("1d12h", 36), ("90m", 1.5)])
+def test_lengths_of_time_are_read(text: str, hours: float) -> None:
+    assert duration(text).total_seconds() == hours * 3600
+
+
+def test_what_is_no_length_of_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="Write numbers with s, m, h, d or w"):
+        duration("12 hours")

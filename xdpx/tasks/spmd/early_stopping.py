@@ -1,0 +1,63 @@
+"""When a run has reached what was wanted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from xdpx.config.hparams import BaseHParams, Configurable
+
+Mode = Literal["train", "eval", "decode"]
+
+
+class EarlyStopping(Configurable):
+    """Asked after each evaluation and decoding. A function with the parameters of `__call__` may stand in its place."""
+
+    class HParams(BaseHParams):
+        """Nothing of its own."""
+
+    def __call__(
+        self, metrics: Mapping[str, float], mode: Mode, step: int, is_last_checkpoint: bool, path: str
+    ) -> bool:
+        """Tell whether to stop.
+
+        Args:
+            metrics: by `<program>/<name>`, e.g. `eval_test_c4/log_pplx`.
+            mode: what was just done.
+            step: updates taken.
+            is_last_checkpoint: whether no other will come.
+            path: folder of the checkpoint, or of the run while it trains.
+        """
+        raise NotImplementedError
+
+
+class TargetReached(EarlyStopping):
+    """Stop when a metric of any evaluation is as good as wanted."""
+
+    class HParams(EarlyStopping.HParams):
+        """Of a target.
+
+        Attributes:
+            metric: its name, e.g. `log_pplx`, or `<program>/<name>` for that of one input.
+            target: how good.
+            higher_is_better: which way is good.
+        """
+
+        metric: str = "log_pplx"
+        target: float
+        higher_is_better: bool = False
+
+    def __call__(
+        self, metrics: Mapping[str, float], mode: Mode, step: int, is_last_checkpoint: bool, path: str
+    ) -> bool:
+        """Compare what was just evaluated."""
+        del step, is_last_checkpoint, path
+        wanted = self.hparams
+        found = [value for name, value in metrics.items() if self._is_meant(name)]
+        if mode == "train":
+            return False
+        return any(value >= wanted.target if wanted.higher_is_better else value <= wanted.target for value in found)
+
+    def _is_meant(self, name: str) -> bool:
+        program, _, last = name.rpartition("/")
+        return name == self.hparams.metric or (last == self.hparams.metric and program != "eval_train")

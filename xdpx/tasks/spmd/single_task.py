@@ -1,0 +1,206 @@
+"""One model, one learner: what the engine computes of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
+from xdpx.engines.spmd.partitioning import logical_axes
+from xdpx.models.spmd.base_layer import (
+    AUX_LOSS,
+    DECODER_CACHE,
+    NON_TRAINABLE,
+    PARAMS,
+    RANDOM,
+    SUMMARIES,
+    eval_context,
+    total_aux_loss,
+)
+from xdpx.optimizers.spmd.learner import Learner
+from xdpx.tasks.spmd.aggregating import LossAggregator
+from xdpx.tasks.spmd.metrics import BaseMetrics, Sums, weighted_sums
+from xdpx.tasks.spmd.noise import VariationalNoise, with_noise
+from xdpx.tasks.spmd.train_fields import TrainHParams
+
+Variables = Mapping[str, Any]
+"""`params`, and `non_trainable` where the model has such."""
+
+NOISE, LAYERS = 0, 1
+"""What the key of a step is folded with, so that both draw numbers of their own."""
+
+
+class DecodeHParams(BaseHParams):
+    """How decoding is written down.
+
+    Attributes:
+        output_pickle: write a .pickle beside each .jsonl.
+    """
+
+    output_pickle: bool = True
+
+
+class InferHParams(BaseHParams):
+    """How predictions are written down in mode `infer`.
+
+    Attributes:
+        output_num_shards: files per input and process.
+    """
+
+    output_num_shards: int = 32
+
+
+class Outputs(NamedTuple):
+    """What a training loss gives beside itself."""
+
+    metrics: Sums
+    non_trainable: Any
+    summaries: Mapping[str, Any]
+
+
+class SingleTask(Configurable):
+    """Gives loss, metrics, predictions and decodings of batches, as pure functions of variables.
+
+    Attributes:
+        model: a layer with `compute_predictions`, `compute_loss`, and where it can, `decode`.
+        learner: from gradients to new weights.
+        metrics: what becomes of the model's metrics.
+    """
+
+    class HParams(BaseHParams):
+        """Of a task.
+
+        Attributes:
+            name: of the task.
+            model: template of the model.
+            train: how it is trained.
+            metrics: template of what is measured; None for weighted means of the model's metrics.
+            loss_aggregator: template of what is minimised; None for the learner's `loss_name`.
+            vn: noise on weights while training.
+            decode: how decoding is written down.
+            infer: how predictions are written down.
+            early_stopping_fn: template or function that is asked after evaluations; None never stops.
+            summary_verbosity: 0 writes no summaries of layers.
+        """
+
+        name: str = "task"
+        model: Any = None
+        train: Any = sub_config_field(TrainHParams)
+        metrics: Any = None
+        loss_aggregator: Any = None
+        vn: Any = sub_config_field(VariationalNoise)
+        decode: Any = sub_config_field(DecodeHParams)
+        infer: Any = sub_config_field(InferHParams)
+        early_stopping_fn: Any = None
+        summary_verbosity: int = 3
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        if hparams.model is None:
+            raise ValueError(f"{hparams.name}.model: is None. Give the template of a model.")
+        self.model: Any = build(hparams.model)
+        self.learner: Learner = build(hparams.train.learner)
+        self.metrics: BaseMetrics = BaseMetrics() if hparams.metrics is None else build(hparams.metrics)
+        self.early_stopping: Any = build(hparams.early_stopping_fn)
+        self._aggregator = _aggregator(hparams, self.learner)
+
+    # ---- what the engine computes
+
+    def init(self, key: jax.Array, batch: Any) -> dict[str, Any]:
+        """Give all variables, boxed with the names of their axes. To be traced: it computes the model once."""
+        keys = dict(zip((PARAMS, RANDOM), jax.random.split(key), strict=True))
+        with eval_context(not self.hparams.train.always_use_train_for_model_init):
+            variables = self.model.init(keys, batch)
+        self.learner.prepare(logical_axes(variables[PARAMS]))
+        return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
+
+    def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, Outputs]:
+        """Give (loss sum, count, the rest) of one micro-batch; the gradient is that of loss sum / count.
+
+        Losses that layers add are part of it: they are means of the batch, so they are added times count.
+        """
+        noisy = {
+            **variables,
+            PARAMS: with_noise(variables[PARAMS], self.hparams.vn, jax.random.fold_in(key, NOISE)),
+        }
+        rngs = {RANDOM: jax.random.fold_in(key, LAYERS)}
+        with eval_context(False):
+            (metrics, per_example), changed = self._apply(noisy, batch, rngs=rngs, mutable=[NON_TRAINABLE])
+        mean, count = self._aggregator.aggregate(metrics)
+        mean = mean + total_aux_loss(changed.get(AUX_LOSS, {}))[0]
+        sums = self._sums(metrics, per_example, batch, changed)
+        non_trainable = changed.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
+        return mean * count, count, Outputs(sums, non_trainable, self._summaries(changed))
+
+    def eval_metrics(self, variables: Variables, batch: Any) -> tuple[Sums, dict[str, Any], dict[str, Any]]:
+        """Give (metrics as (sum, weight), what there is per example, summaries)."""
+        with eval_context(True):
+            (metrics, per_example), changed = self._apply(variables, batch, rngs={}, mutable=[])
+        sums = self._sums(metrics, per_example, batch, changed)
+        return sums, dict(per_example), self._summaries(changed)
+
+    def predict(self, variables: Variables, batch: Any) -> Any:
+        """Give the model's predictions."""
+        with eval_context(True):
+            return self.model.apply(variables, batch, method="compute_predictions")
+
+    def decode(self, variables: Variables, batch: Any, key: jax.Array) -> Any:
+        """Give what the model decodes: (metrics as (mean, weight), what there is per example, output)."""
+        with eval_context(True):
+            out, _ = self.model.apply(
+                variables, batch, rngs={RANDOM: key}, mutable=[DECODER_CACHE, SUMMARIES], method="decode"
+            )
+        return out
+
+    # ---- on the host
+
+    def process_decode_out(self, model_input: Any, out: Any) -> tuple[Mapping[str, Any], Sequence[tuple[str, Any]]]:
+        """Give (metrics as (mean, weight), (key, row) of each example) from what was decoded, on the host."""
+        found: tuple[Mapping[str, Any], Sequence[tuple[str, Any]]] = self.model.process_decode_out(model_input, out)
+        return found
+
+    # ---- inside
+
+    def _apply(self, variables: Variables, batch: Any, *, rngs: Any, mutable: list[str]) -> Any:
+        """Give ((metrics, what there is per example), what layers have left)."""
+        return self.model.apply(variables, batch, rngs=rngs, mutable=[*mutable, AUX_LOSS, SUMMARIES])
+
+    def _sums(self, metrics: Any, per_example: Any, batch: Any, sown: Mapping[str, Any]) -> Sums:
+        """Give (sum, weight) of all that is measured; what layers add to the loss is in `total_loss`, too."""
+        added, found = total_aux_loss(sown.get(AUX_LOSS, {}))[0], dict(metrics)
+        if "total_loss" in found:
+            mean, weight = found["total_loss"]
+            found["total_loss"] = (mean + added, weight)
+        found["aux_loss"] = (added, jnp.ones((), jnp.float32))
+        return self.metrics.of_batch(weighted_sums(found), per_example, batch)
+
+    def _summaries(self, sown: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the scalars that layers noted, by path; a stack of layers gives one for each."""
+        if not self.hparams.summary_verbosity:
+            return {}
+        return dict(_scalars(sown.get(SUMMARIES, {})))
+
+
+def _scalars(collected: Any) -> list[tuple[str, Any]]:
+    found = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(collected):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if leaf.ndim == 0:
+            found.append((name, leaf))
+        elif leaf.ndim == 1:  # one per layer of a stack
+            found += [(f"{name}_{index}", leaf[index]) for index in range(leaf.shape[0])]
+    return found
+
+
+def _aggregator(hparams: Any, learner: Learner) -> LossAggregator:
+    if hparams.loss_aggregator is None:
+        return LossAggregator(loss_key=learner.hparams.loss_name)
+    aggregator: LossAggregator = build(hparams.loss_aggregator)
+    named = learner.hparams.loss_name
+    if named is not None and getattr(aggregator.hparams, "loss_key", None) != named:
+        where = f"{hparams.name}.train.learner.loss_name"
+        raise ValueError(f"{where}: is '{named}', but loss_aggregator decides what is minimised. Set it to None.")
+    return aggregator

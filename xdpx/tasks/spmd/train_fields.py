@@ -1,0 +1,104 @@
+"""How a task is trained: how long, what is saved, told and evaluated when, and where weights come from."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from xdpx.config.hparams import BaseHParams, sub_config_field
+from xdpx.optimizers.spmd.learner import Learner
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+class CheckpointLoadingRules(BaseHParams):
+    """Which variables of a new run begin as those of a checkpoint of another.
+
+    Attributes:
+        load_rules: (regular expression, template) pairs. A variable whose whole name, `params/<path>`, one matches
+            begins as the variable whose name the template gives, with `{}` for each group. The first that matches wins.
+        ignore_rules: regular expressions of whole names that no rule touches.
+        safe_load: a rule that matches nothing is an error.
+        step: of the checkpoint; None for the newest.
+        load_step: also go on counting updates from there.
+        load_opt_states: also take over the optimizer's state, whole.
+        load_ema_states: take averaged weights, where the checkpoint has them, instead of the last ones.
+    """
+
+    load_rules: list[tuple[str, str]] | tuple[tuple[str, str], ...] = ((r"(.*)", "{}"),)
+    ignore_rules: list[str] | tuple[str, ...] = ()
+    safe_load: bool = False
+    step: int | None = None
+    load_step: bool = False
+    load_opt_states: bool = False
+    load_ema_states: bool = True
+
+
+class TrainHParams(BaseHParams):
+    """How a task is trained. Intervals are in updates.
+
+    Attributes:
+        learner: from gradients to new weights.
+        num_train_steps: updates of the whole run.
+        accumulate_batches: batches of the input in one update.
+        random_seed: decides initial weights, dropout and noise.
+        matmul_precision: of products of float32 (`highest`, `bfloat16`, ...); None leaves what the backend finds best.
+        save_interval_steps: between checkpoints.
+        save_max_to_keep: how many of the newest stay; None for all.
+        save_keep_interval_duration: beside them, one per so much time stays, e.g. `12h`; None for none.
+        max_inflight_steps: updates that may wait on the device.
+        summary_interval_steps: between summaries for TensorBoard.
+        log_train_output_interval_steps: between rows of the log; None for `summary_interval_steps`.
+        summary_accumulate_interval_steps: summaries are means over so many updates before; None for all since the last.
+        variable_norm_summary: whether summaries have the size of each weight.
+        eval_interval_steps: between evaluations within training; 0 for none.
+        eval_skip_train: do not evaluate on the next batch of the training input.
+        eval_use_ema_states: evaluate averaged weights.
+        decode_interval_steps: between decodings within training; None for none but the last.
+        decode_start_after_n_steps: no decoding within training before.
+        decode_use_ema_states: decode with averaged weights.
+        enforce_input_specs: refuse a batch of other shapes than `input_specs` says.
+        enable_input_checkpointing: keep the place in the training data in checkpoints.
+        init_from_checkpoint_rules: job folder of another run -> which variables begin as there. Only for a new run.
+        profiler_capture_step: update before which a trace is begun; None for none.
+        profiler_num_steps: updates in the trace.
+        gc_interval_steps: updates between collections of garbage, which is left alone otherwise; 0 leaves it to Python.
+        always_use_train_for_model_init: trace the model for training when it is built, else for evaluation.
+    """
+
+    learner: Any = sub_config_field(Learner.HParams)
+    num_train_steps: int = 10_000_000
+    accumulate_batches: int = 1
+    random_seed: int = 1234
+    matmul_precision: str | None = None
+    save_interval_steps: int = 5000
+    save_max_to_keep: int | None = 10
+    save_keep_interval_duration: str | None = "12h"
+    max_inflight_steps: int = 2
+    summary_interval_steps: int = 100
+    log_train_output_interval_steps: int | None = None
+    summary_accumulate_interval_steps: int | None = None
+    variable_norm_summary: bool = True
+    eval_interval_steps: int = 100
+    eval_skip_train: bool = False
+    eval_use_ema_states: bool = False
+    decode_interval_steps: int | None = None
+    decode_start_after_n_steps: int = 0
+    decode_use_ema_states: bool = False
+    enforce_input_specs: bool = True
+    enable_input_checkpointing: bool = True
+    init_from_checkpoint_rules: dict[str, Any] | None = None
+    profiler_capture_step: int | None = None
+    profiler_num_steps: int = 2
+    gc_interval_steps: int = 0
+    always_use_train_for_model_init: bool = True
+
+
+def duration(text: str) -> timedelta:
+    """Read a length of time: `12h`, `30m`, `1d12h`. Raises ValueError, saying what is allowed."""
+    parts = _DURATION.findall(text.replace(" ", ""))
+    if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
+        raise ValueError(f"'{text}' is no length of time. Write numbers with s, m, h, d or w, e.g. 12h or 1d12h.")
+    return sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
