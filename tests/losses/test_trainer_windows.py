@@ -15,8 +15,8 @@ def test_what_is_recorded_is_given_as_its_mean_once() -> None:
     window = LogWindow()
     for value in (1.0, torch.tensor(3.0), torch.tensor([5.0])):
         window.record("entropy", value)
-    assert window.take(None)["entropy"] == 3.0
-    assert "entropy" not in window.take(None)
+    assert window.take(None, finite=True)["entropy"] == 3.0
+    assert "entropy" not in window.take(None, finite=True)
 
 
 def test_outputs_named_like_losses_are_recorded_and_nothing_else() -> None:
@@ -24,7 +24,7 @@ def test_outputs_named_like_losses_are_recorded_and_nothing_else() -> None:
     window.note({"aux_loss": FINE, "row_loss": torch.tensor([1.0, 2.0]), "z_loss": 4, "loss": FINE, "no_loss": None,
                  "empty_loss": torch.tensor([]), "loss_name": "x", 7: FINE})  # fmt: skip
     window.note((FINE,))
-    found = {name: value for name, value in window.take(None).items() if name.endswith("loss")}
+    found = {name: value for name, value in window.take(None, finite=True).items() if name.endswith("loss")}
     assert found == {"aux_loss": 1.0, "row_loss": 1.5, "z_loss": 4.0}
 
 
@@ -34,9 +34,9 @@ def test_updates_are_counted_whose_loss_or_norm_is_not_finite(steps: int) -> Non
     facts = {0: (NAN, FINE), 1: (FINE, NAN), steps - 1: (NAN, NAN)}
     for step in range(steps):
         window.take_step(*facts.get(step, (FINE, FINE)))
-    assert window.take(None)["nonfinite_steps"] == 3
+    assert window.take(None, finite=False)["nonfinite_steps"] == 3
     window.take_step(FINE, FINE)
-    assert "nonfinite_steps" not in window.take(None)
+    assert "nonfinite_steps" not in window.take(None, finite=True)
 
 
 def test_speed_is_that_since_the_last_look_without_rests() -> None:
@@ -47,18 +47,18 @@ def test_speed_is_that_since_the_last_look_without_rests() -> None:
     sleep(0.02)
     window.samples, window.waited = 8, 0.01
     window.take_step(FINE, FINE)
-    found = window.take(tokens=140)
+    found = window.take(140, finite=True)
     assert 5 < found["steps_per_second"] < 50
     assert found["samples_per_second"] == pytest.approx(8 * found["steps_per_second"], abs=0.01)
     assert found["tokens_per_second"] == pytest.approx(40 * found["steps_per_second"], abs=0.05)
     assert 0.05 < found["data_wait_share"] < 0.5
-    assert window.take(tokens=140)["samples_per_second"] == 0
+    assert window.take(140, finite=True)["samples_per_second"] == 0
 
 
 def test_updates_that_were_left_out_are_counted_over_the_whole_stretch() -> None:
     window = LogWindow()
     window.skipped = 2
-    assert window.take(None)["nonfinite_steps"] == 2
+    assert window.take(None, finite=True)["nonfinite_steps"] == 2
     window.skipped += 1
     assert window.skipped_in_all == 3
     window.begin(0)

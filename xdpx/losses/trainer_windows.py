@@ -52,7 +52,8 @@ class LogWindow:
     def _open(self, tokens: int) -> None:
         self._began, self._rested, self._tokens = perf_counter(), 0.0, tokens
         self.samples, self.waited, self._steps = 0, 0.0, 0
-        self._facts: list[tuple[Any, Any]] = []
+        self._losses: list[Any] = []
+        self._norms: list[Any] = []
         self._flags: list[Tensor] = []
         self._skipped_before += self.skipped
         self.skipped = 0
@@ -81,10 +82,10 @@ class LogWindow:
 
     def take_step(self, loss: Any, norm: Any) -> None:
         """Count an update, and keep its facts for later: whether they are finite is a question to the device."""
-        self._steps += 1
-        self._facts.append((loss, norm))
-        if len(self._facts) >= KEPT_AT_MOST:
-            self._settle()
+        self._losses.append(loss)
+        self._norms.append(norm)
+        if len(self._norms) >= KEPT_AT_MOST:
+            self._settle(look=True)
 
     @contextmanager
     def resting(self) -> Generator[None]:
@@ -93,16 +94,19 @@ class LogWindow:
         yield
         self._rested += perf_counter() - before
 
-    def take(self, tokens: int | None) -> dict[str, float]:
+    def take(self, tokens: int | None, *, finite: bool) -> dict[str, float]:
         """Give what a log tells of the updates of all processes, and begin anew; on all processes.
 
         Args:
             tokens: seen so far on all processes; None where they are not counted.
+            finite: whether the sum of the losses and the last norm are. Then all before are too, for a gradient that is
+                not finite spoils weights, and with them the losses that follow.
 
         Returns:
             Means of what was recorded; samples_per_second, steps_per_second, tokens_per_second, data_wait_share (the
             largest among the processes, from 0 to 1); nonfinite_steps where there are some.
         """
+        self._settle(look=not finite)
         seconds = max(perf_counter() - self._began - self._rested, 1e-9)
         steps, skipped, before = self._steps, self.skipped, self._tokens
         own = {name: (float(total), count) for name, (total, count) in self._sums.items()}
@@ -118,20 +122,22 @@ class LogWindow:
         nonfinite = skipped + len(set().union(*(share.nonfinite for share in shares)))
         return found | ({"nonfinite_steps": nonfinite} if nonfinite else {})
 
-    def _settle(self) -> None:
-        """Turn the facts that are kept into flags, true where a loss or a norm is not finite; nothing is waited for."""
-        if self._facts:
-            losses, norms = (_vector(column) for column in zip(*self._facts, strict=True))
-            self._flags.append(~(losses.isfinite() & norms.to(losses.device).isfinite()))
-            self._facts = []
+    def _settle(self, *, look: bool) -> None:
+        """Turn the facts that are kept into flags, true where one is not finite; nothing is waited for."""
+        self._steps += len(self._norms)
+        if look and self._norms:
+            norms, losses = _vector(self._norms), _vector(self._losses)
+            self._flags.append(~(norms.isfinite() & losses.to(norms.device).isfinite()))
+        self._losses, self._norms = [], []
 
     def _nonfinite(self) -> set[int]:
-        self._settle()
         return set(torch.cat(self._flags).nonzero().flatten().tolist()) if self._flags else set()
 
 
-def _vector(values: Iterable[Any]) -> Tensor:
-    return torch.stack([torch.as_tensor(value).detach().float() for value in values])
+def _vector(values: list[Any]) -> Tensor:
+    if not all(isinstance(value, Tensor) for value in values):
+        values = [torch.as_tensor(value) for value in values]
+    return torch.stack(values).detach()
 
 
 def _means(all_sums: Iterable[Mapping[str, tuple[float, int]]]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from math import isfinite
 from time import perf_counter
 from typing import Any, cast
 
@@ -186,7 +187,8 @@ def _log_step(trainer: Any, facts: dict[str, Any]) -> None:
     trainer._globalstep_last_logged = state.global_step
     trainer.store_flos()
     trainer.token_counter.settle(state, trainer.args.device)
-    logs |= window.take(None if trainer.token_counter.mode == "no" else state.num_input_tokens_seen)
+    tokens = None if trainer.token_counter.mode == "no" else state.num_input_tokens_seen
+    logs |= window.take(tokens, finite=isfinite(total + logs.get("grad_norm", 0.0)))
     more = (trainer.started,) if trainer.loss_calls.log_takes_start else ()
     trainer.log(logs, *more)
 
