@@ -22,6 +22,7 @@ KINDS = (
     "loader",
     "parser",
     "tokenizer",
+    "callback",
 )
 TITLES = {"loss": "Losses", "task": "Tasks"}
 PAGE = Path(__file__).with_name("reference.md")

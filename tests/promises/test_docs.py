@@ -20,8 +20,8 @@ REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md")])
 PAGES = [page for page in PAGES if page.name not in {"reference.md", "trainer_reference.md"}]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SPOKEN_OF = {"should_training_stop", "eval_dataset", "grad_norm", "compute_loss", "compute_loss_func"}
-"""Words in the table of the two vocabularies that are no arguments."""
+WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spelling|spelt as it always was|from meta")
+"""What the meaning of a key says that no counterpart in the Trainer is needed for."""
 COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script"}
 
 
@@ -91,7 +91,7 @@ def test_the_code_of_the_extension_guide_trains(tmp_path: Path) -> None:
 
 def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     code = [text for name, text in blocks("python") if name.startswith("trainer.md")]
-    assert len(code) == 3
+    assert len(code) == 4
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "page.py"]
@@ -100,19 +100,70 @@ def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) 
 
 
 def test_the_table_of_two_vocabularies_names_what_exists() -> None:
-    from xdpx import TrainingArguments
-    from xdpx.arguments.legacy import OLD_NAMES
+    ours, theirs, minds = vocabularies()
+    assert len(ours) > 50
+    assert not {name.split(":")[0] for row in ours for name in row} - known_keys()
+    named = {re.split(r"[=(]", name)[0] for row in [*theirs, *minds] for name in row if re.match(r"[A-Za-z]\w+", name)}
+    assert not named - names_of_the_trainer() - known_keys() - {"auto", "jsonl", "warmup_constant"}
+    values = {name for row in theirs for name in row if re.fullmatch(r'\w+="\w+"', name)}
+    assert not [value for value in values if not accepted(*value.replace('"', "").split("="))]
 
+
+def vocabularies() -> list[list[list[str]]]:
+    """Give the words in code type of each column of the table of the two vocabularies, row by row."""
     page = (REPOSITORY / "docs/trainer.md").read_text(encoding="utf-8")
     table = page.split("| x-train | TrainingArguments | mind |", 1)[1].split("\n\n", 1)[0]
-    rows = [re.findall(r"`([^`]+)`", line.rsplit("|", 2)[0].split("|", 2)[part]) for line in table.splitlines()[2:]
-            for part in (1, 2)]  # fmt: skip
-    ours, theirs = rows[::2], rows[1::2]
-    known = {item.name for item in fields(TrainingArguments)} | set(OLD_NAMES)
-    assert len(ours) > 30
-    assert not {name.split(":")[0] for row in ours for name in row} - known_keys()
-    plain = {name.split("=")[0] for row in theirs for name in row}
-    assert not {name for name in plain if re.fullmatch(r"[a-z_0-9]+", name)} - known - SPOKEN_OF
+    cells = [[re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    return [list(column) for column in zip(*cells, strict=True)]
+
+
+def names_of_the_trainer() -> set[str]:
+    """Give arguments, what a Trainer, a callback and its control have, and what is logged under another name."""
+    import inspect
+
+    import xdpx
+    from xdpx.arguments.legacy import OLD_NAMES
+    from xdpx.reports.run_tables import COLUMNS
+
+    classes = (xdpx.Trainer, xdpx.TrainerCallback, xdpx.TrainerControl)
+    made = (xdpx.Trainer, xdpx.EarlyStoppingCallback)
+    known = {item.name for item in fields(xdpx.TrainingArguments)} | set(OLD_NAMES) | set(COLUMNS) | set(xdpx.__all__)
+    known |= {name for each in classes for name in dir(each)}
+    return known | {name for each in made for name in inspect.signature(each).parameters}
+
+
+def accepted(name: str, value: str) -> bool:
+    """Tell whether an argument takes a value, alone or with what it needs."""
+    from xdpx import TrainingArguments
+    from xdpx.reports.trackers.choosing import trackers_for
+
+    arguments = TrainingArguments("out", **{name: value}, metric_for_best_model="loss")
+    return bool(trackers_for(value)) if name == "report_to" else getattr(arguments, name) == value
+
+
+def test_every_key_of_x_train_has_its_place_among_the_two_vocabularies() -> None:
+    named = {name.split(":")[0] for row in vocabularies()[0] for name in row}
+    parameters = catalogue.entry("command", "x-train").parameters
+    effective = {item.key for item in parameters if not WITHOUT_EFFECT.search(item.doc)}
+    low_level = {"device_id", "distributed_rank", "fp16_init_scale", "fp16_scale_tolerance", "min_loss_scale",
+                 "threshold_loss_scale", "fp16_backend", "optimizer", "lr_scheduler"}  # fmt: skip
+    assert effective - named <= low_level
+
+
+def test_arguments_that_callbacks_read_in_x_train_are_those_of_the_table() -> None:
+    from xdpx import TrainingArguments
+    from xdpx.runs.hook_arguments import RunArguments
+    from xdpx.runs.parameters import TrainParameters
+
+    keys = {"data_dir": "data", "save_dir": "run", "processor": "single", "batch_size": 4, "eval_interval": 5}
+    values = {**keys, "major_metric": "acc", "learning_rate": 0.1, "max_update": 9, "hidden_size": 3}
+    arguments = RunArguments(TrainParameters(**{key: values[key] for key in values if key != "hidden_size"}), values, 9)
+    assert (arguments.output_dir, arguments.max_steps, arguments.eval_steps) == ("run", 9, 5)
+    told = {name for row in vocabularies()[1] for name in (re.split(r"[=(]", each)[0] for each in row)}
+    own = {"logging_strategy", "load_best_model_at_end"}
+    changed = {name for name in vars(arguments) if name in {item.name for item in fields(type(arguments))}}
+    plain = vars(TrainingArguments("run"))
+    assert {name for name in changed if vars(arguments)[name] != plain[name]} - own <= told | {"eval_strategy"}
 
 
 def test_the_page_shows_every_example_of_the_trainer() -> None:
