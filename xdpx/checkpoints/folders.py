@@ -63,13 +63,17 @@ def step_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def steps(parent: StrPath) -> list[int]:
+Naming = Callable[[str], int | None]
+"""Gives the step that a folder of this name is the checkpoint of, None when it is no such folder."""
+
+
+def steps(parent: StrPath, *, naming: Naming = step_of) -> list[int]:
     """Give the steps that have a folder, whole or not, lowest first. Numbers decide, never the time of a file."""
     place = io.plain(parent)
     if not io.isdir(place):
         return []
     names = (io.name(entry.path) for entry in io.store(place).children(place) if entry.folder)
-    return sorted(step for step in map(step_of, names) if step is not None)
+    return sorted(step for step in map(naming, names) if step is not None)
 
 
 # ---- write
@@ -306,7 +310,7 @@ def beside(path: str | None, parent: StrPath) -> str | None:
 # ---- after a crash
 
 
-def recover(parent: StrPath) -> None:
+def recover(parent: StrPath, *, naming: Naming = step_of) -> None:
     """Finish what dead writers had written whole, and remove the rest of what they left."""
     place = io.plain(parent)
     if not io.islocal(place) or not io.isdir(place):
@@ -314,17 +318,17 @@ def recover(parent: StrPath) -> None:
     left = [entry for entry in io.store(place).children(place) if entry.folder and owner_in(entry.path)]
     for entry in sorted(left, key=lambda entry: REPLACED in entry.path):  # the new before what it was to replace
         with contextlib.suppress(FileNotFoundError, PermissionError):  # another process may do the same
-            _settle(entry)
+            _settle(entry, naming)
 
 
-def _settle(entry: Entry) -> None:
+def _settle(entry: Entry, naming: Naming) -> None:
     owner, target = owner_in(entry.path) or "", entry.path.rpartition(".tmp-")[0]
     fate = fate_of(owner)
     if fate == "alive":
         return
     wanted = target.removesuffix(REPLACED)
     is_whole = wanted != target or not commit.problems(entry.path, SET, hashes=False)
-    if step_of(io.name(wanted)) is not None and is_whole and not io.exists(wanted):
+    if naming(io.name(wanted)) is not None and is_whole and not io.exists(wanted):
         io.local_files.rename(entry.path, wanted)
         io.local_files.sync_folder(io.parent(wanted) or ".")
         log.info(f"{wanted}: was written whole when its run was killed, and is used.")

@@ -1,4 +1,4 @@
-"""The smallest task that has all an engine must handle: two layers, named axes, dropout, a running mean, Adam and EMA."""
+"""The smallest task with all an engine must handle: two layers, named axes, dropout, a running mean, Adam and EMA."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class SpmdOptions:
 
 
 class SpmdEngine:
-    """Implements `engines.base.Engine` on a mesh of devices, of one process or many. Nothing is allocated by building it.
+    """Implements `engines.base.Engine` on a mesh of devices, of one process or many. Building it allocates nothing.
 
     Args:
         task: what is computed; see `state.SpmdTask`.
@@ -101,7 +101,7 @@ class SpmdEngine:
         return state
 
     def put(self, batch: Batch) -> Any:
-        """Give global arrays from the rows of this process; `update` and `score` do it themselves where it is not done."""
+        """Give global arrays from the rows of this process; `update` and `score` do it where it is not done yet."""
         return self._placer.put(batch)
 
     def update(self, state: SpmdState, group: Sequence[Batch]) -> tuple[SpmdState, Facts]:
@@ -179,10 +179,12 @@ class SpmdEngine:
         kept = None
         if self.options.score_averaged and state["opt_state"] is not None:
             kept = self.task.learner.averaged(state["opt_state"])
-        found = transfer.to_tensors({
-            "params": state["params"] if kept is None else kept,
-            "non_trainable": state["non_trainable"],
-        })
+        found = transfer.to_tensors(
+            {
+                "params": state["params"] if kept is None else kept,
+                "non_trainable": state["non_trainable"],
+            }
+        )
         return {name: value.float() if value.is_floating_point() else value for name, value in found.items()}
 
     def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:
@@ -234,6 +236,7 @@ def _fault(key: str, problems: Sequence[str]) -> ConfigError:
 def _shortage(error: jax.errors.JaxRuntimeError) -> OutOfMemory:
     first = str(error).strip().splitlines()[0]
     return OutOfMemory(
-        f"memory ran out in an update ({first}). Cut the batch into more micro-batches, shard weights over more devices "
-        "(ICI_MESH_SHAPE), choose a remat policy that saves less, or lower batch_size. --plan shows what takes how much."
+        f"memory ran out in an update ({first}). Cut the batch into more micro-batches, shard weights over more "
+        "devices (ICI_MESH_SHAPE), choose a remat policy that saves less, or lower batch_size. --plan shows what "
+        "takes how much."
     )

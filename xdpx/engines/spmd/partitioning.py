@@ -11,10 +11,11 @@ import numpy as np
 from flax.core import meta
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.engines.spmd.mesh import STAGED_AXES
 
 Rules = Sequence[tuple[str, str | tuple[str, ...] | None]]
-"""Pairs of a logical axis and the mesh axes that split it, best first; None, or no pair that is free, leaves it."""
+"""Pairs of a logical axis and the mesh axes that split it; the first of a name holds, and None leaves it whole."""
 
 Report = Callable[[str], object]
 """Takes a sentence about a dimension that is not split although its rule says so."""
@@ -55,9 +56,12 @@ def shardings_of(shapes: Any, axes: Any, rules: Rules, mesh: Mesh, *, report: Re
     Args:
         shapes: a tree of arrays or `ShapeDtypeStruct`.
         axes: names per leaf: a tuple, a `PartitionSpec`, or None, which replicates.
-        rules, mesh, report: see `shardings`.
+        rules: which mesh axes split which logical axis.
+        mesh: the grid of devices.
+        report: is told of each dimension that is not split as its rule says.
     """
-    leaves, structure = jax.tree_util.tree_flatten_with_path(shapes)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
+    structure: Any = tree
     named = structure.flatten_up_to(axes)
     placed = [
         NamedSharding(mesh, spec_of(leaf.shape, names or (), rules, mesh, report=report, name=path_name(path)))
@@ -77,26 +81,31 @@ def spec_of(
 ) -> PartitionSpec:
     """Give the mesh axes that split each dimension of one array.
 
-    A dimension takes the first rule of its name whose mesh axes no dimension before it has taken. It stays whole, and
-    is reported, when its size does not divide. Mesh axes that this mesh does not have are left out.
+    Each mesh axis splits one dimension at most: the first that asks for it. Of several axes, those that divide the size
+    are kept, from the left; that others are not is reported. Mesh axes that this mesh does not have are left out.
 
     Args:
         shape: of the array.
         names: one per dimension: a logical axis, a mesh axis, a tuple of mesh axes, or None.
-        rules, mesh, report: see `shardings`.
+        rules: which mesh axes split which logical axis.
+        mesh: the grid of devices.
+        report: is told of each dimension that is not split as its rule says.
         name: of the array, for the report.
+
+    Raises:
+        ConfigError: a name is neither in the rules nor an axis of a mesh.
     """
     taken: set[str] = set()
-    spec: list[str | tuple[str, ...] | None] = []
+    spec: list[Any] = []
     for dim, (size, logical) in enumerate(zip(shape, _padded(names, len(shape), name), strict=True)):
-        found = _mesh_axes(logical, rules, mesh, taken, report)
-        parts = prod(mesh.shape[axis] for axis in found)
-        if size % parts:
+        wanted = [axis for axis in _mesh_axes(logical, rules, mesh) if axis in mesh.shape and axis not in taken]
+        found = _dividing(size, wanted, mesh)
+        if len(found) < len(wanted):
+            asked = " x ".join(f"{axis} {mesh.shape[axis]}" for axis in wanted)
+            rest = f"only {' x '.join(found)} splits it" if found else "every device keeps it whole"
             report(
-                f"{name or 'an array'}: dimension {dim} ('{logical}') has size {size}, which {parts} "
-                f"({' x '.join(found)}) does not divide: every device keeps it whole."
+                f"{name or 'an array'}: dimension {dim} ('{logical}') of size {size} is not divided by {asked}: {rest}."
             )
-            found = ()
         taken.update(found)
         spec.append(found[0] if len(found) == 1 else found or None)
     while spec and spec[-1] is None:
@@ -111,7 +120,7 @@ def rules_on(mesh: Mesh, rules: Rules) -> tuple[tuple[str, str | tuple[str, ...]
 
 def batch_axes(rules: Rules, mesh: Mesh) -> tuple[str, ...]:
     """Give the mesh axes that split the rows of a batch."""
-    return _mesh_axes("batch", rules, mesh, set(), silent)
+    return tuple(axis for axis in _mesh_axes("batch", rules, mesh) if axis in mesh.shape)
 
 
 def batch_sharding(rows: int, rules: Rules, mesh: Mesh, *, report: Report = silent) -> NamedSharding:
@@ -123,14 +132,16 @@ def infeed(rules: Rules, mesh: Mesh, process: int | None = None) -> tuple[int, i
     """Give (index, count) of the input that a process reads: processes that hold the same rows read the same.
 
     Args:
-        rules, mesh: where rows live.
+        rules: which mesh axes split the rows.
+        mesh: the grid of devices.
         process: its index; by default this process.
     """
     me = jax.process_index() if process is None else process
     axes = batch_axes(rules, mesh)
     rows = prod(mesh.shape[axis] for axis in axes)
     held: dict[int, set[int]] = {}
-    for device, index in NamedSharding(mesh, PartitionSpec(axes)).devices_indices_map((rows,)).items():
+    places: Any = NamedSharding(mesh, PartitionSpec(axes)).devices_indices_map((rows,))
+    for device, index in places.items():
         held.setdefault(device.process_index, set()).update(range(rows)[index[0]])
     groups = sorted({tuple(sorted(part)) for part in held.values()})
     if sum(map(len, groups)) != rows:
@@ -173,26 +184,35 @@ def _padded(names: Iterable[Any], rank: int, name: str) -> tuple[Any, ...]:
     given = tuple(names)
     if len(given) > rank:
         raise ValueError(
-            f"{name or 'an array'}: has {rank} dimensions, but {len(given)} names {list(given)}. Give one per dimension."
+            f"{name or 'an array'}: has {rank} dimensions, but {len(given)} names {list(given)}. Give one for each."
         )
     return given + (None,) * (rank - len(given))
 
 
-def _mesh_axes(logical: Any, rules: Rules, mesh: Mesh, taken: set[str], report: Report) -> tuple[str, ...]:
-    """Give the mesh axes that split one dimension; none when it stays whole."""
+def _mesh_axes(logical: Any, rules: Rules, mesh: Mesh) -> tuple[str, ...]:
+    """Give the mesh axes that are to split a dimension, also those that this mesh does not have."""
     if logical is None:
         return ()
-    choices = [axes for name, axes in rules if name == logical]
-    if not choices and (not isinstance(logical, str) or logical in mesh.shape):
-        choices = [logical]  # it names mesh axes itself
-    if not choices:
-        near = nearest(logical, (name for name, _ in rules))
-        report(f"no rule names the axis '{logical}': it stays whole." + (f" Did you mean '{near}'?" if near else ""))
-    for axes in choices:
-        found = _present(axes, mesh)
-        if not taken.intersection(found):
-            return found
-    return ()
+    if not isinstance(logical, str):
+        return tuple(axis for part in logical for axis in _mesh_axes(part, rules, mesh))
+    for name, axes in rules:
+        if name == logical:
+            return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    if logical in mesh.shape or logical in STAGED_AXES:
+        return (logical,)
+    known = list(dict.fromkeys([*(name for name, _ in rules), *mesh.shape]))
+    near = nearest(logical, known)
+    remedy = f"Did you mean '{near}'? " if near else ""
+    problem = f"no rule says which axes of the mesh split '{logical}'."
+    raise ConfigError(THIS_RUN, [Fault("rules", problem, f"{remedy}Add one, or use one of: {', '.join(known)}.")])
+
+
+def _dividing(size: int, axes: Sequence[str], mesh: Mesh) -> tuple[str, ...]:
+    kept, parts = 0, 1
+    while kept < len(axes) and not size % (parts * mesh.shape[axes[kept]]):
+        parts *= mesh.shape[axes[kept]]
+        kept += 1
+    return tuple(axes[:kept])
 
 
 def _present(axes: str | Sequence[str] | None, mesh: Mesh) -> tuple[str, ...]:

@@ -39,8 +39,8 @@ class Retraces:
             )
         elif self._shapes_of(function) == ASTONISHING:
             log.warning(
-                f"{function}: compiled for {ASTONISHING} shapes of batches so far, the last one {key}. Each compilation "
-                "costs time: pad batches to one shape, or to few."
+                f"{function}: compiled for {ASTONISHING} shapes of batches so far, the last one {key}. Each "
+                "compilation costs time: pad batches to one shape, or to few."
             )
 
     def _shapes_of(self, function: str) -> int:

@@ -30,7 +30,10 @@ class SpmdState(TypedDict):
 
 
 class SpmdLearner(Protocol):
-    """What the engine needs of a learner: pure functions of plain trees."""
+    """What the engine needs of a learner: pure functions of plain trees.
+
+    Where it has `prepare(params_axes)`, too, that is called once, before `init`.
+    """
 
     def init(self, params: Any) -> Any:
         """Give the state of the optimizer."""
@@ -127,7 +130,9 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
     Args:
         task: gives variables and the optimizer's state.
         spec: a batch of `ShapeDtypeStruct`.
-        rules, mesh, report: see `partitioning.shardings`.
+        rules: which mesh axes split which logical axis.
+        mesh: the grid of devices.
+        report: is told of each dimension that is not split as its rule says.
     """
 
     def variables(seed: Any) -> dict[str, Any]:
@@ -145,23 +150,22 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
         }
 
     seed = jax.ShapeDtypeStruct((), jnp.uint32)
-    boxed, shapes = jax.eval_shape(variables, seed), jax.eval_shape(build, seed)
-    axes = _axes_of_state(task, boxed, shapes)
-    placed = shardings_of(shapes, axes, rules, mesh, report=report)
-    wanted = jax.tree.map(
-        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, placed
-    )
-    return Plan(build, wanted, placed, mesh)
-
-
-def _axes_of_state(task: SpmdTask, boxed: Mapping[str, Any], shapes: SpmdState) -> dict[str, Any]:
+    boxed = jax.eval_shape(variables, seed)
     params_axes = _plain(logical_axes(boxed["params"]))
-    return {
+    if hasattr(task.learner, "prepare"):
+        task.learner.prepare(params_axes)
+    shapes = jax.eval_shape(build, seed)
+    axes = {
         "step": None,
         "params": params_axes,
         "non_trainable": _plain(logical_axes(boxed.get("non_trainable", {}))),
         "opt_state": task.learner.partition(shapes["opt_state"], params_axes),
     }
+    placed = shardings_of(shapes, axes, rules, mesh, report=report)
+    wanted = jax.tree.map(
+        lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, placed
+    )
+    return Plan(build, wanted, placed, mesh)
 
 
 def _plain(tree: Any) -> Any:

@@ -5,7 +5,7 @@ Each is traced once per shape of batch. The mesh and the rules are set while tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from xdpx.engines.spmd.partitioning import Rules, path_name, rules_on
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, Variables
+from xdpx.engines.spmd.tracing import tracing_step
 
 RENAMED = {"raw_grad_norm": "grad_norm"}
 """Facts of a learner that every engine gives under another name."""
@@ -38,7 +39,7 @@ class Surroundings:
     precision: str | None = None
 
     @contextmanager
-    def set(self) -> Iterator[None]:
+    def set(self) -> Generator[None]:
         """Set all of it."""
         with ExitStack() as stack:
             stack.enter_context(jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh))
@@ -77,7 +78,7 @@ class Compiled:
             (state, facts as one float32 vector in the order of `names`, {"summaries", "sizes"}).
         """
         self.retraces.note("update", group)
-        with self.around.set():
+        with self.around.set(), tracing_step(state["step"]):
             return self._update(state, group)
 
     def _update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
@@ -108,18 +109,19 @@ class Compiled:
             return self._gradients(state["params"], state["non_trainable"], group[0], jax.random.fold_in(key, 0))
         if len({str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch)) for batch in group}) == 1:
             return self._scanned(state, group, key)
-        total, non_trainable, summaries = None, state["non_trainable"], {}
+        total: Any = None
+        summaries: Any = {}
+        non_trainable = state["non_trainable"]
         for index, batch in enumerate(group):
             sums, grads, non_trainable, summaries = self._gradients(
                 state["params"], non_trainable, batch, jax.random.fold_in(key, index)
             )
             found = (sums, _widened(grads))
             total = found if total is None else jax.tree.map(jnp.add, total, found)
-        sums, grads = total or ({}, {})
-        return sums, grads, non_trainable, summaries
+        return *total, non_trainable, summaries
 
     def _scanned(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Walk over micro-batches of one shape by a loop on the device, so that the program stays as small as for one."""
+        """Walk over micro-batches of one shape by a loop on the device: the program stays as small as for one."""
 
         def one(carried: tuple[Any, Any], part: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
             (total, non_trainable), (index, batch) = carried, part
@@ -229,10 +231,12 @@ def _widened_shapes(grads: Any) -> Any:
 
 def _refuse_drift(before: SpmdState, after: SpmdState) -> None:
     """Refuse an update that changes shapes or types, at tracing time: it would be compiled anew each time."""
-    old, new = (jax.tree_util.tree_flatten_with_path(tree) for tree in (before, after))
-    if old[1] != new[1]:
-        raise TypeError(f"the update changed the structure of the state from {old[1]} to {new[1]}: keep it as it was.")
-    for (path, was), (_, has) in zip(old[0], new[0], strict=True):
+    if str(jax.tree.structure(before)) != str(jax.tree.structure(after)):
+        raise TypeError(
+            f"the update changed the structure of the state from {jax.tree.structure(before)} to "
+            f"{jax.tree.structure(after)}: keep it as it was."
+        )
+    for (path, was), has in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True):
         if (was.shape, was.dtype) != (has.shape, has.dtype):
             raise TypeError(
                 f"{path_name(path)}: the update turned {was.dtype}{list(was.shape)} into {has.dtype}{list(has.shape)}. "

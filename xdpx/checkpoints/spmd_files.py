@@ -1,0 +1,253 @@
+"""A sharded state on disk: each process writes its parts by Orbax, and the folder counts once it is whole.
+
+Tensors are stored under plain names (`params/lm/embedding/emb_var`), whatever classes the state is made of, so that a
+checkpoint can be read onto any mesh, by any number of processes, and in part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+from xdpx.checkpoints import spmd_folders as places
+from xdpx.checkpoints.background import Background
+from xdpx.checkpoints.folders import ALONE, FolderCommit, Ranks, Staging, agree, attempt
+from xdpx.checkpoints.publishing import remove_tree
+from xdpx.checkpoints.spmd_folders import FORMAT, METADATA, STATE, folder_name, input_file, read_shapes
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.utils import io
+from xdpx.utils.owners import temporary_name
+from xdpx.utils.paths import StrPath
+
+Subset = Callable[[str], bool] | Collection[str]
+"""Which tensors: a question about a name, or the beginnings of names, such as `params` or `params/lm/softmax`."""
+
+_background = Background()
+
+
+def wait() -> None:
+    """Wait until what is being saved in the background is there. Raises what went wrong, once."""
+    _background.wait()
+
+
+def is_saving() -> bool:
+    """Tell whether something is being saved in the background."""
+    return _background.is_busy
+
+
+def save(
+    tree: Any,
+    parent: StrPath,
+    *,
+    step: int,
+    facts: Mapping[str, Any] | None = None,
+    train_input: Any = None,
+    background: bool = False,
+    ranks: Ranks = ALONE,
+) -> str:
+    """Save a tree of arrays as `<parent>/checkpoint_<step>`, whole or not at all; call it on all processes.
+
+    When it returns, each array has been copied off its device, and may be donated.
+
+    Args:
+        tree: of `jax.Array`, each process holding its shards.
+        parent: the `checkpoints` folder of a job, any path.
+        step: number of updates taken.
+        facts: what JSON can hold, for whoever reads the metadata.
+        train_input: what JSON can hold: where this process is in its input.
+        background: return before everything is written; what goes wrong is raised by the next call, and by `wait`.
+        ranks: who saves together.
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        OSError: it could not be written; what was there stays.
+    """
+    wait()
+    arrays = {name: leaf for name, leaf in named_leaves(tree)}
+    text = _metadata(arrays, step, facts or {}, ranks)
+    size = sum(array.nbytes for array in arrays.values())
+    whole = FolderCommit(parent, folder_name(step), facts={"step": step}, ranks=ranks, needs_bytes=size)
+    with ExitStack() as stack:
+        staging = stack.enter_context(whole)
+        agree(ranks, attempt(lambda: _write_small_files(staging, text, train_input)), whole.target)
+        writer = _writer()
+        writer.save(io.join(staging.path, STATE), _arguments().PyTreeSave(_with_content(arrays)))
+        rest = stack.pop_all()
+
+    def finish() -> None:
+        with rest:
+            writer.wait_until_finished()
+
+    if background:
+        _background.start(finish)
+    else:
+        finish()
+    return whole.target
+
+
+def restore(folder: StrPath, target: Any, *, subset: Subset | None = None, ranks: Ranks = ALONE) -> Any:
+    """Read a checkpoint onto the devices of `target`, bit for bit; call it on all processes.
+
+    Args:
+        folder: a checkpoint folder, any path.
+        target: a tree of `jax.ShapeDtypeStruct` with shardings, of any mesh: see `SpmdEngine.target`.
+        subset: which tensors are wanted; the other leaves of `target` are given back as they are.
+        ranks: who reads together.
+
+    Returns:
+        The tree with arrays.
+
+    Raises:
+        DamagedCheckpoint: it is not what was written.
+        ConfigError: tensors are missing, or have other shapes or types; each is named.
+    """
+    from jax import tree_util
+
+    wait()
+    places.verify(folder, ranks=ranks)
+    leaves = dict(named_leaves(target))
+    wanted = {name: leaf for name, leaf in leaves.items() if _is_in(name, subset)}
+    check_shapes(folder, wanted)
+    found = leaves | read(folder, wanted)
+    return tree_util.tree_unflatten(tree_util.tree_structure(target), [found[name] for name in leaves])
+
+
+def read(folder: StrPath, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Read tensors by name, each onto the devices that its `jax.ShapeDtypeStruct` says; nothing is verified."""
+    from orbax.checkpoint import ArrayRestoreArgs
+
+    content = _with_content(wanted)
+    restoring = {
+        name: ArrayRestoreArgs(sharding=leaf.sharding, global_shape=tuple(leaf.shape), dtype=leaf.dtype)
+        for name, leaf in content.items()
+    }
+    found: dict[str, Any] = {}
+    if content:
+        request = _arguments().PyTreeRestore(item=content, restore_args=restoring, partial_restore=True)
+        with _on_this_machine(folder) as place:
+            found = dict(_reader().restore(io.abspath(io.join(place, STATE)), request))
+    return found | {name: _without_elements(leaf) for name, leaf in wanted.items() if name not in content}
+
+
+def check_shapes(folder: StrPath, wanted: Mapping[str, Any]) -> None:
+    """Compare the tensors of a checkpoint with those that are wanted.
+
+    Raises:
+        ConfigError: one line for each that is missing, or of another shape or type.
+    """
+    there = read_shapes(folder)
+    faults = [fault for name, leaf in wanted.items() if (fault := _misfit(name, leaf, there))]
+    if faults:
+        raise ConfigError(str(folder), faults)
+
+
+def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, leaf): the keys that lead to a leaf, with `/` between them."""
+    from jax import tree_util
+
+    for path, leaf in tree_util.tree_flatten_with_path(tree)[0]:
+        yield tree_util.keystr(path, simple=True, separator="/"), leaf
+
+
+def _misfit(name: str, leaf: Any, there: Mapping[str, tuple[tuple[int, ...], str]]) -> Fault | None:
+    if name not in there:
+        near = nearest(name, there)
+        return Fault(
+            name, f"is not in this checkpoint of {len(there)} tensors.",
+            (f"The nearest is '{near}'. " if near else "")
+            + "Continue with the model and the learner it was made with, take a subset, or start by init_from rules.",
+        )  # fmt: skip
+    shape, dtype = there[name]
+    if (shape, dtype) == (tuple(leaf.shape), str(leaf.dtype)):
+        return None
+    return Fault(
+        name, f"is {dtype}{list(shape)} in this checkpoint, and {leaf.dtype}{list(leaf.shape)} in this model.",
+        "Use the sizes it was made with, or leave this tensor out (init_from rules with ignore).",
+    )  # fmt: skip
+
+
+def _is_in(name: str, subset: Subset | None) -> bool:
+    if subset is None:
+        return True
+    if callable(subset):
+        return bool(subset(name))
+    return any(name == part or name.startswith(f"{part.rstrip('/')}/") for part in _texts(subset))
+
+
+def _texts(subset: Iterable[str]) -> Iterable[str]:
+    return (subset,) if isinstance(subset, str) else subset
+
+
+def _metadata(arrays: Mapping[str, Any], step: int, facts: Mapping[str, Any], ranks: Ranks) -> str:
+    tensors = {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in arrays.items()}
+    content = {"format": FORMAT, "step": step, "processes": ranks.size, "facts": dict(facts), "tensors": tensors}
+    return json.dumps(content, indent=1)
+
+
+def _write_small_files(staging: Staging, metadata: str, train_input: Any) -> None:
+    ranks = staging.ranks
+    if ranks.rank == 0:
+        with staging.open(METADATA, "w") as file:
+            file.write(metadata)
+    ranks.barrier()
+    if not io.isfile(io.join(staging.path, METADATA)):
+        raise OSError(
+            f"{staging.path}: process {ranks.rank} does not see what process 0 has written there. Processes save "
+            "together: give them one job_log_dir that all their machines share."
+        )
+    if train_input is not None:
+        with staging.open(input_file(ranks.rank, ranks.size), "w") as file:
+            json.dump(train_input, file)
+
+
+def _with_content(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what has no elements, which Orbax cannot store; its shape says it all."""
+    return {name: array for name, array in arrays.items() if 0 not in array.shape}
+
+
+def _without_elements(leaf: Any) -> Any:
+    import jax
+    import numpy as np
+
+    whole = np.zeros(leaf.shape, leaf.dtype)
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: whole[index])
+
+
+@contextmanager
+def _on_this_machine(folder: StrPath) -> Generator[str]:
+    """Give a local folder with the files of a checkpoint; a copy, for as long as it is needed, of a remote one."""
+    place = io.plain(folder)
+    if io.islocal(place):
+        yield place
+        return
+    copy = temporary_name(io.join(io.cache.spool(), io.name(place)))
+    try:
+        io.copytree(io.join(place, STATE), io.join(copy, STATE))
+        yield copy
+    finally:
+        remove_tree(copy)
+
+
+@cache
+def _writer() -> Any:
+    import orbax.checkpoint as ocp
+
+    return ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler())
+
+
+@cache
+def _reader() -> Any:
+    import orbax.checkpoint as ocp
+
+    return ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+
+
+def _arguments() -> Any:
+    import orbax.checkpoint as ocp
+
+    return ocp.args
