@@ -1,0 +1,228 @@
+"""Inputs over any Python iterable, loader or generator class; Pax's names of adaptors for Lingvo keep their meaning.
+
+Nothing here needs Lingvo: what Pax wraps with these is an object that makes batches and owns their size.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from xdpx.config.hparams import BaseHParams
+from xdpx.datasets.inputs.base_input import BaseInput, State, refused, state_number
+from xdpx.datasets.inputs.opening import Opening, ShardBy, listens_to, open_batches, own_state, seed_field
+from xdpx.datasets.inputs.rows import as_batch, join_rows, num_rows, take_rows, with_sample_weights
+from xdpx.datasets.inputs.windows import is_end_of_data
+from xdpx.utils.nested_map import NestedMap
+
+
+class LingvoInputAdaptor(BaseInput):
+    """Batches of something that makes them itself; `iter(input)` must give the same ones every time it is asked.
+
+    Where it stands is the number of batches that were read, and the iterator's own state where it keeps one. Going back
+    to a place without that means to read up to it again.
+    """
+
+    class HParams(BaseInput.HParams):
+        """What the adaptor can be told.
+
+        Attributes:
+            input: what makes the batches, as dicts of arrays: a template, a class or function (which may take
+                host_index, num_hosts, seed and epoch), or anything that can be iterated more than once.
+            num_batches: stop after so many.
+            repeat: begin anew at the end.
+            shard_by: who keeps hosts from seeing the same: 'inner' (it takes host_index), 'seed' (each host has its
+                own), 'batch' (each host gets every n-th batch of the same). None: the first of them that it can do.
+            allow_fixed_file_random_seed: let training data have a fixed seed of their own, offset by the host.
+        """
+
+        input: Any = None
+        num_batches: int | None = None
+        repeat: bool = False
+        shard_by: ShardBy | None = None
+        allow_fixed_file_random_seed: bool = False
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        if hparams.input is None:
+            problem = "is missing."
+            raise refused(hparams, "input", problem, "Give what makes the batches: a template, class or iterable.")
+        self._check_batch_size()
+        self._seed = self._first_seed()
+        self._iterator: Iterator[Any] | None = None
+        self._items, self._epoch = 0, 0
+
+    def _check_batch_size(self) -> None:
+        if self.hparams.batch_size is not None:
+            remedy = "Leave it out, or use LingvoInputAdaptorNewBatchSize to cut batches of this size."
+            raise refused(self.hparams, "batch_size", "is set, but what makes the batches decides their size.", remedy)
+
+    # ---- seeds and hosts
+
+    def _first_seed(self) -> int | None:
+        """Choose the seed that the inner thing gets: a fixed one offset by the host, or one drawn now and kept."""
+        p = self.hparams
+        if "seed" not in listens_to(p.input):
+            return None
+        fixed = p.input_random_seed or self._inner_seed()
+        if not fixed:
+            return secrets.randbelow(2**31 - 1) + 1 if p.is_training else 1
+        if p.is_training and self._inner_seed() and not p.allow_fixed_file_random_seed:
+            problem = f"has the fixed seed {fixed}: after a restart without its state the same data would come again."
+            remedy = "Set its seed to 0, which draws one and keeps it, or allow_fixed_file_random_seed=True."
+            raise refused(p, "input", problem, remedy)
+        return int(fixed) + (self.host_index if self._shard_by == "seed" else 0)
+
+    def _inner_seed(self) -> int:
+        template = self.hparams.input
+        name = seed_field(template) if isinstance(template, BaseHParams) else None
+        return int(getattr(template, name) or 0) if name else 0
+
+    @property
+    def _shard_by(self) -> ShardBy:
+        if self.hparams.shard_by is not None:
+            return self.hparams.shard_by  # type: ignore[no-any-return]
+        if self.num_hosts == 1:
+            return "inner"
+        heard = listens_to(self.hparams.input)
+        if {"host_index", "num_hosts"} <= heard:
+            return "inner"
+        return "seed" if "seed" in heard and self.hparams.is_training else "batch"
+
+    # ---- batches
+
+    def get_next(self) -> NestedMap:
+        """Give the next batch, every row with the weight 1 where it has none. Raises StopIteration at the end."""
+        return self._next_batch()
+
+    def _next_batch(self) -> NestedMap:
+        step = self.num_hosts if self._shard_by == "batch" else 1
+        limit = self.hparams.num_batches
+        if limit is not None and self._items // step >= limit:
+            raise StopIteration
+        group = [self._draw() for _ in range(step)]  # incomplete at the end on all hosts alike: then nobody gets any
+        return with_sample_weights(as_batch(group[self.host_index if step > 1 else 0]))
+
+    def _draw(self) -> Any:
+        """Take one batch of the inner thing."""
+        if self._iterator is None:
+            self._iterator = self._open()
+        try:
+            item = next(self._iterator)
+        except Exception as error:
+            if not is_end_of_data(error):
+                raise
+            if not self.hparams.repeat or not self._items:
+                raise StopIteration from error
+            self._epoch, self._items, self._iterator = self._epoch + 1, 0, None
+            return self._draw()
+        self._items += 1
+        return item
+
+    def _open(self) -> Iterator[Any]:
+        opening = Opening(self.host_index, self.num_hosts, self._seed, self._epoch)
+        if self._shard_by != "inner":
+            opening = opening._replace(host_index=0, num_hosts=1)
+        return open_batches(self.hparams.input, opening)
+
+    def reset(self) -> None:
+        """Begin anew."""
+        super().reset()
+        self._iterator, self._items, self._epoch = None, 0, 0
+
+    # ---- where it stands
+
+    def get_state(self) -> State:
+        """Tell how many batches were read in this epoch, and the seed they were made with."""
+        state: State = {"items": self._items, "epoch": self._epoch, "seed": self._seed, "hosts": self.num_hosts}
+        inner = None if self._iterator is None else own_state(self._iterator)
+        return state if inner is None else {**state, "inner": inner}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Return to a place. Raises ValueError for a state of another number of hosts."""
+        if state.get("hosts") != self.num_hosts:
+            raise ValueError(
+                f"{self.name}: the state is of {state.get('hosts')!r} hosts, this is one of {self.num_hosts}. What an "
+                "iterable gives to each host cannot be shared anew: restart with as many, or use SeqIOInput."
+            )
+        self.reset()
+        self._seed = state["seed"]
+        self._epoch, items = state_number(state, "epoch", self), state_number(state, "items", self)
+        if not items:
+            return
+        self._iterator = self._open()
+        if "inner" in state:
+            self._iterator.set_state(state["inner"])  # type: ignore[attr-defined]
+        else:
+            self._skip(items)
+        self._items = items
+
+    def _skip(self, count: int) -> None:
+        """Read `count` batches for nothing. Raises ValueError when there are not so many."""
+        nothing = object()
+        if count and next(islice(self._iterator or (), count - 1, None), nothing) is nothing:
+            raise ValueError(f"{self.name}: {count} batches were read before, now there are fewer. The data changed.")
+
+
+class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
+    """Cuts large batches into rows of `batch_size`; the inner thing may so pack more tightly."""
+
+    class HParams(LingvoInputAdaptor.HParams):
+        """What the adaptor can be told.
+
+        Attributes:
+            carry_remainder: let inner batches be of any size: what is left of one is joined with the next. Else they
+                must be multiples of batch_size.
+        """
+
+        carry_remainder: bool = False
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self._kept: list[tuple[State, NestedMap]] = []  # batches that are not used up, and the state before each
+        self._used = 0
+
+    def _check_batch_size(self) -> None:
+        if self.hparams.batch_size is None:
+            raise refused(self.hparams, "batch_size", "is missing.", "Give the rows per host that a batch shall have.")
+
+    def get_next(self) -> NestedMap:
+        """Give `batch_size` rows. At the end, what is left of them is left out."""
+        size = self.hparams.batch_size
+        while sum(num_rows(batch) for _, batch in self._kept) - self._used < size:
+            state = super().get_state()
+            batch = self._next_batch()
+            self._check_multiple(num_rows(batch))
+            self._kept.append((state, batch))
+        joined = join_rows([batch for _, batch in self._kept])
+        cut = take_rows(joined, slice(self._used, self._used + size))
+        self._used += size
+        while self._kept and self._used >= num_rows(self._kept[0][1]):
+            self._used -= num_rows(self._kept.pop(0)[1])
+        return cut
+
+    def _check_multiple(self, rows: int) -> None:
+        if rows % self.hparams.batch_size and not self.hparams.carry_remainder:
+            problem = f"is {self.hparams.batch_size}, but batches of {rows} rows come in: no multiple of it."
+            raise refused(self.hparams, "batch_size", problem, "Choose a divisor, or set carry_remainder=True.")
+
+    def reset(self) -> None:
+        """Begin anew."""
+        super().reset()
+        self._kept, self._used = [], 0
+
+    def get_state(self) -> State:
+        """Tell where the first batch that is not used up begins, and how many of its rows are used."""
+        before = self._kept[0][0] if self._kept else super().get_state()
+        return {**before, "used": self._used}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Return to a place: the batch that was half used is read again."""
+        super().set_state(state)
+        self._used = state_number(state, "used", self)
+
+
+IterableAdaptor = LingvoInputAdaptor
+RebatchAdaptor = LingvoInputAdaptorNewBatchSize

@@ -1,0 +1,313 @@
+"""What every input is: batches by `get_next`, from a place that can be written down and returned to."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.hparams import BaseHParams, Configurable
+from xdpx.datasets.inputs.rows import pad_rows
+from xdpx.datasets.inputs.windows import EvalWindow, window_of
+from xdpx.utils.nested_map import NestedMap
+
+State = dict[str, Any]
+"""Where an input stands: a small dict of plain JSON values."""
+
+_NAME = re.compile(r"[\w.:+-]+")
+
+
+class ArraySpec(NamedTuple):
+    """Shape and type of one array of a batch; the shape begins with this host's rows."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class BaseInput(Configurable):
+    """An endless or finite sequence of batches, one independent input per host.
+
+    A subclass overrides `get_next`, which gives a NestedMap of arrays whose first axis is the batch, and raises
+    StopIteration at the end. Where it stands, `get_state` tells; a subclass that knows no shorter way is brought back
+    to a state by `reset` and as many `get_next` as there were.
+    """
+
+    class HParams(BaseHParams):
+        """What every input can be told.
+
+        Attributes:
+            name: of the input, in logs and file names; 'train' for training where it is not given, else 'input'.
+            batch_size: rows per host; None where what is read decides.
+            num_infeed_hosts: how many inputs share the data; 0 lets the runner say.
+            infeed_host_index: which of them this one is, from 0.
+            input_random_seed: of the order of the data. All hosts need the same.
+            is_training: whether it is trained on.
+            eval_window: what one evaluation sees: 'full_epoch', 'first(n)' or 'rolling(n)'.
+            reset_for_eval: of Pax, see `windows`; leave it out.
+            eval_loop_num_batches: of Pax, see `windows`; leave it out.
+            batch_padding_size: rows without weight behind each batch, so that it divides among the devices.
+            input_checkpointing_enabled: whether the place in the data is kept in checkpoints.
+            prefetch: how many batches a thread makes ahead; 0 makes them when they are asked for.
+        """
+
+        name: str | None = None
+        batch_size: int | None = None
+        num_infeed_hosts: int = 0
+        infeed_host_index: int = 0
+        input_random_seed: int | None = None
+        is_training: bool = False
+        eval_window: str | None = None
+        reset_for_eval: bool = False
+        eval_loop_num_batches: int | None = 1
+        batch_padding_size: int = 0
+        input_checkpointing_enabled: bool = True
+        prefetch: int = 0
+
+    _batches_given: int = 0
+    _inside: bool = False
+    _peeked: NestedMap | None = None
+    _state_at_peek: State | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, wrap in _WRAPS.items():
+            if name in cls.__dict__:
+                setattr(cls, name, wrap(cls.__dict__[name]))
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        check_fields(hparams)
+        if not hparams.is_training:
+            window_of(hparams)
+
+    # ---- batches
+
+    def get_next(self) -> NestedMap:
+        """Give this host's rows of the next batch. Raises StopIteration at the end of the data."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its batches are: override get_next.")
+
+    def reset(self) -> None:
+        """Begin anew: the next batch is the first one. Never called on data that are trained on."""
+        self._batches_given = 0
+
+    def get_next_padded(self) -> NestedMap:
+        """Give the next batch as the devices want it: with `batch_padding_size` rows without weight behind it."""
+        batch = self.get_next()
+        return pad_rows(batch, self.hparams.batch_padding_size)
+
+    def peek_padded(self) -> NestedMap | None:
+        """Give the next batch and stay where it is; None at the end of the data.
+
+        A state that is taken before or after a peek is the same, and so is the batch that comes next.
+        """
+        if self._peeked is None:
+            count, state = self._batches_given, self.get_state()
+            try:
+                batch = self.get_next()
+            except StopIteration:
+                return None
+            self._peeked, self._state_at_peek, self._batches_given = batch, state, count
+        return pad_rows(self._peeked, self.hparams.batch_padding_size)
+
+    # ---- where it stands
+
+    def get_state(self) -> State:
+        """Tell where the input stands."""
+        return {"batches": self._batches_given}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Return to where it stood when `state` was taken. Raises ValueError for a state of something else."""
+        count = state_number(state, "batches", self)
+        self.reset()
+        for _ in range(count):
+            self.get_next()
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The name in logs and file names."""
+        return name_of(self.hparams)
+
+    @property
+    def num_hosts(self) -> int:
+        """How many inputs share the data; one, where nobody said."""
+        return self.hparams.num_infeed_hosts or 1
+
+    @property
+    def host_index(self) -> int:
+        """Which of them this one is, from 0."""
+        return int(self.hparams.infeed_host_index)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Rows of a batch over all hosts."""
+        return int(self.hparams.batch_size * self.num_hosts)
+
+    @property
+    def window(self) -> EvalWindow:
+        """What one evaluation sees. Raises ConfigError where that is not said without doubt."""
+        return window_of(self.hparams)
+
+    def spec(self) -> NestedMap:
+        """Give an ArraySpec for every array of a padded batch; where nothing else is known, by a look at one.
+
+        Raises:
+            ValueError: there is no batch to look at.
+        """
+        batch = self.peek_padded()
+        if batch is None:
+            raise ValueError(f"{self.name}: there is no batch, so nobody knows the shapes. Check what it reads.")
+        return batch.Transform(lambda array: ArraySpec(np.shape(array), np.asarray(array).dtype))
+
+    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+        """Turn token ids into texts, one per row.
+
+        Args:
+            ids: integers, shape (B, T).
+            lengths: how many of each row to take, shape (B,); None for all.
+            key: which feature they belong to, where features have tokenizers of their own.
+        """
+        del key
+        ids = np.asarray(ids)
+        lengths = np.full(len(ids), ids.shape[1]) if lengths is None else np.asarray(lengths)
+        return [" ".join(map(str, row[:length])) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
+
+    def tokenizer_digest(self, key: str | None = None) -> str | None:
+        """Give what two inputs must share for their ids to mean the same; None where no tokenizer is known."""
+        del key
+        return None
+
+    def close(self) -> None:
+        """Let go of files and threads."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> NestedMap:
+        return self.get_next()
+
+
+def with_hosts(hparams: Any, index: int, count: int) -> Any:
+    """Give a copy of an input's HParams that knows its host; what somebody set by hand stays.
+
+    Args:
+        hparams: `BaseInput.HParams` of any kind; those inside a `MultiInput` are filled in too.
+        index: of this process, from 0.
+        count: of processes.
+    """
+    filled = hparams.clone()
+    if not filled.num_infeed_hosts:
+        filled.set(num_infeed_hosts=count, infeed_host_index=index)
+    children = getattr(filled, "inputs", None)
+    if isinstance(children, dict):
+        filled.set(inputs={name: with_hosts(child, index, count) for name, child in children.items()})
+    return filled
+
+
+def name_of(hparams: Any) -> str:
+    """Give the name of an input from its HParams."""
+    return hparams.name or ("train" if hparams.is_training else "input")
+
+
+def refused(hparams: Any, key: str, problem: str, remedy: str) -> ConfigError:
+    """Make the error for one field of an input."""
+    return ConfigError(THIS_RUN, [Fault(f"{name_of(hparams)}.{key}", problem, remedy)])
+
+
+def check_fields(hparams: Any) -> None:
+    """Refuse fields that no input can work with, all of them together.
+
+    Raises:
+        ConfigError: names each of them.
+    """
+    faults = list(_faults(hparams))
+    if faults:
+        name = name_of(hparams)
+        raise ConfigError(THIS_RUN, [Fault(f"{name}.{key}", problem, remedy) for key, problem, remedy in faults])
+
+
+def _faults(hparams: Any) -> list[tuple[str, str, str]]:
+    faults = []
+    if not _NAME.fullmatch(name_of(hparams)):
+        faults.append(("name", f"is '{hparams.name}'.", "Use letters, digits and . : _ + - only: files get this name."))
+    if hparams.batch_size is not None and hparams.batch_size < 1:
+        faults.append(("batch_size", f"is {hparams.batch_size}.", "Give the rows per host, at least 1."))
+    hosts, index = hparams.num_infeed_hosts, hparams.infeed_host_index
+    if hosts < 0 or not 0 <= index < max(hosts, 1):
+        problem = f"is {index} of num_infeed_hosts={hosts}."
+        faults.append(("infeed_host_index", problem, f"It counts from 0 to {max(hosts, 1) - 1}."))
+    for key in ("batch_padding_size", "prefetch"):
+        if getattr(hparams, key) < 0:
+            faults.append((key, f"is {getattr(hparams, key)}.", "Give 0 or more."))
+    return faults
+
+
+def state_number(state: Mapping[str, Any], key: str, owner: BaseInput) -> int:
+    """Read a count from a state. Raises ValueError when it is not there."""
+    value = state.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(
+            f"{owner.name}: the state has {key}={value!r}; it holds {', '.join(state) or 'nothing'}. It is none of a "
+            f"{type(owner).__name__}: restore the checkpoint with the input it was saved with."
+        )
+    return value
+
+
+def _counted(get_next: Callable[[Any], NestedMap]) -> Callable[[Any], NestedMap]:
+    """Count what the outermost `get_next` gives: an override that asks `super()` gives one batch, not two.
+
+    A batch that was peeked at is given first.
+    """
+
+    @functools.wraps(get_next)
+    def counting(self: Any) -> NestedMap:
+        if self._inside:
+            return get_next(self)
+        batch: NestedMap | None = self._peeked
+        self._peeked = None
+        if batch is None:
+            self._inside = True
+            try:
+                batch = get_next(self)
+            finally:
+                self._inside = False
+        self._batches_given += 1
+        return batch
+
+    return counting
+
+
+def _before_peek(get_state: Callable[[Any], State]) -> Callable[[Any], State]:
+    """Let a batch that was only peeked at not count in a state."""
+
+    @functools.wraps(get_state)
+    def honest(self: Any) -> State:
+        return get_state(self) if self._peeked is None else {**self._state_at_peek}
+
+    return honest
+
+
+def _forgetting(move: Callable[..., None]) -> Callable[..., None]:
+    """Forget what was peeked at before the input goes elsewhere."""
+
+    @functools.wraps(move)
+    def forgetting(self: Any, *args: Any, **kwargs: Any) -> None:
+        self._peeked = None
+        move(self, *args, **kwargs)
+
+    return forgetting
+
+
+_WRAPS: dict[str, Callable[[Any], Any]] = {
+    "get_next": _counted,
+    "get_state": _before_peek,
+    "set_state": _forgetting,
+    "reset": _forgetting,
+}
+for _name, _wrap in _WRAPS.items():
+    setattr(BaseInput, _name, _wrap(BaseInput.__dict__[_name]))

@@ -1,0 +1,189 @@
+"""Text to token ids and back: the tokenizers of the house, or single characters."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.hparams import BaseHParams, Configurable
+from xdpx.loaders.parsers.files import open_raw
+from xdpx.processors.samples import Ragged, offsets_of
+from xdpx.tokenizers import tokenizers
+from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.encoder import Encoder
+from xdpx.tokenizers.library import LibraryTokenizer
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+
+class Codec(Configurable):
+    """Turns texts into token ids, and token ids into texts."""
+
+    class HParams(BaseHParams):
+        """What every codec can be told."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """Give the ids of each text, int32."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Give the text of a row of ids."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of what each id stands for: codecs with the same digest mean the same by an id."""
+
+
+PADDING, END, UNKNOWN = 0, 1, 2
+NUM_SPECIAL = 3
+"""Ids of a character codec that are no character: padding (and begin), end, unknown."""
+
+
+class Characters(Codec):
+    """Every character is a token: id 0 is padding, 1 the end of a text, 2 an unknown character, then the alphabet."""
+
+    class HParams(Codec.HParams):
+        """What the character codec can be told: one of both.
+
+        Attributes:
+            alphabet: the characters, in the order of their ids.
+            alphabet_from: a text file at any path; its characters, sorted, are the alphabet. Name the same file in
+                inputs for training and for evaluation, so that ids mean the same.
+        """
+
+        alphabet: str | None = None
+        alphabet_from: str | None = None
+
+    @cached_property
+    def alphabet(self) -> str:
+        """The characters, in the order of their ids."""
+        p = self.hparams
+        if (p.alphabet is None) is (p.alphabet_from is None):
+            problem = "needs either alphabet or alphabet_from, and not both."
+            raise ConfigError(THIS_RUN, [Fault("Characters", problem, "Name the file whose characters are tokens.")])
+        if p.alphabet is not None:
+            return str(p.alphabet)
+        with open_raw(p.alphabet_from) as file:
+            return "".join(sorted(set(file.read().decode())))
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        codes = _codes(self.alphabet)
+        order = np.argsort(codes, kind="stable")
+        return codes[order], (order + NUM_SPECIAL).astype(np.int32)
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """Look all characters up at once."""
+        codes, ids = self._sorted
+        asked = _codes("".join(texts))
+        places = np.minimum(np.searchsorted(codes, asked), max(len(codes) - 1, 0))
+        values = np.where(codes[places] == asked, ids[places], np.int32(UNKNOWN)) if len(codes) else asked * 0
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        return Ragged(values.astype(np.int32), offsets_of(lengths))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Join the characters; padding and end are left out, an unknown one is shown as U+FFFD."""
+        alphabet = self.alphabet
+        return "".join("�" if i == UNKNOWN else alphabet[i - NUM_SPECIAL] for i in ids if i > END)
+
+    @property
+    def vocab_size(self) -> int:
+        """The alphabet and the three ids before it."""
+        return len(self.alphabet) + NUM_SPECIAL
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the alphabet."""
+        return hashlib.sha256(f"characters {self.alphabet}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class HouseTokenizer(Codec):
+    """A tokenizer of `xdpx.tokenizers`, with its own vocabulary or one from a file."""
+
+    class HParams(Codec.HParams):
+        """What the codec can be told.
+
+        Attributes:
+            tokenizer: its registered name.
+            vocab_file: what the tokenizer is read from, or a `vocab.txt`.
+            data_dir: a folder that x-prepro made, instead: its vocabulary is used.
+            pad_word: the padding token.
+            unk_word: the token for unknown words.
+            options: further parameters of the tokenizer.
+        """
+
+        tokenizer: str = "auto"
+        vocab_file: str | None = None
+        data_dir: str | None = None
+        pad_word: str = "[PAD]"
+        unk_word: str = "[UNK]"
+        options: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        p = self.hparams
+        made: type[Tokenizer] = tokenizers[p.tokenizer]
+        options = dict(p.options)
+        if p.vocab_file is not None and "vocab_file" in made.Parameters.model_fields:
+            options["vocab_file"] = p.vocab_file
+        return made(made.Parameters(**options), resources=p.data_dir)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Tokens and their ids."""
+        p = self.hparams
+        words = {"pad_word": p.pad_word, "unk_word": p.unk_word}
+        if p.data_dir is not None:
+            return Vocabulary.read(io.join(p.data_dir, "vocab.txt"), **words)
+        own = self._tokenizer.vocabulary(**words) if self._tokenizer.needs_vocabulary else None
+        if own is not None:
+            return own
+        if p.vocab_file is None:
+            problem = f"'{p.tokenizer}' brings no vocabulary along."
+            raise ConfigError(THIS_RUN, [Fault("tokenizer", problem, "Name a vocab_file, or a data_dir of x-prepro.")])
+        return Vocabulary.read(p.vocab_file, **words)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self._tokenizer, self.vocabulary)
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """Encode all texts at once."""
+        encoded = self._encoder.encode_many(texts)
+        return Ragged(encoded.values, encoded.offsets)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Give the text: by the library where one is at work, else tokens with white space between them."""
+        if isinstance(self._tokenizer, LibraryTokenizer):
+            return str(self._tokenizer.library.decode(list(ids), skip_special_tokens=False))
+        tokens = self.vocabulary.tokens
+        return " ".join(tokens[i] if 0 <= i < len(tokens) else self.hparams.unk_word for i in ids)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens in the vocabulary."""
+        return len(self.vocabulary)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the vocabulary."""
+        return self.vocabulary.digest
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

@@ -1,0 +1,191 @@
+"""Evaluate on a finite iterable: share it among hosts, fill it up so that all of them stop at the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from xdpx.datasets.inputs.adaptors import LingvoInputAdaptor
+from xdpx.datasets.inputs.base_input import State, refused, state_number
+from xdpx.datasets.inputs.opening import Opening, open_batches
+from xdpx.datasets.inputs.order import num_batches, part_of
+from xdpx.datasets.inputs.rows import (
+    SAMPLE_WEIGHTS,
+    as_batch,
+    filled_to,
+    join_rows,
+    num_rows,
+    take_rows,
+    with_sample_weights,
+    without_weight,
+)
+from xdpx.utils.nested_map import NestedMap
+
+
+class LingvoEvalAdaptor(LingvoInputAdaptor):
+    """Reads finite data once into memory; rows of weight 0 fill the last global batch; each host takes its part."""
+
+    class HParams(LingvoInputAdaptor.HParams):
+        """What the adaptor can be told."""
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self._batch = 0
+        if hparams.is_training or not self.window.resets:
+            problem = f"is '{self.window}', is_training {hparams.is_training}; finite data are seen anew."
+            raise refused(hparams, "eval_window", problem, "Write eval_window='full_epoch' (reset_for_eval=True).")
+
+    def _check_batch_size(self) -> None:
+        if self.hparams.batch_size is None:
+            raise refused(self.hparams, "batch_size", "is missing.", "Give the rows per host that a batch shall have.")
+
+    @cached_property
+    def _rows(self) -> NestedMap:
+        """All rows of the data; every host reads all of them."""
+        batches = list(self._inner_batches())
+        if not batches:
+            raise refused(self.hparams, "input", "gives no batch.", "Check what it reads.")
+        try:
+            return join_rows(batches)
+        except ValueError as error:
+            remedy = "Pad all its batches to one width."
+            raise refused(self.hparams, "input", f"gives batches of different shapes ({error}).", remedy) from error
+
+    def _inner_batches(self) -> Iterator[NestedMap]:
+        seed = self._seed if self._seed is None else 1  # all hosts must see the same order
+        for item in open_batches(self.hparams.input, Opening(0, 1, seed, 0)):
+            yield with_sample_weights(as_batch(item))
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of one epoch, equal on all hosts."""
+        return num_batches(self._num_samples(), self.hparams.batch_size, self.num_hosts, pad=True)
+
+    def _num_samples(self) -> int:
+        return num_rows(self._rows)
+
+    def get_next(self) -> NestedMap:
+        """Give this host's rows of the next batch. Raises StopIteration after `batches_per_epoch`."""
+        limit = self.hparams.num_batches
+        if self._batch >= self.batches_per_epoch or (limit is not None and self._batch >= limit):
+            raise StopIteration
+        batch = self._part(self._batch)
+        self._batch += 1
+        return batch
+
+    def _part(self, number: int) -> NestedMap:
+        size, count = self.hparams.batch_size, self._num_samples()
+        places = part_of(size, self.num_hosts, self.host_index, first=number * self.global_batch_size)
+        real = int((places < count).sum())
+        whole = take_rows(self._rows, np.where(places < count, places, 0))
+        if real == size:
+            return whole
+        return join_rows([take_rows(whole, slice(0, real)), without_weight(take_rows(whole, slice(real, None)))])
+
+    def reset(self) -> None:
+        """Begin anew with the first batch."""
+        super().reset()
+        self._batch = 0
+
+    def get_state(self) -> State:
+        """Tell how many batches were given."""
+        return {"batch": self._batch, "hosts": self.num_hosts}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Return to a place. Raises ValueError for a state of another number of hosts."""
+        if state.get("hosts") != self.num_hosts:
+            raise ValueError(f"{self.name}: the state is of {state.get('hosts')!r} hosts, not of {self.num_hosts}.")
+        self.reset()
+        self._batch = state_number(state, "batch", self)
+
+
+class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
+    """The same without reading all into memory: each host reads through the data and keeps its own batches."""
+
+    class HParams(LingvoEvalAdaptor.HParams):
+        """What the adaptor can be told.
+
+        Attributes:
+            num_samples: rows of the data, which nobody can know without reading them.
+            weight_field: the array that says how much a row weighs.
+        """
+
+        num_samples: int = 0
+        weight_field: str = SAMPLE_WEIGHTS
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        if hparams.num_samples < 1:
+            remedy = "Give the number of rows; LingvoEvalAdaptor counts them, by reading all."
+            raise refused(hparams, "num_samples", f"is {hparams.num_samples}.", remedy)
+        self._reader: Iterator[NestedMap] | None = None
+        self._rest: list[NestedMap] = []
+        self._place = 0
+        self._first: NestedMap | None = None
+
+    def _num_samples(self) -> int:
+        return int(self.hparams.num_samples)
+
+    def _part(self, number: int) -> NestedMap:
+        size, count = self.hparams.batch_size, self._num_samples()
+        first = number * self.global_batch_size + self.host_index * size
+        self._read_to(min(first, count))
+        parts = list(self._read(min(first + size, count) - min(first, count)))
+        if not parts:
+            self._read_to(1)
+            parts = [without_weight(self._weighed(self._first_row()))]
+        return filled_to(parts, size)
+
+    def _first_row(self) -> NestedMap:
+        if self._first is None:
+            raise refused(self.hparams, "input", "gives no batch.", "Check what it reads.")
+        return self._first
+
+    def _read_to(self, place: int) -> None:
+        """Skip rows up to a place; going back means to read from the beginning."""
+        if place < self._place:
+            self._reader = None
+        for _ in self._read(place - self._place):
+            pass
+
+    def _read(self, count: int) -> Iterator[NestedMap]:
+        """Give the next `count` rows, in pieces as they come."""
+        while count > 0:
+            if not self._rest:
+                self._rest = [self._next_piece()]
+            piece = self._rest.pop()
+            rows = num_rows(piece)
+            if rows > count:
+                self._rest = [take_rows(piece, slice(count, None))]
+                piece = take_rows(piece, slice(0, count))
+            self._place += min(rows, count)
+            count -= rows
+            yield piece
+
+    def _next_piece(self) -> NestedMap:
+        if self._reader is None:
+            self._reader, self._place, self._rest = self._inner_batches(), 0, []
+        piece = next(self._reader, None)
+        if piece is None:
+            problem = f"is {self.hparams.num_samples}, but the data end after {self._place} rows."
+            raise refused(self.hparams, "num_samples", problem, "Give the right number, the same on all hosts.")
+        piece = self._weighed(piece)
+        if self._first is None:
+            self._first = take_rows(piece, slice(0, 1))
+        return piece
+
+    def _weighed(self, batch: NestedMap) -> NestedMap:
+        """Take the weights of rows from the field that holds them."""
+        name = self.hparams.weight_field
+        if name not in batch:
+            raise refused(self.hparams, "weight_field", f"is '{name}'; a batch has {', '.join(batch)}.", "Name one.")
+        weighed = NestedMap(batch)
+        weighed[SAMPLE_WEIGHTS] = np.asarray(batch[name], np.float32)
+        return weighed
+
+
+PaddedEvalAdaptor = LingvoEvalAdaptor
+LazyEvalAdaptor = LingvoLazyEvalAdaptor

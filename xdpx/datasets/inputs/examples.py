@@ -1,0 +1,211 @@
+"""The examples of a task's split as token rows: encoded, named as features, trimmed and ended, by the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.datasets.inputs.codecs import Codec
+from xdpx.datasets.inputs.order import Rows
+from xdpx.datasets.inputs.seqio_tasks import Task
+from xdpx.datasets.inputs.sources import Column, Columns, Source, named
+from xdpx.processors.samples import Ragged, Samples, concatenate, offsets_of
+
+Lengths = dict[str, NDArray[np.int64]]
+
+
+class Examples:
+    """Token rows of one split of one task.
+
+    Attributes:
+        task: whose.
+        lengths: tokens that each feature may have.
+    """
+
+    def __init__(
+        self, task: Task, split: str, lengths: Mapping[str, int], *, limit: int | None = None, trim: bool = True
+    ) -> None:
+        self.task = task
+        self.split = split
+        self.lengths = dict(lengths)
+        self._limit = limit
+        self._trim = trim
+
+    @cached_property
+    def source(self) -> Source:
+        """Where they come from; opened at first use."""
+        return self.task.source_of(self.split)
+
+    @cached_property
+    def codec(self) -> Codec | None:
+        """What encodes columns of texts."""
+        return self.task.codec()
+
+    @cached_property
+    def size(self) -> int:
+        """How many there are. Raises ConfigError when there is none."""
+        whole = self._whole
+        count = self.source.num_examples if whole is None else max(map(len, whole.values()))
+        count = count if self._limit is None else min(count, self._limit)
+        if not count:
+            problem = f"has no example in split '{self.split}'."
+            raise ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}", problem, "Check its source.")])
+        return count
+
+    @cached_property
+    def _whole(self) -> dict[str, Ragged] | None:
+        """All features, where the source lies in memory: texts are then encoded once and not once per epoch."""
+        columns = self.source.whole()
+        if columns is None:
+            if self.task.hparams.chunk is not None:
+                problem = f"cannot cut a {type(self.source).__name__} into chunks: it would have to be read whole."
+                remedy = "Use NumpyFiles, StoreFile or TextFiles, or a converter that packs."
+                raise ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.chunk", problem, remedy)])
+            return None
+        features = self._features(columns)
+        chunk = self.task.hparams.chunk
+        return features if chunk is None else {name: _chunks(rows, chunk) for name, rows in features.items()}
+
+    def take(self, rows: Rows) -> dict[str, Ragged]:
+        """Gather examples as features, trimmed and ended as the task says."""
+        whole = self._whole
+        if whole is None:
+            features = self._features(self.source.take(rows))
+        else:
+            features = {name: column.take(rows) for name, column in whole.items()}
+        return {name: self._ended(name, column) for name, column in features.items()}
+
+    def row_lengths(self, rows: Rows) -> Lengths:
+        """Give how many tokens each feature of each example has, without reading them where that can be known."""
+        whole = self._whole
+        if whole is None:
+            return {name: column.lengths.astype(np.int64) for name, column in self.take(rows).items()}
+        found = {name: column.offsets[rows + 1] - column.offsets[rows] for name, column in whole.items()}
+        return {name: self._ended_lengths(name, lengths) for name, lengths in found.items()}
+
+    def untrimmed(self, row: int, feature: str) -> list[int]:
+        """Give all tokens of a feature of one example, as the source has them."""
+        whole = self._whole
+        one = np.array([row])
+        column = self._features(self.source.take(one))[feature] if whole is None else whole[feature].take(one)
+        return list(column.row(0).tolist())
+
+    def raw(self, row: int) -> dict[str, Any]:
+        """Give one example as the source has it."""
+        columns = self.source.take(np.array([row]))
+        return {name: c.row(0).tolist() if isinstance(c, Ragged) else c[0] for name, c in columns.items()}
+
+    def _features(self, columns: Columns) -> dict[str, Ragged]:
+        p = self.task.hparams
+        if p.preprocess is not None:
+            columns = p.preprocess(columns)
+        found = {}
+        for feature in self.lengths:
+            name = p.features.get(feature, feature)
+            if name not in columns:
+                raise self._no_column(feature, name, columns)
+            found[feature] = self._encoded(feature, columns[name])
+        return found
+
+    def _no_column(self, feature: str, name: str, columns: Columns) -> ConfigError:
+        near = nearest(name, columns)
+        hint = f"Did you mean '{near}'? " if near else ""
+        problem = f"needs a column '{name}'; the source has: {named(columns)}."
+        remedy = f"{hint}Write features={{'{feature}': '<column>'}}."
+        return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.{feature}", problem, remedy)])
+
+    def _encoded(self, feature: str, column: Column) -> Ragged:
+        if isinstance(column, Ragged):
+            return column
+        if not isinstance(column, list):
+            if self.task.hparams.chunk is not None:  # one long row of tokens
+                return Ragged(column, np.array([0, len(column)]))
+            return Ragged(column, np.arange(len(column) + 1))
+        if self.codec is None:
+            problem = f"feature '{feature}' is text, and there is no vocabulary."
+            remedy = "Give vocabulary=HouseTokenizer.HParams(...) or Characters.HParams(...)."
+            raise ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.vocabulary", problem, remedy)])
+        return self.codec.encode(column)
+
+    def _room(self, name: str) -> int:
+        """Tokens of a feature before its end is put there."""
+        return self.lengths[name] - (name in self.task.hparams.add_eos)
+
+    def _ended(self, name: str, column: Ragged) -> Ragged:
+        room = self._room(name)
+        if not self._trim and len(column) and int(column.lengths.max()) > room:
+            raise self._too_long(name, int(column.lengths.max()))
+        column = column.cut(room)
+        return _appended(column, self.task.hparams.eos_id) if name in self.task.hparams.add_eos else column
+
+    def _ended_lengths(self, name: str, lengths: Rows) -> Rows:
+        room = self._room(name)
+        if not self._trim and len(lengths) and int(lengths.max()) > room:
+            raise self._too_long(name, int(lengths.max()))
+        return np.minimum(lengths, room) + (name in self.task.hparams.add_eos)
+
+    def _too_long(self, name: str, found: int) -> ConfigError:
+        problem = f"an example has {found} tokens, {self.lengths[name]} are allowed."
+        remedy = "Raise task_feature_lengths, or let trim_output_features be True."
+        return ConfigError(THIS_RUN, [Fault(f"task {self.task.hparams.name}.{name}", problem, remedy)])
+
+
+def _chunks(rows: Ragged, chunk: int) -> Ragged:
+    """Cut all rows, laid behind one another, into pieces of `chunk` values; what is left makes a shorter one."""
+    total = len(rows.values)
+    return Ragged(rows.values, np.append(np.arange(0, total, chunk), total))
+
+
+def _appended(rows: Ragged, value: int) -> Ragged:
+    """Put one more value behind each row."""
+    offsets = offsets_of(rows.lengths + 1)
+    values = np.full(offsets[-1], value, rows.values.dtype)
+    values[rows.places(offsets[:-1])] = rows.values
+    return Ragged(values, offsets)
+
+
+class Pool:
+    """The examples of one task, or of all tasks of a mixture, asked for together.
+
+    Attributes:
+        parts: the examples of each task.
+    """
+
+    def __init__(self, parts: Sequence[Examples]) -> None:
+        self.parts = list(parts)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many examples each task has."""
+        return tuple(part.size for part in self.parts)
+
+    def take(self, which: Rows, rows: Rows) -> dict[str, Ragged]:
+        """Gather rows[i] of task which[i], in this order."""
+        if len(self.parts) == 1:
+            return self.parts[0].take(rows)
+        taken, places = [], []
+        for number, part in enumerate(self.parts):
+            here = np.flatnonzero(which == number)
+            if len(here):
+                taken.append(Samples(part.take(rows[here])))
+                places.append(here)
+        back = np.argsort(np.concatenate(places), kind="stable")
+        joined = concatenate(taken).take(back)
+        return {name: joined.ragged(name) for name in joined.columns}
+
+    def row_lengths(self, which: Rows, rows: Rows) -> Lengths:
+        """Give how many tokens each feature of each example has."""
+        if len(self.parts) == 1:
+            return self.parts[0].row_lengths(rows)
+        lengths = {name: np.zeros(len(rows), np.int64) for name in self.parts[0].lengths}
+        for number, part in enumerate(self.parts):
+            here = np.flatnonzero(which == number)
+            if len(here):
+                for name, found in part.row_lengths(rows[here]).items():
+                    lengths[name][here] = found
+        return lengths

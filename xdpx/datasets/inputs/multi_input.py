@@ -1,0 +1,94 @@
+"""Several inputs side by side: each batch holds one of each, under its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from xdpx.datasets.inputs.base_input import BaseInput, State, refused
+from xdpx.datasets.inputs.rows import num_rows
+from xdpx.utils.nested_map import NestedMap
+
+
+class MultiInput(BaseInput):
+    """One batch of each child. The outer batch is the largest size that divides all of them.
+
+    An array of b rows of a child becomes (outer, b / outer, ...), so that all arrays share the first axis.
+    """
+
+    class HParams(BaseInput.HParams):
+        """What the input can be told.
+
+        Attributes:
+            inputs: name -> HParams of a child.
+            default_input: the child that answers where no name is given; the first one otherwise.
+        """
+
+        inputs: dict[str, Any] = field(default_factory=dict)
+        default_input: str | None = None
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        if not hparams.inputs or hparams.default_input not in {None, *hparams.inputs}:
+            problem = f"holds {', '.join(hparams.inputs) or 'nothing'}; default_input is {hparams.default_input!r}."
+            raise refused(hparams, "inputs", problem, "Give at least one child, and name one of them as the default.")
+        if len(hparams.inputs) > 1 and not hparams.is_training and self.window.resets:
+            problem = f"are {len(hparams.inputs)}, and may end at different batches with '{self.window}'."
+            raise refused(hparams, "inputs", problem, "Evaluate each by itself, or write eval_window='rolling(n)'.")
+        self.children: dict[str, BaseInput] = {name: child.Instantiate() for name, child in hparams.inputs.items()}
+
+    def get_next(self) -> NestedMap:
+        """Give the next batch of every child. Raises StopIteration when the first of them ends."""
+        batches = {name: child.get_next_padded() for name, child in self.children.items()}
+        outer = math.gcd(*map(num_rows, batches.values()))
+        return NestedMap({name: _folded(batch, outer) for name, batch in batches.items()})
+
+    def reset(self) -> None:
+        """Begin anew, with every child."""
+        super().reset()
+        for child in self.children.values():
+            child.reset()
+
+    def get_state(self) -> State:
+        """Tell where every child stands."""
+        return {name: child.get_state() for name, child in self.children.items()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Return to a place. Raises ValueError when the children are others."""
+        if set(state) != set(self.children):
+            raise ValueError(
+                f"{self.name}: the state is of {', '.join(state)}; the inputs are {', '.join(self.children)}."
+            )
+        for name, child in self.children.items():
+            child.set_state(state[name])
+
+    def child(self, key: str | None) -> BaseInput:
+        """Give the child of a name, or the default one. Raises KeyError when there is none."""
+        name = key or self.hparams.default_input or next(iter(self.children))
+        if name not in self.children:
+            raise KeyError(f"{self.name} has no input '{name}', only {', '.join(self.children)}.")
+        return self.children[name]
+
+    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+        """Turn token ids into texts by the child named by `key`."""
+        return self.child(key).ids_to_strings(ids, lengths)
+
+    def tokenizer_digest(self, key: str | None = None) -> str | None:
+        """Give the digest of the tokenizer of the child named by `key`."""
+        return self.child(key).tokenizer_digest()
+
+    def close(self) -> None:
+        """Close every child."""
+        for child in self.children.values():
+            child.close()
+
+
+def _folded(batch: NestedMap, outer: int) -> NestedMap:
+    def fold(array: NDArray[Any]) -> NDArray[Any]:
+        return array.reshape(outer, array.shape[0] // outer, *array.shape[1:])
+
+    return batch.Transform(fold)

@@ -1,0 +1,128 @@
+"""Open what other people wrote - a template, a class, a function, a loader, a list - as an iterator of batches."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from xdpx.config.hparams import BaseHParams
+from xdpx.datasets.inputs.windows import is_end_of_data
+
+ShardBy = Literal["inner", "seed", "batch"]
+"""Who keeps hosts from seeing the same: the thing itself, which is told its host; a seed of its own for each host; or
+the adaptor, which gives each host every n-th batch."""
+
+SEED_FIELDS = ("file_random_seed", "random_seed", "seed")
+_GETTERS = ("get_next", "GetPreprocessedInputBatch")
+
+
+class Opening(NamedTuple):
+    """What is told to the thing that is opened, as far as it listens.
+
+    Attributes:
+        host_index: which host asks, from 0.
+        num_hosts: how many there are.
+        seed: of the order; None where nobody chose one.
+        epoch: how many times it was read before.
+    """
+
+    host_index: int
+    num_hosts: int
+    seed: int | None
+    epoch: int
+
+    def for_keywords(self) -> dict[str, Any]:
+        """Give the names under which functions and classes may ask for it."""
+        named = {"host_index": self.host_index, "num_hosts": self.num_hosts, "epoch": self.epoch}
+        return named if self.seed is None else {**named, "seed": self.seed}
+
+
+def open_batches(thing: Any, opening: Opening) -> Iterator[Any]:
+    """Begin to read a thing from its first batch.
+
+    Args:
+        thing: a template (built, with its seed field set), a class or function (called with those of host_index,
+            num_hosts, seed and epoch that it takes), or anything that can be iterated more than once.
+        opening: what to tell it.
+
+    Raises:
+        TypeError: it cannot be read, or only once.
+    """
+    if isinstance(thing, BaseHParams):
+        return _iterator(_with_seed(thing, opening.seed).Instantiate())
+    if callable(thing) and not hasattr(thing, "__iter__") or isinstance(thing, type):
+        asked = listens_to(thing)
+        return _iterator(thing(**{key: value for key, value in opening.for_keywords().items() if key in asked}))
+    if isinstance(thing, Iterator):
+        raise TypeError(
+            f"A {type(thing).__name__} can be read only once, so a job could not go on in it. Give the function or "
+            "class that makes it: input=make_batches, not input=make_batches()."
+        )
+    return _iterator(thing)
+
+
+def listens_to(thing: Any) -> frozenset[str]:
+    """Give which of host_index, num_hosts, seed and epoch a class, function or template takes."""
+    known = {"host_index", "num_hosts", "seed", "epoch"}
+    if isinstance(thing, BaseHParams):
+        return frozenset({"seed"} if seed_field(thing) else ())
+    if not callable(thing) or (hasattr(thing, "__iter__") and not isinstance(thing, type)):
+        return frozenset()
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return frozenset()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return frozenset(known)
+    return frozenset(parameter.name for parameter in parameters) & known
+
+
+def seed_field(template: BaseHParams) -> str | None:
+    """Give the name of a template's field that holds its seed."""
+    names = {name for name, _ in template.fields_and_values()}
+    return next((name for name in SEED_FIELDS if name in names), None)
+
+
+def _with_seed(template: BaseHParams, seed: int | None) -> BaseHParams:
+    name = seed_field(template)
+    return template if name is None or seed is None else template.clone().set(**{name: seed})
+
+
+def _iterator(thing: Any) -> Iterator[Any]:
+    if isinstance(thing, Iterable):
+        return iter(thing)
+    getter = next((getattr(thing, name) for name in _GETTERS if hasattr(thing, name)), None)
+    if getter is None:
+        raise TypeError(
+            f"A {type(thing).__name__} gives no batches. Give something that can be iterated, or that has get_next()."
+        )
+    return _calls(getter)
+
+
+def _calls(getter: Callable[[], Any]) -> Iterator[Any]:
+    """Call until there is nothing more."""
+    while True:
+        try:
+            item = getter()
+        except Exception as error:
+            if is_end_of_data(error):
+                return
+            raise
+        yield item
+
+
+def own_state(iterator: Any) -> dict[str, Any] | None:
+    """Give the iterator's own state, where it keeps one that JSON can hold; None otherwise."""
+    if not (hasattr(iterator, "get_state") and hasattr(iterator, "set_state")):
+        return None
+    state = iterator.get_state()
+    return dict(state) if isinstance(state, Mapping) and _is_plain(state) else None
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _is_plain(item) for name, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

@@ -1,0 +1,144 @@
+"""Which example stands where in the stream of a run: pure functions of (seed, place), looked up and never replayed.
+
+A stream is endless when it repeats: epoch after epoch, each in an order of its own. A global batch is a stretch of the
+stream, and each host takes its part of that stretch. So the number of examples that were used, over all hosts, is all
+that must be known to go on, with any number of hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.processors.randomness import key, permute
+
+Rows = NDArray[np.int64]
+
+EXAMPLE_ORDER, BLEND_ORDER = 11, 12
+"""What a key is for; two orders from the same seed must not be alike."""
+
+PLACES_PER_BLEND = 4096
+"""A blend keeps its proportions exactly over this many places; weights are rounded to shares of it."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The examples of one dataset, in the order in which they come.
+
+    Attributes:
+        size: number of examples, at least 1.
+        seed: of the shuffle; None leaves them as they stand.
+        repeat: whether they come again and again.
+    """
+
+    size: int
+    seed: int | None = None
+    repeat: bool = False
+
+    @property
+    def length(self) -> int | None:
+        """How many places the stream has; None when it has no end."""
+        return None if self.repeat else self.size
+
+    def at(self, places: Rows) -> Rows:
+        """Tell which example stands at each place. Places of the last epoch's end and beyond must not be asked for."""
+        epochs, offsets = np.divmod(places, self.size)
+        if self.seed is None:
+            return offsets
+        rows = np.empty_like(offsets)
+        for epoch in np.unique(epochs).tolist():
+            here = epochs == epoch
+            rows[here] = permute(offsets[here], self.size, key(self.seed, epoch, EXAMPLE_ORDER))
+        return rows
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Several datasets mixed by weight; each goes through its own epochs. It has no end.
+
+    Attributes:
+        sizes: number of examples of each.
+        weights: how often each is drawn, in any unit, above 0.
+        seed: of the mixing and of the shuffles; None mixes in a fixed pattern and leaves each in its order.
+    """
+
+    sizes: tuple[int, ...]
+    weights: tuple[float, ...]
+    seed: int | None = None
+
+    length = None
+
+    @cached_property
+    def quotas(self) -> NDArray[np.int64]:
+        """How many of PLACES_PER_BLEND places each dataset has; none is left out. Largest remainders are served."""
+        shares = np.array(self.weights) / sum(self.weights) * PLACES_PER_BLEND
+        quotas = np.maximum(1, np.floor(shares).astype(np.int64))
+        missing = PLACES_PER_BLEND - int(quotas.sum())
+        if missing > 0:
+            quotas[np.argsort(np.floor(shares) - shares, kind="stable")[:missing]] += 1
+        else:  # tiny weights were rounded up: the largest pays
+            quotas[np.argmax(quotas)] += missing
+        return quotas
+
+    def at(self, places: Rows) -> tuple[Rows, Rows]:
+        """Tell which dataset stands at each place, and which of its examples."""
+        blocks, offsets = np.divmod(places, PLACES_PER_BLEND)
+        which, rows = np.empty_like(places), np.empty_like(places)
+        for block in np.unique(blocks).tolist():
+            here = blocks == block
+            pattern, numbers = self._block(block)
+            which[here], rows[here] = pattern[offsets[here]], numbers[offsets[here]]
+        for part, size in enumerate(self.sizes):
+            here = which == part
+            seed = None if self.seed is None else self.seed + part
+            rows[here] = Order(size, seed, repeat=True).at(rows[here])
+        return which, rows
+
+    def _block(self, block: int) -> tuple[Rows, Rows]:
+        """Give, for each place of a block, the dataset and the number of times it was drawn before."""
+        pattern = np.repeat(np.arange(len(self.sizes)), self.quotas)
+        order = np.arange(PLACES_PER_BLEND)
+        pattern = pattern[permute(order, PLACES_PER_BLEND, key(self.seed or 0, block, BLEND_ORDER))]
+        numbers = np.empty_like(pattern)
+        for part, quota in enumerate(self.quotas.tolist()):
+            numbers[pattern == part] = block * quota + np.arange(quota)
+        return pattern, numbers
+
+
+def part_of(batch_size: int, num_hosts: int, host: int, *, first: int) -> Rows:
+    """Give the places that a host takes of the global batch that begins at place `first`: one unbroken part.
+
+    The arrays of all hosts, laid behind one another, are then the same whatever the number of hosts.
+    """
+    start = first + host * batch_size
+    return np.arange(start, start + batch_size)
+
+
+def num_batches(size: int, batch_size: int, num_hosts: int, *, pad: bool) -> int:
+    """Count the batches of one epoch, equal on all hosts; what does not fill the last one is padded or left out."""
+    per_batch = batch_size * num_hosts
+    return -(-size // per_batch) if pad else size // per_batch
+
+
+def weights_of(sizes: Sequence[int], rates: Sequence[float | None]) -> tuple[float, ...]:
+    """Fill in missing rates: a dataset without one is drawn in proportion to its size.
+
+    Raises:
+        ValueError: some have a rate and others none, or a rate is not above 0.
+    """
+    given = [rate for rate in rates if rate is not None]
+    if given and len(given) < len(rates):
+        raise ValueError(f"Of {len(rates)} rates {len(given)} are given. Give all of them, or none (sizes decide).")
+    if any(rate <= 0 for rate in given):
+        raise ValueError(f"The rates are {given}; each must be above 0. Leave a task out rather than give it 0.")
+    return tuple(map(float, given)) if given else tuple(map(float, sizes))
+
+
+def as_rows(values: Any) -> Rows:
+    """Turn row numbers into an array of them."""
+    return np.asarray(values, np.int64)

@@ -1,0 +1,104 @@
+"""First fit: lay examples behind one another in rows of limited length, each into the first row that has room for it.
+
+A row is decided by the examples alone that no earlier row took: it takes, in order, whatever still fits. So rows are
+filled one after the other, by looking ahead for the next example that fits, with no Python step per example.
+
+Shape letters: N examples, D features that are laid side by side (1 for a language model, 2 for source and target).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Lengths = NDArray[np.integer[Any]]
+
+
+class Packed(NamedTuple):
+    """Where each example went.
+
+    Attributes:
+        rows: row of each example, int64, shape (N,); -1 for an example without any token.
+        starts: where it begins in its row, int64, shape (N, D).
+        segments: its number in its row, from 1, int64, shape (N,); 0 for an example without any token.
+        num_rows: how many rows there are.
+    """
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    segments: NDArray[np.int64]
+    num_rows: int
+
+    def of(self, first: int, count: int) -> tuple[NDArray[np.int64], Packed]:
+        """Cut `count` rows out. Returns (which examples are in them, where each of those went)."""
+        which = np.flatnonzero((self.rows >= first) & (self.rows < first + count))
+        return which, Packed(self.rows[which] - first, self.starts[which], self.segments[which], count)
+
+
+def one_per_row(count: int, num_features: int) -> Packed:
+    """Give each example a row of its own."""
+    return Packed(np.arange(count), np.zeros((count, num_features), np.int64), np.ones(count, np.int64), count)
+
+
+def first_fit(lengths_ND: Lengths, limits_D: Lengths) -> Packed:
+    """Put each example into the first row that has room for all its features.
+
+    Args:
+        lengths_ND: tokens of each example, by feature, shape (N, D).
+        limits_D: tokens of a row, by feature, shape (D,).
+
+    Raises:
+        ValueError: an example is longer than a row.
+    """
+    lengths_ND = np.asarray(lengths_ND, np.int64)
+    limits_D = np.asarray(limits_D, np.int64)
+    _refuse_too_long(lengths_ND, limits_D)
+    packed = Packed(
+        np.full(len(lengths_ND), -1, np.int64), np.zeros_like(lengths_ND), np.zeros(len(lengths_ND), np.int64), 0
+    )
+    waiting, waiting_ND = _without_empty(lengths_ND)
+    num_rows = 0
+    while len(waiting):
+        taken = _fill(waiting_ND, limits_D)
+        which = waiting[taken]
+        packed.rows[which] = num_rows
+        packed.starts[which] = np.cumsum(lengths_ND[which], axis=0) - lengths_ND[which]
+        packed.segments[which] = np.arange(1, len(which) + 1)
+        left = np.ones(len(waiting), np.bool_)
+        left[taken] = False
+        waiting, waiting_ND = waiting[left], waiting_ND[left]
+        num_rows += 1
+    return packed._replace(num_rows=num_rows)
+
+
+def _refuse_too_long(lengths_ND: Lengths, limits_D: Lengths) -> None:
+    too_long = np.flatnonzero((lengths_ND > limits_D).any(axis=1))
+    if len(too_long):
+        found = lengths_ND[too_long[0]].tolist()
+        raise ValueError(f"Example {too_long[0]} has {found} tokens, a row {limits_D.tolist()}. Trim examples first.")
+
+
+def _without_empty(lengths_ND: Lengths) -> tuple[NDArray[np.int64], Lengths]:
+    kept = np.flatnonzero(lengths_ND.any(axis=1))
+    return kept, lengths_ND[kept]
+
+
+def _fill(waiting_ND: Lengths, room_D: Lengths) -> NDArray[np.int64]:
+    """Tell which of the waiting examples go into one row."""
+    runs: list[NDArray[np.int64]] = []
+    place = 0
+    while place < len(waiting_ND):
+        # Every example has a token in some feature, so that no more than this many can follow one another.
+        ahead_ND = np.cumsum(waiting_ND[place : place + int(room_D.sum()) + 1], axis=0)
+        run = int(np.searchsorted((ahead_ND > room_D).any(axis=1), True))
+        if run:
+            runs.append(np.arange(place, place + run))
+            room_D = room_D - ahead_ND[run - 1]
+            place += run
+        fits = (waiting_ND[place:] <= room_D).all(axis=1)
+        if not room_D.any() or not fits.any():
+            break
+        place += int(fits.argmax())
+    return np.concatenate(runs)

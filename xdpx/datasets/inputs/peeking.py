@@ -1,0 +1,122 @@
+"""Look at the data before training on them: decoded rows of host i of n, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from xdpx.datasets.inputs.base_input import BaseInput, with_hosts
+from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
+from xdpx.logger import log
+from xdpx.utils.nested_map import NestedMap
+
+SHOWN = ("labels", "ids", "tgt.labels", "src.ids")
+WIDEST = 240
+
+
+def peek_input(template: Any, *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
+    """Say what one host would see, line by line: the arrays, and each row as text with its weight.
+
+    Args:
+        template: HParams of any input.
+        host: whose rows to show, from 0.
+        num_hosts: among how many the data are shared; both overrule the template.
+        num_batches: how many batches to look at.
+    """
+    shown = template.clone().set(num_infeed_hosts=num_hosts, infeed_host_index=host)
+    data: BaseInput = with_hosts(shown, host, num_hosts).Instantiate()
+    yield f"{data.name}: host {host} of {num_hosts}"
+    try:
+        for number in range(num_batches):
+            batch = data.peek_padded()
+            if batch is None:
+                yield f"The data end after {number} batches."
+                return
+            yield from describe_batch(data, data.get_next_padded(), number)
+    finally:
+        data.close()
+
+
+def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[str]:
+    """Say what is in a batch, line by line."""
+    arrays = ", ".join(f"{path} {array.dtype}{list(array.shape)}" for path, array in batch.FlattenItems())
+    yield f"batch {number}: {arrays}"
+    for path, key in _token_arrays(batch):
+        ids = batch.Get(path)
+        texts = data.ids_to_strings(ids, _lengths(batch, path), key)
+        for row, text in enumerate(texts):
+            shown = text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
+            yield f"  {path}[{row}]{_facts(batch, row)}: {shown!r}"
+
+
+def _token_arrays(batch: NestedMap) -> Iterator[tuple[str, str | None]]:
+    """Give the path of each array worth reading; below the children of a `MultiInput`, with the child's name."""
+    found = [path for path, _ in batch.FlattenItems() if path.endswith(SHOWN)]
+    for path in found:
+        first = path.split(".")[0]
+        doubled = not path.endswith("labels") and f"{path.removesuffix('ids')}labels" in found
+        if not doubled and np.ndim(batch.Get(path)) == 2:
+            yield path, (None if first in {"src", "tgt"} or first == path else first)
+
+
+def _lengths(batch: NestedMap, path: str) -> Any:
+    """Tell how much of each row is no padding."""
+    above = path.rpartition(".")[0]
+    paddings = batch.Get(f"{above}.segment_ids" if above else "segment_ids")
+    if paddings is None:
+        return None
+    used = np.asarray(paddings) > 0
+    return np.where(used.any(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1), 0)
+
+
+def _facts(batch: NestedMap, row: int) -> str:
+    facts = []
+    if PROVENANCE in batch:
+        where = batch[PROVENANCE]
+        facts.append(f"example {where.index_within_shard[row]} of shard {where.shard_index[row]}")
+    if SAMPLE_WEIGHTS in batch and batch[SAMPLE_WEIGHTS][row] != 1:
+        facts.append(f"weight {batch[SAMPLE_WEIGHTS][row]:g}")
+    return f" ({', '.join(facts)})" if facts else ""
+
+
+def warnings_about(inputs: Iterable[BaseInput]) -> list[str]:
+    """Give what looks wrong with the inputs of one experiment, taken together: a sentence each.
+
+    Different tokenizers, and fixed seeds of data whose place is not kept.
+    """
+    inputs = list(inputs)
+    return [*_different_tokenizers(inputs), *filter(None, map(_lost_place, inputs))]
+
+
+def warn_about(inputs: Iterable[BaseInput]) -> None:
+    """Log what looks wrong with the inputs of one experiment."""
+    for sentence in warnings_about(inputs):
+        log.warning(sentence, once=True)
+
+
+def _different_tokenizers(inputs: list[BaseInput]) -> Iterator[str]:
+    first: dict[str, BaseInput] = {}
+    for data in inputs:
+        digest = data.tokenizer_digest()
+        if digest is None:
+            continue
+        for other_digest, other in first.items():
+            if other_digest != digest:
+                yield (
+                    f"{data.name} and {other.name} have different tokenizers ({digest[:8]}, {other_digest[:8]}): the "
+                    "same id means different tokens. Give both the same vocabulary."
+                )
+                break
+        first.setdefault(digest, data)
+
+
+def _lost_place(data: BaseInput) -> str:
+    p = data.hparams
+    if not p.is_training or p.input_checkpointing_enabled or p.input_random_seed is None:
+        return ""
+    return (
+        f"{data.name}: input_random_seed={p.input_random_seed} is fixed and input_checkpointing_enabled is False: a "
+        "job that is interrupted sees the first data again. Keep the place in checkpoints, or leave the seed out."
+    )

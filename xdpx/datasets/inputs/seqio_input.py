@@ -1,0 +1,296 @@
+"""SeqIO-like inputs: a task or a mixture, sharded, shuffled, converted, padded, with metrics joined by ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from xdpx.config.hparams import sub_config_field
+from xdpx.datasets.inputs import seqio_metrics
+from xdpx.datasets.inputs.base_input import ArraySpec, BaseInput, State, name_of, refused, state_number
+from xdpx.datasets.inputs.codecs import Codec
+from xdpx.datasets.inputs.converters import FeatureConverter, LanguageModelFeatures
+from xdpx.datasets.inputs.examples import Examples, Pool
+from xdpx.datasets.inputs.order import Blend, Order, num_batches, weights_of
+from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
+from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, find
+from xdpx.datasets.inputs.streams import OnePerRow, PackedRows, Recipe, Stream
+from xdpx.datasets.inputs.windows import window_of
+from xdpx.logger import log
+from xdpx.utils.nested_map import NestedMap
+
+Problem = tuple[str, str, str]
+"""A field, what is wrong with it, and what to do."""
+
+DEFAULT_SEED = 0
+"""Of the shuffle where nobody gave one: hosts that cannot ask each other must agree on the order."""
+
+
+class SeqIOInput(BaseInput):
+    """Batches of a task or a mixture of tasks.
+
+    The order of examples is a function of (seed, epoch), computed where it is needed: every host knows, without asking
+    another, which rows of a global batch are its own and when the data end. Resuming costs nothing.
+    """
+
+    class HParams(BaseInput.HParams):
+        """What the input can be told.
+
+        Attributes:
+            mixture_name: a registered task or mixture; or
+            mixture_or_task: a template of one.
+            split_name: which split of it.
+            task_feature_lengths: tokens that each feature may have.
+            feature_converter: how features become the arrays of a model.
+            shuffle: whether examples come in a new order in each epoch; None: where it is trained on.
+            repeat: whether they come again and again; None: where it is trained on, or evaluated by a rolling window.
+            trim_output_features: cut features that are too long; else they are refused.
+            eval_auto_pad: fill the last batch up, with rows of weight 0.
+            drop_remainder: leave out what does not fill the last batch; has a say where nothing is filled up.
+            num_batches_to_skip: where training begins.
+            eval_num_examples: look at the first so many only; None or 0: all.
+            eval_metrics_targets_length: tokens of the targets that metric functions see; None: all.
+            eval_metrics_prediction: the entry of a decoded row that is the prediction.
+            eval_metrics_score: the entry of a scored row that is the score.
+            packing_window: examples that are packed together.
+        """
+
+        mixture_name: str | None = None
+        mixture_or_task: Any = None
+        split_name: str = "train"
+        task_feature_lengths: dict[str, int] = field(default_factory=dict)
+        feature_converter: FeatureConverter.HParams = sub_config_field(LanguageModelFeatures.HParams)
+        shuffle: bool | None = None
+        repeat: bool | None = None
+        trim_output_features: bool = True
+        eval_auto_pad: bool = True
+        drop_remainder: bool = True
+        num_batches_to_skip: int = 0
+        eval_num_examples: int | None = None
+        eval_metrics_targets_length: int | None = None
+        eval_metrics_prediction: str = "decoded_substr"
+        eval_metrics_score: str = "scores"
+        packing_window: int = 4096
+
+    def __init__(self, hparams: Any) -> None:
+        super().__init__(hparams)
+        self.task: Task | Mixture = find(_named(hparams))
+        self.converter: FeatureConverter = hparams.feature_converter.Instantiate()
+        self.shuffle, self.repeat = _shuffle_of(hparams), _repeat_of(hparams)
+        _check(hparams, self.task, self.converter, self.repeat)
+        self.limits = self.converter.limits(hparams.task_feature_lengths)
+
+    # ---- batches
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The examples of all tasks; their sources are opened at first use."""
+        p = self.hparams
+        lengths = {name: p.task_feature_lengths[name] for name in self.converter.feature_names}
+        limit = None if p.is_training else p.eval_num_examples or None
+        parts = [
+            Examples(task, p.split_name, lengths, limit=limit, trim=p.trim_output_features) for task in self._tasks
+        ]
+        return Pool(parts)
+
+    @property
+    def _tasks(self) -> list[Task]:
+        return self.task.tasks if isinstance(self.task, Mixture) else [self.task]
+
+    @cached_property
+    def seed(self) -> int | None:
+        """Seed of the order; None where examples stay in theirs."""
+        given = self.hparams.input_random_seed
+        return (DEFAULT_SEED if given is None else given) if self.shuffle else None
+
+    @cached_property
+    def stream(self) -> Stream:
+        """Where batches come from."""
+        p = self.hparams
+        recipe = Recipe(
+            pool=self.pool,
+            order=self._order(),
+            converter=self.converter,
+            limits=self.limits,
+            batch_size=p.batch_size,
+            num_hosts=self.num_hosts,
+            host=self.host_index,
+            pad=p.eval_auto_pad and not p.is_training,
+            provenance=self._has_provenance,
+        )
+        stream: Stream = PackedRows(recipe, p.packing_window) if self.converter.hparams.pack else OnePerRow(recipe)
+        if p.is_training and p.num_batches_to_skip:
+            stream.skip(p.num_batches_to_skip)
+        return stream
+
+    def _order(self) -> Order | Blend:
+        sizes = self.pool.sizes
+        if not isinstance(self.task, Mixture):
+            return Order(sizes[0], self.seed, self.repeat)
+        rates = self.task.hparams.rates or [None] * len(sizes)
+        return Blend(sizes, weights_of(sizes, rates), self.seed)
+
+    @property
+    def _has_provenance(self) -> bool:
+        p = self.hparams
+        return not p.is_training and not self.converter.hparams.pack and isinstance(self.task, Task)
+
+    def get_next(self) -> NestedMap:
+        """Give this host's rows of the next batch. Raises StopIteration at the end of an epoch that is not repeated."""
+        return self.stream.next_batch()
+
+    def reset(self) -> None:
+        """Begin anew with the first batch."""
+        super().reset()
+        self.__dict__.pop("stream", None)
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Batches of one epoch, equal on all hosts; None where there is no end, or packing decides."""
+        if self.repeat or self.converter.hparams.pack:
+            return None
+        pad = self.hparams.eval_auto_pad and not self.hparams.is_training
+        return num_batches(self.pool.sizes[0], self.hparams.batch_size, self.num_hosts, pad=pad)
+
+    # ---- where it stands
+
+    def get_state(self) -> State:
+        """Tell where the input stands: over all hosts, so that any number of hosts can go on from it."""
+        return {**self.stream.place(), **self._identity()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken, also on another number of hosts or with another batch size.
+
+        Raises:
+            ValueError: the state is of other data or of another order, where its place means nothing.
+        """
+        for key, value in self._identity().items():
+            if state.get(key) != value:
+                raise ValueError(
+                    f"{self.name}: the state was taken with {key}={state.get(key)!r}, this input has {value!r}: its "
+                    "place means nothing here. Restore the data and fields it was made with, or begin a new job."
+                )
+        self.stream.go_to({key: state_number(state, key, self) for key in self.stream.place()})
+
+    def _identity(self) -> State:
+        """What must be equal for a place to mean the same."""
+        packed = {"packing_window": self.hparams.packing_window, "limits": list(self.limits)}
+        sizes = {"sizes": list(self.pool.sizes), "seed": self.seed}
+        return {**sizes, **packed} if self.converter.hparams.pack else sizes
+
+    # ---- what it is
+
+    def spec(self) -> NestedMap:
+        """Give the ArraySpec of every array of a padded batch, without any data."""
+        rows = self.hparams.batch_size + self.hparams.batch_padding_size
+        specs = self.converter.spec(rows, self.limits)
+        specs[SAMPLE_WEIGHTS] = ArraySpec((rows,), np.dtype(np.float32))
+        if self._has_provenance:
+            names = ("index_within_shard", "num_shards", "shard_index")
+            specs[PROVENANCE] = NestedMap({name: ArraySpec((rows,), np.dtype(np.int32)) for name in names})
+        return specs
+
+    @property
+    def codec(self) -> Codec | None:
+        """What turns ids into texts: that of the first task which has one."""
+        return next((part.codec for part in self.pool.parts if part.codec is not None), None)
+
+    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+        """Turn token ids (B, T) into texts by the task's vocabulary; numbers where it has none."""
+        if self.codec is None:
+            return super().ids_to_strings(ids, lengths, key)
+        ids = np.asarray(ids)
+        lengths = np.full(len(ids), ids.shape[1]) if lengths is None else np.asarray(lengths)
+        return [self.codec.decode(row[:n]) for row, n in zip(ids.tolist(), lengths.tolist(), strict=True)]
+
+    def tokenizer_digest(self, key: str | None = None) -> str | None:
+        """Give the digest of the task's vocabulary."""
+        del key
+        return None if self.codec is None else self.codec.digest
+
+    # ---- metrics
+
+    @property
+    def has_predict_metrics(self) -> bool:
+        """Whether what a model decodes can be judged here."""
+        return isinstance(self.task, Task) and self.task.has_predict_metrics
+
+    @property
+    def has_score_metrics(self) -> bool:
+        """Whether scores of targets can be judged here."""
+        return isinstance(self.task, Task) and self.task.has_score_metrics
+
+    def row_keys(self, batch: NestedMap) -> list[str | None]:
+        """Give the key of each row by which outputs find their example; None for rows that only fill a batch up."""
+        return seqio_metrics.row_keys(batch)
+
+    def predict_metrics(self, outputs: Sequence[tuple[str | None, Any]]) -> dict[str, float]:
+        """Judge what a model decoded: see `seqio_metrics.judge`."""
+        return seqio_metrics.judge(self, outputs, "predict")
+
+    def score_metrics(self, outputs: Sequence[tuple[str | None, Any]]) -> dict[str, float]:
+        """Judge the scores a model gave: see `seqio_metrics.judge`."""
+        return seqio_metrics.judge(self, outputs, "score")
+
+
+def _named(p: Any) -> Any:
+    if (p.mixture_name is None) is (p.mixture_or_task is None):
+        problem = "and mixture_or_task: exactly one of them must be given."
+        raise refused(p, "mixture_name", problem, "Name a registered task, or give a template of one.")
+    return p.mixture_name if p.mixture_name is not None else p.mixture_or_task
+
+
+def _shuffle_of(p: Any) -> bool:
+    if p.shuffle and not p.is_training:
+        log.warning(f"{name_of(p)}: shuffle is ignored, an evaluation sees examples in their order.", once=True)
+    return p.is_training and p.shuffle is not False
+
+
+def _repeat_of(p: Any) -> bool:
+    if p.repeat is not None:
+        return bool(p.repeat)
+    return bool(p.is_training or window_of(p).kind == "rolling")
+
+
+def _check(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> None:
+    """Refuse what cannot work, before anything is read.
+
+    Raises:
+        ConfigError: says what to write instead.
+    """
+    for key, problem, remedy in _problems(p, task, converter, repeat):
+        raise refused(p, key, problem, remedy)
+
+
+def _problems(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> Iterator[Problem]:
+    if p.batch_size is None:
+        yield "batch_size", "is missing.", "Give the rows per host."
+    missing = [name for name in converter.feature_names if name not in p.task_feature_lengths]
+    if missing:
+        known = ", ".join(p.task_feature_lengths) or "nothing"
+        remedy = f"Give task_feature_lengths={{'{missing[0]}': <tokens>}}, or with_inputs=False in the converter."
+        yield "task_feature_lengths", f"has no {' and no '.join(missing)}, only {known}.", remedy
+    if isinstance(task, Mixture) and not repeat:
+        remedy = "Evaluate each task by itself: eval_inputs_of_tasks(...) makes their configurations."
+        yield "repeat", "is False, but a mixture has no end.", remedy
+    if not p.is_training:
+        yield from _eval_problems(p, task, converter, repeat)
+
+
+def _eval_problems(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> Iterator[Problem]:
+    window = window_of(p)
+    if window.kind == "full_epoch" and repeat:
+        yield "repeat", "is True, so an evaluation of a full epoch would never end.", "Set repeat=False."
+    if window.kind == "rolling" and not repeat:
+        yield "repeat", f"is False, but eval_window='{window}' goes on for ever.", "Set repeat=True, or 'full_epoch'."
+    if not (p.eval_auto_pad or p.drop_remainder):
+        problem = "and eval_auto_pad are both False: the last batch would have another shape than the compiled step."
+        yield "drop_remainder", problem, "Set one of them to True."
+    whole_prompt = isinstance(converter, LanguageModelFeatures) and not converter.hparams.weights_on_targets_only
+    if isinstance(task, Task) and task.has_score_metrics and whole_prompt:
+        remedy = "Set weights_on_targets_only=True."
+        yield "feature_converter", f"scores the prompt too, but task '{task.hparams.name}' scores targets.", remedy

@@ -1,0 +1,167 @@
+"""Judge what a model answered: outputs find their examples by ids, in any order and from any number of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from xdpx.datasets.inputs.base_input import refused
+from xdpx.datasets.inputs.rows import PROVENANCE
+from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, find, task_of
+from xdpx.datasets.inputs.streams import source_row
+from xdpx.utils.nested_map import NestedMap
+
+if TYPE_CHECKING:
+    from xdpx.datasets.inputs.seqio_input import SeqIOInput
+
+Kind = Literal["predict", "score"]
+Outputs = Sequence[tuple[str | None, Any]]
+
+
+def row_keys(batch: NestedMap) -> list[str | None]:
+    """Give `shard/shards/index` of each row; None for rows that only fill a batch up.
+
+    Raises:
+        ValueError: the batch does not say where its rows come from.
+    """
+    if PROVENANCE not in batch:
+        raise ValueError(
+            "The batch does not say where its rows come from: it is trained on, packed, or of a mixture. Evaluate one "
+            "task, with a converter that does not pack."
+        )
+    where = batch[PROVENANCE]
+    rows = zip(where.shard_index, where.num_shards, where.index_within_shard, strict=True)
+    return [f"{shard}/{shards}/{index}" if shard >= 0 else None for shard, shards, index in rows]
+
+
+def judge(data: SeqIOInput, outputs: Outputs, kind: Kind) -> dict[str, float]:
+    """Compute the metrics of the input's task from the outputs of all hosts.
+
+    Args:
+        data: the input that gave the batches.
+        outputs: (key of a row from `row_keys`, what the model said about it: a row, or the answer or score itself), in
+            any order; those without a key are left out, and of equal keys one is kept.
+        kind: judge answers ("predict") or scores of the targets ("score").
+
+    Returns:
+        Metric name -> value; empty where the task has no metric functions of this kind.
+
+    Raises:
+        ConfigError: the outputs are of packed rows, or of a mixture.
+        ValueError: an example of the epoch has no output.
+    """
+    functions = _functions(data, kind)
+    if not functions:
+        return {}
+    found = _by_example(data, outputs)
+    if data.window.kind == "full_epoch":
+        _refuse_missing(data, found)
+    rows = sorted(found)
+    targets = [_target(data, row) for row in rows]
+    said = [_said(data, row, found[row], kind) for row in rows]
+    values: dict[str, float] = {}
+    for function in functions:
+        values.update(function(targets, said))
+    return values
+
+
+def _functions(data: SeqIOInput, kind: Kind) -> Sequence[Callable[..., Any]]:
+    task = data.task
+    if not isinstance(task, Task):
+        raise refused(data.hparams, "mixture_name", "is a mixture.", "Evaluate each task by itself.")
+    functions = task.hparams.predict_metric_fns if kind == "predict" else task.hparams.score_metric_fns
+    if functions and data.converter.hparams.pack:
+        remedy = "Set pack=False in the converter of this evaluation."
+        raise refused(data.hparams, "feature_converter", "packs, so that no output belongs to one example.", remedy)
+    return functions  # type: ignore[no-any-return]
+
+
+def _by_example(data: SeqIOInput, outputs: Outputs) -> dict[int, Any]:
+    size = data.hparams.batch_size
+    found = {}
+    for key, output in outputs:
+        if key is not None:
+            shard, shards, index = map(int, key.split("/"))
+            found[source_row(shard, shards, index, batch_size=size)] = output
+    return found
+
+
+def _refuse_missing(data: SeqIOInput, found: Mapping[int, Any]) -> None:
+    count = data.pool.sizes[0]
+    missing = sorted(set(range(count)) - set(found))
+    if missing:
+        raise ValueError(
+            f"{data.name}: {len(missing)} of {count} examples have no output, the first of them example {missing[0]}. "
+            "Gather the outputs of all hosts and of the whole epoch first."
+        )
+
+
+def _target(data: SeqIOInput, row: int) -> Any:
+    """Give the target of an example as metric functions see it: all of it, however little of it the model saw."""
+    part = data.pool.parts[0]
+    ids = part.untrimmed(row, "targets")[: data.hparams.eval_metrics_targets_length]
+    value = ids if part.codec is None else part.codec.decode(ids)
+    return _postprocessed(data, value, row, is_target=True)
+
+
+def _said(data: SeqIOInput, row: int, output: Any, kind: Kind) -> Any:
+    p = data.hparams
+    entry = p.eval_metrics_prediction if kind == "predict" else p.eval_metrics_score
+    if isinstance(output, Mapping):
+        if entry not in output:
+            key = "eval_metrics_prediction" if kind == "predict" else "eval_metrics_score"
+            raise refused(p, key, f"is '{entry}'; a row has {', '.join(output)}.", "Name one of these.")
+        output = output[entry]
+    if kind == "predict":
+        return _postprocessed(data, output, row, is_target=False)
+    return float(np.asarray(output)) if np.ndim(output) == 0 else np.asarray(output)
+
+
+def _postprocessed(data: SeqIOInput, value: Any, row: int, *, is_target: bool) -> Any:
+    part = data.pool.parts[0]
+    postprocess = part.task.hparams.postprocess
+    return value if postprocess is None else postprocess(value, example=part.raw(row), is_target=is_target)
+
+
+def eval_inputs_of_tasks(template: Any, kind: Kind, *, names: Iterable[str] | None = None) -> list[Any]:
+    """Make one evaluation per task of a mixture, each over one epoch of it.
+
+    Args:
+        template: `SeqIOInput.HParams` of the mixture (or of one task).
+        kind: "predict": the model sees one token of the targets, metric functions all of them; "score": the model sees
+            them as `task_feature_lengths` says. Tasks without metric functions of this kind are left out.
+        names: only tasks of these names.
+
+    Returns:
+        HParams, one per task.
+    """
+    found = find(template.mixture_name if template.mixture_name is not None else template.mixture_or_task)
+    listed = found.hparams.tasks if isinstance(found, Mixture) else [found.hparams]
+    wanted = None if names is None else set(names)
+    made = []
+    for item in listed:
+        task = task_of(item)
+        has = task.has_predict_metrics if kind == "predict" else task.has_score_metrics
+        if has and (wanted is None or task.hparams.name in wanted):
+            made.append(_eval_input(template, task, kind))
+    return made
+
+
+def _eval_input(template: Any, task: Task, kind: Kind) -> Any:
+    lengths = dict(template.task_feature_lengths)
+    made = template.clone().set(
+        name=f"{task.hparams.name}_{kind}",
+        mixture_name=None,
+        mixture_or_task=task.hparams.clone(),
+        is_training=False,
+        shuffle=False,
+        repeat=False,
+        eval_window="full_epoch",
+        reset_for_eval=True,
+        eval_loop_num_batches=None,
+    )
+    if kind == "predict":
+        made.set(eval_metrics_targets_length=lengths.get("targets"), task_feature_lengths={**lengths, "targets": 1})
+    return made

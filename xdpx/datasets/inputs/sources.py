@@ -1,0 +1,277 @@
+"""Where examples come from: anything with a number of examples, any of which can be asked for at once.
+
+A source opens what it names at first use, so that an experiment can be described where its data are not.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.hparams import BaseHParams, Configurable
+from xdpx.datasets.store import Store
+from xdpx.loaders.parsers import parsers
+from xdpx.loaders.parsers.files import open_raw
+from xdpx.processors.samples import Ragged, Samples, offsets_of
+from xdpx.utils import io
+
+Column = Ragged | NDArray[Any] | list[str]
+Columns = dict[str, Column]
+"""Column name -> rows of numbers, one number per example, or one text per example."""
+
+Rows = NDArray[np.int64]
+
+
+class Source(Configurable):
+    """Examples by number."""
+
+    class HParams(BaseHParams):
+        """What every source can be told."""
+
+    @property
+    @abstractmethod
+    def num_examples(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def take(self, rows: Rows) -> Columns:
+        """Gather examples in the given order."""
+
+    def whole(self) -> Columns | None:
+        """Give all columns where they lie in memory, or are mapped into it; None where that would mean to read all."""
+        return None
+
+    def lengths(self, rows: Rows, column: str) -> NDArray[np.int64] | None:
+        """Give how long rows of a column are, without reading them; None where nobody knows."""
+        columns = self.whole()
+        found = None if columns is None else columns.get(column)
+        return found.offsets[rows + 1] - found.offsets[rows] if isinstance(found, Ragged) else None
+
+
+class InMemory(Source):
+    """A source whose columns are at hand."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Columns:
+        """All columns."""
+
+    @property
+    def num_examples(self) -> int:
+        """How many there are."""
+        return max((len(column) for column in self.columns.values()), default=0)
+
+    def whole(self) -> Columns:
+        """Give all columns."""
+        return self.columns
+
+    def take(self, rows: Rows) -> Columns:
+        """Gather examples: one vectorised gather per column of numbers."""
+        return {name: take(column, rows) for name, column in self.columns.items()}
+
+
+class Arrays(InMemory):
+    """Arrays, or lists of rows of different lengths, given in Python."""
+
+    class HParams(Source.HParams):
+        """What the source can be told.
+
+        Attributes:
+            columns: column name -> an array of rows, a list of rows, of numbers or of texts.
+        """
+
+        columns: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All columns. Raises ConfigError when their lengths differ."""
+        columns = {name: as_column(values) for name, values in self.hparams.columns.items()}
+        counts = {name: len(column) for name, column in columns.items()}
+        if len(set(counts.values())) > 1:
+            problem = f"have different numbers of examples: {counts}."
+            raise ConfigError(THIS_RUN, [Fault("columns", problem, "Give every column for every example.")])
+        return columns
+
+
+class NumpyFiles(InMemory):
+    """`.npy` files at any path, mapped into memory: an array of rows, or one long row that a task cuts into chunks."""
+
+    class HParams(Source.HParams):
+        """What the source can be told.
+
+        Attributes:
+            paths: column name -> path.
+        """
+
+        paths: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All columns. Raises ConfigError for a file that is no array of numbers."""
+        return {name: as_column(_map_npy(path)) for name, path in self.hparams.paths.items()}
+
+
+class StoreFile(InMemory):
+    """A split that x-prepro made: `train.pt`, mapped into memory, or `train.jsonl`."""
+
+    class HParams(Source.HParams):
+        """What the source can be told.
+
+        Attributes:
+            path: the file, at any path.
+        """
+
+        path: str = ""
+
+    @cached_property
+    def _store(self) -> Store:
+        return Store.open(self.hparams.path)
+
+    @property
+    def columns(self) -> Columns:
+        """All columns."""
+        return dict(self._store.columns)
+
+    @property
+    def num_examples(self) -> int:
+        """Samples of the split."""
+        return self._store.num_samples
+
+    def take(self, rows: Rows) -> Columns:
+        """Gather samples."""
+        taken: Samples = self._store.take(rows)
+        return dict(taken.columns)
+
+
+class TextFiles(InMemory):
+    """Raw text files, plain or compressed, at any path: an example per line, by any parser of the house; or per file.
+
+    All texts are read into memory. What is larger belongs into a store (`x-prepro`) or into array records.
+    """
+
+    class HParams(Source.HParams):
+        """What the source can be told.
+
+        Attributes:
+            paths: one path or several; `*` is allowed.
+            parser: how lines become columns, by its registered name; 'none' takes each line whole.
+            columns: the names of the columns, in their order.
+            options: further parameters of the parser.
+            whole_files: make one text of each file, line ends included.
+        """
+
+        paths: str | tuple[str, ...] = ()
+        parser: str = "none"
+        columns: tuple[str, ...] = ("text",)
+        options: dict[str, Any] = field(default_factory=dict)
+        whole_files: bool = False
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All columns. Raises ConfigError for a line that has too few columns, or that is no text."""
+        names = tuple(self.hparams.columns)
+        rows = list(chain.from_iterable(map(self._rows, self._files())))
+        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+    def _files(self) -> list[str]:
+        named = self.hparams.paths
+        found = [
+            path
+            for pattern in ([named] if isinstance(named, str) else named)
+            for path in (io.glob(pattern) if "*" in pattern else [pattern])
+        ]
+        if not found:
+            problem = f"is {named!r}, where there is no file."
+            raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that fits one.")])
+        return found
+
+    def _rows(self, path: str) -> Iterator[Sequence[str]]:
+        if self.hparams.whole_files:
+            with open_raw(path) as file:
+                yield [file.read().decode()]
+            return
+        made = parsers[self.hparams.parser]
+        parser = made(made.Parameters(**self.hparams.options))
+        names = self.hparams.columns
+        for block in parser.blocks(path):
+            parsed = parser.parse(block)
+            for bad in parsed.bad:
+                raise _bad_line(path, bad.line, bad.problem)
+            for line, row in zip(parsed.lines, parsed.rows, strict=True):
+                if len(row) < len(names):
+                    raise _bad_line(path, line, f"has {len(row)} columns, not {len(names)} ({', '.join(names)})")
+                yield row
+
+
+def take(column: Column, rows: Rows) -> Column:
+    """Gather rows of one column."""
+    if isinstance(column, Ragged):
+        return column.take(rows)
+    if isinstance(column, list):
+        return [column[row] for row in rows.tolist()]
+    taken: NDArray[Any] = column[rows]
+    return taken
+
+
+def as_column(values: Any) -> Column:
+    """Make a column: of texts, of one number per example, or of rows of numbers.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(values, Ragged):
+        return values
+    if not isinstance(values, np.ndarray):
+        rows = list(values)
+        if all(isinstance(row, str) for row in rows):
+            return rows
+        if any(np.ndim(row) for row in rows):
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+            flat = np.concatenate([np.asarray(row) for row in rows])
+            return Ragged(flat.astype(np.int32) if flat.dtype.kind in "iu" else flat, offsets_of(lengths))
+        values = np.asarray(rows)
+    if values.ndim not in {1, 2} or values.dtype.kind not in "biuf":
+        problem = f"has shape {values.shape} and type {values.dtype}."
+        raise ConfigError(THIS_RUN, [Fault("columns", problem, "Give numbers of shape (N,) or (N, T).")])
+    if values.ndim == 1:
+        return values
+    count, width = values.shape
+    return Ragged(values.reshape(-1), np.arange(count + 1) * width)
+
+
+def _map_npy(path: str) -> NDArray[Any]:
+    """Map a `.npy` file; objects are never unpickled."""
+    local = io.local(path)
+    try:
+        with io.open(local, "rb") as file:
+            version = npy.read_magic(file)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = header(file)
+            offset = file.tell()
+    except ValueError as error:
+        raise ConfigError(path, [Fault("paths", f"is no .npy file ({error}).", "Write it by np.save.")]) from error
+    if dtype.hasobject or fortran:
+        what = "Python objects" if dtype.hasobject else "columns one after the other (Fortran order)"
+        raise ConfigError(path, [Fault("paths", f"holds {what}.", "Save np.ascontiguousarray(array) of numbers.")])
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    return np.asarray(np.memmap(local, dtype, "r", offset, shape))
+
+
+def _bad_line(path: str, line: int, problem: str) -> ConfigError:
+    fault = Fault(f"line {line}", f"{problem}.", "Mend the line, or name another parser and its columns.")
+    return ConfigError(path, [fault])
+
+
+def named(columns: Mapping[str, Any]) -> str:
+    """List the columns of a source, for a message."""
+    return ", ".join(columns) or "none"

@@ -1,0 +1,254 @@
+"""From examples to batches: one example per row, or rows packed window by window; each at a place that is two numbers.
+
+A place counts over all hosts: a state taken on four hosts is the same as one taken on two, and any number of hosts can
+go on from it, each taking its part of every global batch from then on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.datasets.inputs.converters import FeatureConverter
+from xdpx.datasets.inputs.examples import Pool
+from xdpx.datasets.inputs.order import Blend, Order, Rows, part_of
+from xdpx.datasets.inputs.packing import Packed, one_per_row
+from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
+from xdpx.processors.samples import Ragged, offsets_of
+from xdpx.utils.nested_map import NestedMap
+
+Place = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How batches are made, the same for both kinds of streams.
+
+    Attributes:
+        pool: the examples.
+        order: which of them stands where.
+        converter: lays them out.
+        limits: tokens of a row, by array.
+        batch_size: rows per host.
+        num_hosts: how many share the data.
+        host: which of them this is.
+        pad: whether the last batch is filled up; else what does not fill it is left out.
+        provenance: whether every row says where it comes from.
+    """
+
+    pool: Pool
+    order: Order | Blend
+    converter: FeatureConverter
+    limits: tuple[int, ...]
+    batch_size: int
+    num_hosts: int
+    host: int
+    pad: bool
+    provenance: bool
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of a global batch."""
+        return self.batch_size * self.num_hosts
+
+    def at(self, places: Rows) -> tuple[Rows, Rows]:
+        """Tell which task stands at each place, and which of its examples."""
+        if isinstance(self.order, Blend):
+            return self.order.at(places)
+        return np.zeros_like(places), self.order.at(places)
+
+
+class Stream(ABC):
+    """Batches of one host, one after the other."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+
+    @abstractmethod
+    def next_batch(self) -> NestedMap:
+        """Give this host's rows of the next batch. Raises StopIteration at the end."""
+
+    @abstractmethod
+    def place(self) -> Place:
+        """Tell where the stream stands, over all hosts."""
+
+    @abstractmethod
+    def go_to(self, place: Mapping[str, int]) -> None:
+        """Stand at another place."""
+
+    @abstractmethod
+    def skip(self, count: int) -> None:
+        """Go on by `count` batches."""
+
+
+class OnePerRow(Stream):
+    """One example per row. Its place is the number of examples used."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(recipe)
+        self._examples = 0
+
+    def place(self) -> Place:
+        """Tell how many examples were used."""
+        return {"examples": self._examples}
+
+    def go_to(self, place: Mapping[str, int]) -> None:
+        """Stand where so many examples were used."""
+        self._examples = place["examples"]
+
+    def skip(self, count: int) -> None:
+        """Go on by `count` batches."""
+        self._examples += count * self.recipe.rows_per_step
+
+    def next_batch(self) -> NestedMap:
+        """Gather the examples of one batch; those that fill it up repeat the first one, without weight."""
+        r = self.recipe
+        left = None if r.order.length is None else r.order.length - self._examples
+        if left is not None and left < (1 if r.pad else r.rows_per_step):
+            raise StopIteration
+        places = part_of(r.batch_size, r.num_hosts, r.host, first=self._examples)
+        real = np.ones(len(places), np.bool_) if r.order.length is None else places < r.order.length
+        which, rows = r.at(np.where(real, places, 0))
+        features = r.pool.take(which, rows)
+        batch = r.converter.convert(features, one_per_row(len(rows), len(r.limits)), r.limits)
+        batch[SAMPLE_WEIGHTS] = real.astype(np.float32)
+        if r.provenance:
+            batch[PROVENANCE] = provenance(rows, real, r.batch_size, r.num_hosts)
+        self._examples += r.rows_per_step
+        return batch
+
+
+def provenance(rows: Rows, real: NDArray[np.bool_], batch_size: int, num_hosts: int) -> NestedMap:
+    """Say where each example stands: in which shard, of how many, at which place of it; -1 for rows without weight.
+
+    A shard is what one host sees in an epoch that is not shuffled.
+    """
+    numbers = {
+        "index_within_shard": rows // (batch_size * num_hosts) * batch_size + rows % batch_size,
+        "num_shards": np.full(len(rows), num_hosts),
+        "shard_index": rows // batch_size % num_hosts,
+    }
+    return NestedMap({name: np.where(real, values, -1).astype(np.int32) for name, values in numbers.items()})
+
+
+def source_row(shard_index: int, num_shards: int, index_within_shard: int, *, batch_size: int) -> int:
+    """Tell which example of the source a provenance speaks of."""
+    batch, row = divmod(index_within_shard, batch_size)
+    return (batch * num_shards + shard_index) * batch_size + row
+
+
+class PackedRows(Stream):
+    """Rows of several examples. They are packed a window of examples at a time; its place is a window and a row of it.
+
+    Every host packs all rows of the window, by lengths alone, and reads only the examples of its own rows.
+    """
+
+    def __init__(self, recipe: Recipe, window: int) -> None:
+        super().__init__(recipe)
+        self._examples_per_window = window
+        self._window, self._row = 0, 0
+        self._packed: tuple[int, Packed] | None = None
+
+    def place(self) -> Place:
+        """Tell the window, and how many of its rows were used."""
+        return {"window": self._window, "row": self._row}
+
+    def go_to(self, place: Mapping[str, int]) -> None:
+        """Stand in a window, behind so many of its rows."""
+        self._window, self._row = place["window"], place["row"]
+
+    def skip(self, count: int) -> None:
+        """Go on by `count` batches."""
+        for _ in range(count):
+            self._stretches()
+
+    def next_batch(self) -> NestedMap:
+        """Lay out the rows of one batch; those that fill it up are empty and have no weight."""
+        r = self.recipe
+        before = self.place()
+        stretches = self._stretches()
+        found = sum(count for _, _, count in stretches)
+        if not found or (found < r.rows_per_step and not r.pad):
+            self.go_to(before)
+            raise StopIteration
+        parts, first = [], 0
+        for window, row, count in stretches:
+            parts.append(self._part(window, row, count, first))
+            first += count
+        batch = self._laid(parts)
+        mine = np.arange(r.host * r.batch_size, (r.host + 1) * r.batch_size)
+        batch[SAMPLE_WEIGHTS] = (mine < found).astype(np.float32)
+        return batch
+
+    def _stretches(self) -> list[tuple[int, int, int]]:
+        """Go on by one batch. Returns (window, first row, number of rows) of each window that it touches."""
+        wanted, found, empty = self.recipe.rows_per_step, [], 0
+        while wanted and self._places(self._window) is not None:
+            available = self._plan(self._window).num_rows - self._row
+            if available <= 0:
+                empty += 1
+                self._refuse_emptiness(empty)
+                self._window, self._row = self._window + 1, 0
+                continue
+            empty = 0
+            count = min(wanted, available)
+            found.append((self._window, self._row, count))
+            self._row += count
+            wanted -= count
+        return found
+
+    def _refuse_emptiness(self, windows: int) -> None:
+        """Stop where no example has a token, instead of looking for one for ever."""
+        if windows * self._examples_per_window > 2 * sum(self.recipe.pool.sizes) + 2 * self._examples_per_window:
+            raise ValueError("No example has a single token, so there is nothing to pack. Check features and source.")
+
+    def _places(self, window: int) -> Rows | None:
+        """Give the places of a window; None behind the end."""
+        first = window * self._examples_per_window
+        last = first + self._examples_per_window
+        length = self.recipe.order.length
+        last = last if length is None else min(last, length)
+        return np.arange(first, last) if first < last else None
+
+    def _plan(self, window: int) -> Packed:
+        """Pack a window; the last one asked for is kept."""
+        if self._packed is None or self._packed[0] != window:
+            places = self._places(window)
+            r = self.recipe
+            lengths = r.pool.row_lengths(*r.at(np.zeros(0, np.int64) if places is None else places))
+            self._packed = window, r.converter.pack(lengths, r.limits)
+        return self._packed[1]
+
+    def _part(self, window: int, row: int, count: int, first: int) -> tuple[dict[str, Ragged], Packed]:
+        """Read what this host needs of a stretch whose first row is row `first` of the global batch."""
+        r = self.recipe
+        low = max(r.host * r.batch_size, first)
+        high = min((r.host + 1) * r.batch_size, first + count)
+        which, where = self._plan(window).of(row + low - first, max(high - low, 0))
+        places = which + window * self._examples_per_window
+        features = r.pool.take(*r.at(places)) if len(which) else {}
+        return features, where._replace(rows=where.rows + low - r.host * r.batch_size)
+
+    def _laid(self, parts: list[tuple[dict[str, Ragged], Packed]]) -> NestedMap:
+        r = self.recipe
+        full = [part for part in parts if part[0]]
+        columns = range(len(r.limits))
+        where = Packed(
+            np.concatenate([np.zeros(0, np.int64), *(packed.rows for _, packed in full)]),
+            np.concatenate([np.zeros((0, len(columns)), np.int64), *(packed.starts for _, packed in full)]),
+            np.concatenate([np.zeros(0, np.int64), *(packed.segments for _, packed in full)]),
+            r.batch_size,
+        )
+        names = r.converter.feature_names
+        return r.converter.convert({n: _end_to_end([f[n] for f, _ in full]) for n in names}, where, r.limits)
+
+
+def _end_to_end(columns: list[Ragged]) -> Ragged:
+    """Lay columns behind one another."""
+    values = [np.zeros(0, np.int32), *(column.values for column in columns)]
+    lengths = [np.zeros(0, np.int64), *(column.lengths for column in columns)]
+    return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths)))

@@ -1,0 +1,202 @@
+"""Which batches one evaluation sees: all of them, the first n, or the next n; one rule for evaluating and decoding.
+
+| `eval_window` | calls of one run                                  | data        | fields of Pax                      |
+|---------------|---------------------------------------------------|-------------|------------------------------------|
+| `full_epoch`  | next until StopIteration, then reset              | finite      | reset_for_eval=True, N=None or -1  |
+| `first(n)`    | next n times, then reset: the same ones each time | any         | reset_for_eval=True, N=n           |
+| `rolling(n)`  | next n times, no reset: each time the ones after  | must repeat | reset_for_eval=False, N=n          |
+
+The fourth, no reset and no number, would never see anything after the first run; it cannot be written. N is
+`eval_loop_num_batches`. Its default is 1, so `reset_for_eval=True` alone says nothing about N: the table of the Pax
+document has one epoch there, the programs of Pax since November 2023 evaluate one batch and decode one epoch. Such a
+configuration is refused with a sentence that says what to write; a 1 that somebody wrote is a 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+
+full_epoch = "full_epoch"
+"""One evaluation sees all data once."""
+
+Kind = Literal["full_epoch", "first", "rolling"]
+_NUMBERED = re.compile(r"(first|rolling)\((\d+)\)")
+_ALLOWED = "Write 'full_epoch', 'first(n)' or 'rolling(n)', with n from 1."
+
+
+def first(n: int) -> str:
+    """Let every evaluation see the first n batches."""
+    return str(EvalWindow("first", n))
+
+
+def rolling(n: int) -> str:
+    """Let every evaluation see the n batches after those of the evaluation before."""
+    return str(EvalWindow("rolling", n))
+
+
+@dataclass(frozen=True)
+class EvalWindow:
+    """What one evaluation sees.
+
+    Attributes:
+        kind: `full_epoch`, `first` or `rolling`.
+        num_batches: n of the latter two; None for a full epoch.
+    """
+
+    kind: Kind
+    num_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        numbered = self.kind != "full_epoch"
+        if numbered is (self.num_batches is None) or (self.num_batches is not None and self.num_batches < 1):
+            raise ValueError(f"{self.kind}({self.num_batches}) is no eval window. {_ALLOWED}")
+
+    @property
+    def resets(self) -> bool:
+        """Whether the input begins anew after each evaluation."""
+        return self.kind != "rolling"
+
+    def __str__(self) -> str:
+        return self.kind if self.num_batches is None else f"{self.kind}({self.num_batches})"
+
+
+def parse_window(text: str) -> EvalWindow:
+    """Read `full_epoch`, `first(3)` or `rolling(3)`. Raises ValueError, saying what is allowed."""
+    plain = text.replace(" ", "")
+    if plain == full_epoch:
+        return EvalWindow("full_epoch")
+    found = _NUMBERED.fullmatch(plain)
+    if found is None:
+        raise ValueError(f"'{text}' is no eval window. {_ALLOWED}")
+    return EvalWindow("first" if found.group(1) == "first" else "rolling", int(found.group(2)))
+
+
+class WindowFields(Protocol):
+    """The fields of an input's HParams that decide what an evaluation sees."""
+
+    name: Any
+    eval_window: Any
+    reset_for_eval: Any
+    eval_loop_num_batches: Any
+
+    def given(self) -> frozenset[str]:
+        """Give the names of the fields that somebody set."""
+
+
+def window_of(hparams: WindowFields) -> EvalWindow:
+    """Decide what one evaluation sees: by `eval_window`, or by the fields of Pax where it is not given.
+
+    Raises:
+        ConfigError: neither says it without doubt, or both contradict each other.
+    """
+    if hparams.eval_window is None:
+        return _from_pax(hparams)
+    try:
+        window = parse_window(hparams.eval_window)
+    except ValueError as error:
+        raise _refused(hparams, "eval_window", str(error), "") from error
+    _refuse_contradiction(hparams, window)
+    return window
+
+
+def _from_pax(hparams: WindowFields) -> EvalWindow:
+    count = hparams.eval_loop_num_batches
+    dynamic = count is None or count == -1
+    if not dynamic and count < 1:
+        problem = f"is {count}; an evaluation sees at least one batch."
+        raise _refused(hparams, "eval_loop_num_batches", problem, "Write eval_window='full_epoch' for all data.")
+    if not hparams.reset_for_eval:
+        if dynamic:
+            problem = "is False and eval_loop_num_batches None: only the first evaluation would see any data."
+            remedy = "Write eval_window='full_epoch' for all data every time, or eval_window='rolling(n)'."
+            raise _refused(hparams, "reset_for_eval", problem, remedy)
+        return EvalWindow("rolling", count)
+    if dynamic:
+        return EvalWindow("full_epoch")
+    if count == 1 and "eval_loop_num_batches" not in hparams.given():
+        problem = (
+            "is True while eval_loop_num_batches has its default, 1. The Pax document reads this as one epoch, its "
+            "programs evaluate one batch and decode one epoch."
+        )
+        remedy = "Write eval_window='full_epoch' for all data every time, or eval_window='first(1)' for one batch."
+        raise _refused(hparams, "reset_for_eval", problem, remedy)
+    return EvalWindow("first", count)
+
+
+def _refuse_contradiction(hparams: WindowFields, window: EvalWindow) -> None:
+    """Refuse fields of Pax that say something else. Their defaults say nothing."""
+    said = hparams.reset_for_eval or "reset_for_eval" in hparams.given()
+    if said and bool(hparams.reset_for_eval) is not window.resets:
+        does = "begins anew every time" if window.resets else "goes on where the last evaluation ended"
+        problem = f"is {hparams.reset_for_eval}, but eval_window='{window}' {does}."
+        raise _refused(hparams, "reset_for_eval", problem, "Leave it out: eval_window says it all.")
+    count = None if hparams.eval_loop_num_batches == -1 else hparams.eval_loop_num_batches
+    said = count != 1 or "eval_loop_num_batches" in hparams.given()
+    if said and count != window.num_batches:
+        problem = f"is {count}, but eval_window='{window}' says {window.num_batches or 'all'}."
+        raise _refused(hparams, "eval_loop_num_batches", problem, "Leave it out: eval_window says it all.")
+
+
+def _refused(hparams: WindowFields, key: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(THIS_RUN, [Fault(f"{hparams.name or 'input'}.{key}", problem, remedy)])
+
+
+class Walkable(Protocol):
+    """An input, as far as a walk needs it."""
+
+    def get_next_padded(self) -> Any:
+        """Give the next batch."""
+
+    def reset(self) -> None:
+        """Begin anew."""
+
+
+def walk(data: Walkable, window: EvalWindow) -> Iterator[Any]:
+    """Yield the batches of one evaluation or decoding: THE loop of both.
+
+    What resets does so also when the consumer stops early, so that the next walk sees the same batches.
+
+    Raises:
+        RuntimeError: a rolling window met the end of its data.
+    """
+    taken = 0
+    try:
+        while window.num_batches is None or taken < window.num_batches:
+            batch = _next(data)
+            if batch is None:
+                break
+            taken += 1
+            yield batch
+    finally:
+        if window.resets:
+            data.reset()
+    if taken < (window.num_batches or 0) and not window.resets:
+        raise RuntimeError(
+            f"eval_window='{window}' met the end of the data after {taken} batches. A rolling window needs data that "
+            "repeat: set repeat=True, or write eval_window='full_epoch'."
+        )
+
+
+def _next(data: Walkable) -> Any:
+    """Give the next batch; None at the end, told by StopIteration or by TensorFlow's error for the same."""
+    try:
+        return data.get_next_padded()
+    except StopIteration:
+        return None
+    except Exception as error:
+        if is_end_of_data(error):
+            return None
+        raise
+
+
+def is_end_of_data(error: BaseException) -> bool:
+    """Whether an exception says that data are used up: StopIteration, or `tf.errors.OutOfRangeError`."""
+    if isinstance(error, StopIteration):
+        return True
+    kinds = type(error).__mro__
+    return any(kind.__name__ == "OutOfRangeError" and kind.__module__.startswith("tensorflow") for kind in kinds)
