@@ -170,7 +170,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         drawn = draw(
             weight.init or self.params_init or WeightInit.Xavier(), num_in=weight.num_in, num_batch=weight.num_batch
         )
-        boxed = nn.with_logical_partitioning(lambda key: drawn(key, weight.shape, dtype), axes)
+        boxed = nn.with_logical_partitioning(lambda key: drawn(key, weight.shape, dtype), axes)  # type: ignore[arg-type]
         if weight.trainable:
             self.param(name, boxed, unbox=False)
         else:
@@ -209,7 +209,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
     def update_var(self, name: str, value: jax.Array) -> None:
         """Replace a non-trainable variable, where the caller lets it change."""
         if self.is_mutable_collection(NON_TRAINABLE):
-            boxed = self.get_variable(NON_TRAINABLE, name)
+            boxed: Any = self.get_variable(NON_TRAINABLE, name)
             new = boxed.replace_boxed(value) if isinstance(boxed, meta.AxisMetadata) else value
             self.put_variable(NON_TRAINABLE, name, new)
 
@@ -257,7 +257,8 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         if shared_id not in layers:
             scope = root.scope.push(shared_id, reuse=True)
             values = {name: value for name, value in child.fields_and_values() if name != "name"}
-            layer = child._owner(**values, parent=scope)
+            owner: Any = child._owner
+            layer = owner(**values, parent=scope)
             layer.__dict__["_sharing_parent"] = root
             layers[shared_id] = (child.clone().freeze(), layer)
         template, layer = layers[shared_id]
@@ -294,9 +295,10 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
 
 def opened(value: Any) -> Any:
     """Give the array in a box that names its axes. Lays no constraint, as flax's `unbox` may do."""
-    while isinstance(value, meta.AxisMetadata):
-        value = value.value
-    return value
+    box: Any = value
+    while isinstance(box, meta.AxisMetadata):
+        box = box.value  # type: ignore[attr-defined]
+    return box
 
 
 def as_template(thing: Any) -> Any:
@@ -312,12 +314,11 @@ def as_template(thing: Any) -> Any:
 
 def sharing_root(layer: Any) -> Any:
     """Give the topmost layer of a model, or the body of a scan: shared layers below it have one set of weights."""
-    while not getattr(layer, "_bounds_sharing", False):
+    while True:
         above = layer.__dict__.get("_sharing_parent") or layer.parent
-        if not isinstance(above, nn.Module):
-            break
+        if not isinstance(above, nn.Module) or getattr(above, "_repeats_children", False):
+            return layer
         layer = above
-    return layer
 
 
 def total_aux_loss(collection: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
@@ -340,7 +341,7 @@ def _sum_pairs(old: Any, new: Any) -> Any:
 
 
 @functools.cache
-def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+def _fields_of(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(field for field in dataclasses.fields(cls) if field.name not in {"parent", "name"})
 
 

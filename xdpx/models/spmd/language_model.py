@@ -1,0 +1,231 @@
+"""A decoder (or encoder) of a transformer over tokens, and the language model that trains it.
+
+B rows, T tokens, D model width, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, sub_config_field
+from xdpx.models.spmd.base_layer import AUX_LOSS, BaseLayer, total_aux_loss
+from xdpx.models.spmd.layers.embeddings import BaseSoftmax, Embedding, SharedEmbeddingSoftmax
+from xdpx.models.spmd.layers.masks import all_of, padding_mask, prefix_mask, segment_mask
+from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
+from xdpx.models.spmd.layers.positions import PositionalEmbedding, default_positions
+from xdpx.models.spmd.layers.stacks import set_in_blocks
+from xdpx.models.spmd.layers.stochastics import Dropout
+from xdpx.models.spmd.layers.transformer import ACTIVATIONS, StackedTransformer
+from xdpx.models.spmd.sharding import constrain
+from xdpx.utils.nested_map import NestedMap
+
+ModelType = Literal["causal", "bidirectional", "prefix"]
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+class TransformerLm(BaseLayer):
+    """Tokens to logits: embedding, positions, blocks, a last norm, softmax.
+
+    Attributes:
+        vocab_size: V.
+        model_dims: D.
+        hidden_dims, num_layers, num_heads, dim_per_head: passed on to the stack; None or 0: what its template says.
+        model_type: what a token sees: those before it, all, or the prefix and those before it.
+        packed_input: whether rows hold several texts, told apart by segment_ids. Without it a causal row may have
+            padding at its end only, and attention needs no mask but the causal one.
+        softmax_tpl: gives logits; a SharedEmbeddingSoftmax embeds tokens with the same table.
+        separate_embedding_tpl: a table of its own for the input; None: the softmax's.
+        position_emb_tpl: positions that are added to the input; None for rotary or relative ones.
+        stacked_transformer_tpl: the blocks: StackedTransformer, StackedTransformerRepeated, or a pipeline of them.
+        final_ln_tpl: the last norm; None: none, as after blocks with the norm policy post.
+        input_dropout_prob: of the input vectors.
+    """
+
+    vocab_size: int = 0
+    model_dims: int = 0
+    hidden_dims: int = 0
+    num_layers: int = 0
+    num_heads: int = 0
+    dim_per_head: int | None = None
+    model_type: ModelType = "causal"
+    packed_input: bool = False
+    softmax_tpl: BaseSoftmax.HParams = sub_config_field(SharedEmbeddingSoftmax.HParams)
+    separate_embedding_tpl: Embedding.HParams | None = sub_config_field(None)
+    position_emb_tpl: BaseHParams | None = sub_config_field(PositionalEmbedding.HParams)
+    stacked_transformer_tpl: BaseHParams = sub_config_field(StackedTransformer.HParams)
+    final_ln_tpl: BaseNorm.HParams | None = sub_config_field(LayerNorm.HParams)
+    input_dropout_prob: float = 0.0
+
+    def setup(self) -> None:
+        """Build the parts."""
+        table = {"num_classes": self.vocab_size, "input_dims": self.model_dims}
+        self.create_child("softmax", self.softmax_tpl, **table)
+        if self.separate_embedding_tpl is not None:
+            self.create_child("embedding", self.separate_embedding_tpl, **table)
+        elif not hasattr(self.softmax, "emb_lookup"):
+            raise ValueError(
+                "TransformerLm.separate_embedding_tpl: is None, and the softmax embeds no tokens. "
+                "Give Embedding.HParams(), or softmax_tpl=SharedEmbeddingSoftmax.HParams()."
+            )
+        if self.position_emb_tpl is not None:
+            self.create_child("position_emb", self.position_emb_tpl, embedding_dims=self.model_dims)
+        self.create_child("transformer", self._stack())
+        if self.final_ln_tpl is not None:
+            self.create_child("final_ln", self.final_ln_tpl, dim=self.model_dims)
+        self.create_child("input_dropout", Dropout.HParams(dropout_prob=self.input_dropout_prob))
+
+    def _stack(self) -> Any:
+        """Give the template of the stack, with the sizes of this model in the block that it repeats."""
+        sizes = {
+            "input_dims": self.model_dims,
+            "hidden_dims": self.hidden_dims,
+            "num_heads": self.num_heads,
+            "dim_per_head": self.dim_per_head,
+        }
+        stack = self.stacked_transformer_tpl.clone()
+        set_in_blocks(
+            stack, {name: value for name, value in sizes.items() if value}, self.model_type != "bidirectional"
+        )
+        return _with_layers(stack, self.num_layers) if self.num_layers else stack
+
+    def embed(self, ids: jax.Array, positions: jax.Array) -> jax.Array:
+        """Map int ids (B, T) at positions (B, T) to vectors (B, T, D)."""
+        table = self.softmax if self.separate_embedding_tpl is None else self.embedding
+        x = table.emb_lookup(ids).astype(self.compute_dtype)
+        if self.position_emb_tpl is not None:
+            x = x + self.position_emb(positions)
+        out: jax.Array = self.input_dropout(constrain(x, ACTIVATIONS))
+        return out
+
+    def hidden(
+        self,
+        ids: jax.Array,
+        *,
+        paddings: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        segment_pos: jax.Array | None = None,
+        prefix: jax.Array | None = None,
+    ) -> jax.Array:
+        """Map tokens to the vectors before the softmax, (B, T, D).
+
+        Args:
+            ids: int (B, T).
+            paddings: (B, T), 1 at padding.
+            segment_ids: int (B, T), number of the text within the row; looked at if `packed_input`.
+            segment_pos: int (B, T), place within the text; None: 0, 1, 2, ...
+            prefix: (B, T), nonzero at tokens of the prefix, which model_type prefix lets everybody see.
+        """
+        positions = default_positions(*ids.shape) if segment_pos is None else segment_pos
+        mask = self._mask(paddings, segment_ids, prefix)
+        x = self.transformer(self.embed(ids, positions), mask, positions, paddings=paddings)
+        out: jax.Array = x if self.final_ln_tpl is None else self.final_ln(x)
+        return out
+
+    def __call__(self, ids: jax.Array, **kwargs: Any) -> jax.Array:
+        """Map tokens to float32 logits (B, T, V); the arguments are those of `hidden`."""
+        logits: jax.Array = self.softmax.get_logits(self.hidden(ids, **kwargs))
+        return logits
+
+    def _mask(self, paddings: Any, segment_ids: Any, prefix: Any) -> jax.Array | None:
+        segments = segment_mask(segment_ids) if self.packed_input and segment_ids is not None else None
+        if self.model_type == "causal":
+            return segments
+        seen = prefix_mask(prefix) if self.model_type == "prefix" and prefix is not None else None
+        if self.model_type == "prefix" and prefix is None:
+            raise ValueError("TransformerLm.model_type: is 'prefix', but the batch says no prefix (inputs_indicator).")
+        return all_of(seen, segments, None if paddings is None else padding_mask(paddings))
+
+
+class LanguageModel(BaseLayer):
+    """Predicts the next token of each token of a batch.
+
+    A batch has ids, labels (int, B x T) and weights (B x T: how much each label counts); paddings, segment_ids,
+    segment_pos, inputs_indicator (nonzero at the prompt) and eval_sample_weights (B) are looked at where they are.
+
+    Attributes:
+        lm_tpl: of the network.
+        apply_eval_sample_weights: whether `eval_sample_weights` multiply the weights: rows that fill up a batch
+            count nothing.
+        label_smoothing_prob: share of the target that is spread over all words, in training.
+        z_loss_weight: of the square of log(sum(exp(logits))), in training. Source: PaLM, 2022, section 5.
+        return_logits: whether the results per example hold the logits.
+    """
+
+    lm_tpl: BaseHParams = sub_config_field(TransformerLm.HParams)
+    apply_eval_sample_weights: bool = True
+    label_smoothing_prob: float = 0.0
+    z_loss_weight: float = 0.0
+    return_logits: bool = False
+
+    def setup(self) -> None:
+        """Build the network."""
+        self.create_child("lm", self.lm_tpl)
+
+    def compute_predictions(self, batch: NestedMap) -> NestedMap:
+        """Give the predictions for a batch: `logits`, float32 (B, T, V)."""
+        given = {name: batch.get(name) for name in ("paddings", "segment_ids", "segment_pos")}
+        return NestedMap(logits=self.lm(batch.ids, prefix=batch.get("inputs_indicator"), **given))
+
+    def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Compare predictions with labels.
+
+        Returns:
+            metrics, each (mean, weight): total_loss (avg_xent, label smoothing, z-loss and the auxiliary losses that
+            the caller collects), avg_xent and log_pplx (nats per token), aux_loss,
+            fraction_of_correct_next_step_preds, num_predictions; and per example: labels, weights (B, T), scores (B),
+            the sum of log-probabilities, and avg_xent (B).
+        """
+        weights = self._weights(batch)
+        log_z = jax.nn.logsumexp(predictions.logits, axis=-1)
+        # A sum over a comparison, not a gather: a vocabulary that is split over devices stays split.
+        is_label = batch.labels[..., None] == jnp.arange(predictions.logits.shape[-1])
+        picked = jnp.sum(jnp.where(is_label, predictions.logits, 0.0), axis=-1)
+        xent = log_z - picked
+        correct = (jnp.argmax(predictions.logits, axis=-1) == batch.labels).astype(jnp.float32)
+        total = jnp.sum(weights)
+        avg_xent = _mean(xent, weights)
+        extra = _mean(self._regularised(predictions.logits, xent, log_z), weights)
+        aux, aux_weight = total_aux_loss(self.variables.get(AUX_LOSS, {}))
+        metrics = {
+            "total_loss": (avg_xent + extra + aux, total),
+            "avg_xent": (avg_xent, total),
+            "log_pplx": (avg_xent, total),
+            "aux_loss": (aux, aux_weight),
+            "fraction_of_correct_next_step_preds": (_mean(correct, weights), total),
+            "num_predictions": (total, jnp.ones((), jnp.float32)),
+        }
+        return metrics, self._per_example(predictions, batch, xent, weights)
+
+    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Predict and compare."""
+        return self.compute_loss(self.compute_predictions(batch), batch)
+
+    def _weights(self, batch: NestedMap) -> jax.Array:
+        weights = batch.weights.astype(jnp.float32)
+        rows = batch.get("eval_sample_weights") if self.apply_eval_sample_weights else None
+        return weights if rows is None else weights * rows.astype(jnp.float32)[:, None]
+
+    def _regularised(self, logits: jax.Array, xent: jax.Array, log_z: jax.Array) -> jax.Array:
+        """Give what training adds to the cross entropy of each token, (B, T)."""
+        extra = jnp.zeros_like(xent)
+        if self.do_eval:
+            return extra
+        if self.label_smoothing_prob:
+            extra = extra + self.label_smoothing_prob * (log_z - jnp.mean(logits, axis=-1) - xent)
+        return extra + self.z_loss_weight * jnp.square(log_z) if self.z_loss_weight else extra
+
+    def _per_example(self, predictions: NestedMap, batch: NestedMap, xent: jax.Array, weights: jax.Array) -> NestedMap:
+        counts = jnp.maximum(jnp.sum(weights, axis=-1), 1e-8)
+        scores = -jnp.sum(xent * weights, axis=-1)
+        out = NestedMap(labels=batch.labels, weights=weights, scores=scores, avg_xent=-scores / counts)
+        if self.return_logits:
+            out["logits"] = predictions.logits
+        return out
+
+
+def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """Give the weighted mean; 0 where nothing counts."""
+    return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1e-8)

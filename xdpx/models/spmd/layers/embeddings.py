@@ -1,0 +1,134 @@
+"""Tables of vectors for tokens, and the softmax that may share its table with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.models.spmd.base_layer import BaseLayer, Weight
+from xdpx.models.spmd.initialisers import WeightInit
+from xdpx.models.spmd.sharding import constrain
+
+_LOGITS = ("activation_batch", "activation_length", "activation_vocab")
+_VECTORS = ("activation_batch", "activation_length", "activation_embed")
+
+
+class Embedding(BaseLayer):
+    """A table of `num_classes` vectors of width `input_dims`.
+
+    Attributes:
+        num_classes: rows of the table.
+        input_dims: width of a vector.
+        lookup_style: `index` takes rows; `matmul` multiplies by one-hot vectors, which a split table prefers.
+        scale_sqrt_depth: whether vectors are multiplied by sqrt(input_dims).
+        axes: logical axes of the table.
+    """
+
+    num_classes: int = 0
+    input_dims: int = 0
+    lookup_style: Literal["index", "matmul"] = "index"
+    scale_sqrt_depth: bool = False
+    axes: tuple[Any, ...] = ("vocab", "embed")
+
+    def setup(self) -> None:
+        """Declare the table: Gaussian with deviation 1/sqrt(width), unless `params_init` says otherwise."""
+        init = self.params_init or WeightInit.Gaussian(1.0 / math.sqrt(self.input_dims))
+        self.create_variable("emb_var", Weight((self.num_classes, self.input_dims), init, axes=tuple(self.axes)))
+
+    def emb_lookup(self, ids: jax.Array) -> jax.Array:
+        """Map int ids (...) to vectors (..., input_dims)."""
+        table = self.theta.emb_var
+        if self.lookup_style == "index":
+            vectors = jnp.take(table, ids, axis=0, mode="clip")
+        else:
+            one_hot = jax.nn.one_hot(ids, self.num_classes, dtype=table.dtype)
+            vectors = jnp.einsum("...v,vd->...d", one_hot, table)
+        scale = math.sqrt(self.input_dims) if self.scale_sqrt_depth else 1.0
+        return _split(vectors * jnp.asarray(scale, vectors.dtype), _VECTORS)
+
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """Do what `emb_lookup` does."""
+        return self.emb_lookup(ids)
+
+
+class BaseSoftmax(BaseLayer):
+    """Logits over `num_classes` classes.
+
+    Attributes:
+        num_classes: V.
+        input_dims: D.
+        soft_cap_logits: c: logits become c tanh(logits / c); 0 or None: as they are.
+        has_bias: whether each class has a bias.
+    """
+
+    num_classes: int = 0
+    input_dims: int = 0
+    soft_cap_logits: float | None = None
+    has_bias: bool = False
+
+    def _declare_bias(self) -> None:
+        if self.has_bias:
+            self.create_variable("b", Weight((self.num_classes,), WeightInit.Constant(0.0), axes=("vocab",)))
+
+    def _finished(self, logits: jax.Array) -> jax.Array:
+        wide = logits.astype(jnp.float32)
+        wide = wide + self.theta.b.astype(jnp.float32) if self.has_bias else wide
+        return _split(capped(wide, self.soft_cap_logits), _LOGITS)
+
+    def get_logits(self, x: jax.Array) -> jax.Array:
+        """Map (..., D) to float32 logits (..., V)."""
+        raise NotImplementedError(f"{type(self).__name__} is abstract: use FullSoftmax or SharedEmbeddingSoftmax.")
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Do what `get_logits` does."""
+        return self.get_logits(x)
+
+
+class FullSoftmax(BaseSoftmax):
+    """A softmax with a weight of its own, shape (D, V)."""
+
+    def setup(self) -> None:
+        """Declare the weight, Gaussian with deviation 1/sqrt(D), unless `params_init` says otherwise."""
+        init = self.params_init or WeightInit.Gaussian(1.0 / math.sqrt(self.input_dims))
+        self.create_variable("w", Weight((self.input_dims, self.num_classes), init, axes=("embed", "vocab")))
+        self._declare_bias()
+
+    def get_logits(self, x: jax.Array) -> jax.Array:
+        """Map (..., D) to float32 logits (..., V)."""
+        product = jnp.einsum(
+            "...d,dv->...v", x.astype(self.compute_dtype), self.theta.w, preferred_element_type=jnp.float32
+        )
+        return self._finished(product)
+
+
+class SharedEmbeddingSoftmax(Embedding, BaseSoftmax):
+    """One table, stored once as `emb_var` (V, D), that embeds tokens and gives their logits."""
+
+    scale_sqrt_depth: bool = True
+
+    def setup(self) -> None:
+        """Declare the table and the bias."""
+        super().setup()
+        self._declare_bias()
+
+    def get_logits(self, x: jax.Array) -> jax.Array:
+        """Map (..., D) to float32 logits (..., V)."""
+        table = self.theta.emb_var
+        product = jnp.einsum("...d,vd->...v", x.astype(table.dtype), table, preferred_element_type=jnp.float32)
+        return self._finished(product)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Map (..., D) to float32 logits (..., V)."""
+        return self.get_logits(x)
+
+
+def capped(x: jax.Array, cap: float | None) -> jax.Array:
+    """Give cap * tanh(x / cap), or `x` without a cap."""
+    return cap * jnp.tanh(x / cap) if cap else x
+
+
+def _split(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    return constrain(x, axes) if x.ndim == len(axes) else x

@@ -1,0 +1,69 @@
+"""Set the sizes of blocks inside templates of stacks, repeated stacks and pipelines, however they are nested.
+
+A stack is known by its fields: `x_times` repeats its `body`, `num_stages` pipelines it, `layer_tpl` has `num_layers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def set_in_blocks(template: Any, sizes: Mapping[str, Any], *, causal: bool | None = None) -> None:
+    """Set fields of every block that a template of a stack contains.
+
+    Args:
+        template: of a stack or of a single block; it is changed.
+        sizes: values by field; those that a block does not have are left out.
+        causal: for blocks that do not say it themselves; None: leave them.
+    """
+    inner = _inner(template)
+    for block in inner:
+        set_in_blocks(block, sizes, causal=causal)
+    if not inner:
+        template.set(**{name: value for name, value in sizes.items() if name in template._field_table})
+        if causal is not None and "causal" in template._field_table and template.causal is None:
+            template.causal = causal
+
+
+def count_layers(template: Any) -> int:
+    """Give how many blocks a token passes in a stack."""
+    fields = template._field_table
+    if "x_times" in fields:
+        return int(template.x_times * count_layers(template.body))
+    if "num_stages" in fields:
+        return int(template.num_stages * template.circular_repeat * count_layers(template.body))
+    return int(template.num_layers) if "layer_tpl" in fields else 1
+
+
+def set_num_layers(template: Any, num_layers: int) -> None:
+    """Make a stack have so many blocks: more repetitions, or more blocks per stage of a pipeline.
+
+    Raises:
+        ValueError: the stack can only have multiples of another number.
+    """
+    fields = template._field_table
+    if "x_times" in fields:
+        template.x_times = _divided(num_layers, count_layers(template.body), template)
+    elif "num_stages" in fields:
+        set_num_layers(template.body, _divided(num_layers, template.num_stages * template.circular_repeat, template))
+    elif "layer_tpl" in fields:
+        template.num_layers = num_layers
+    else:
+        _divided(1, num_layers, template)
+
+
+def _inner(template: Any) -> list[Any]:
+    fields = template._field_table
+    name = "body" if "body" in fields else "layer_tpl" if "layer_tpl" in fields else ""
+    found = getattr(template, name) if name else []
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _divided(total: int, part: int, template: Any) -> int:
+    if total % part:
+        raise ValueError(
+            f"num_layers: {total} layers cannot be divided into {part} equal parts, as {type(template).__qualname__} "
+            f"asks. Use a multiple of {part}."
+        )
+    return total // part

@@ -1,0 +1,28 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.models.spmd.base_layer import BaseLayer
+
+
+class Dropout(BaseLayer):
+    """Sets numbers to zero at random while training, and scales the rest so that the mean stays.
+
+    Attributes:
+        dropout_prob: share of zeros, in [0, 1).
+        broadcast_dims: dimensions along which one draw is used, e.g. (1,) to drop a feature at all positions.
+    """
+
+    dropout_prob: float = 0.0
+    broadcast_dims: tuple[int, ...] = ()
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Give an array of the same shape; in evaluation, and with probability 0, `x` itself."""
+        if self.do_eval or self.dropout_prob == 0.0:
+            return x
+        shape = tuple(1 if dim in self.broadcast_dims else size for dim, size in enumerate(x.shape))
+        kept = jax.random.bernoulli(self.next_prng_key(), 1.0 - self.dropout_prob, shape)
+        return jnp.where(kept, x / (1.0 - self.dropout_prob), jnp.zeros((), x.dtype)).astype(x.dtype)
