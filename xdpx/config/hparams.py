@@ -40,8 +40,6 @@ __all__ = [
 _KNOWN: dict[str, type] = {}
 """Every template class of this process and its owner, by `module.qualified_name`: all that JSON may name."""
 
-_REQUIRED = dataclasses.MISSING
-
 
 @dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=True)
 class BaseHParams:
@@ -72,9 +70,9 @@ class BaseHParams:
         for name, field in self._field_table.items():
             if name in values:
                 setattr(self, name, values[name])
-            elif field.default_factory is not _REQUIRED:
+            elif field.default_factory is not dataclasses.MISSING:
                 self.__dict__[name] = field.default_factory()
-            elif field.default is not _REQUIRED:
+            elif field.default is not dataclasses.MISSING:
                 self.__dict__[name] = field.default
             else:
                 missing.append(name)
@@ -121,8 +119,8 @@ class BaseHParams:
     @classmethod
     def _is_default(cls, name: str, value: Any) -> bool:
         field = cls._field_table[name]
-        made = field.default_factory is not _REQUIRED
-        return _same(value, field.default_factory() if made else field.default)  # type: ignore[misc]
+        factory = field.default_factory
+        return _same(value, field.default if factory is dataclasses.MISSING else factory())
 
     def mark_given(self, names: Iterable[str]) -> Self:
         """Say which fields count as set by somebody (a reader of files, a parent that fills in)."""
@@ -272,7 +270,7 @@ def sub_config_field(template: type[Any] | None, **values: Any) -> Any:
     """
     if template is None:
         return dataclasses.field(default=None)
-    cls = getattr(template, "HParams", template)
+    cls: Callable[..., Any] = getattr(template, "HParams", template)
     return dataclasses.field(default_factory=functools.partial(cls, **values))
 
 
@@ -343,18 +341,20 @@ def _taking_fields(function: Callable[..., None]) -> Callable[..., None]:
 
 def _bind(cls: type[Configurable]) -> None:
     """Give a class its own HParams, a subclass of its parents' ones."""
-    own = cls.__dict__.get("HParams")
+    own: Any = cls.__dict__.get("HParams")
     parents = tuple(dict.fromkeys(base.HParams for base in cls.__bases__ if hasattr(base, "HParams")))
     parents = tuple(p for p in parents if not any(p is not other and issubclass(other, p) for other in parents))
     declared = _declared(cls) if own is None or cls._keeps_field_attributes else {}
     _refuse_bare_overrides(cls, parents, declared)
-    if isinstance(own, type) and "_owner" not in own.__dict__ and issubclass(own, parents) and not declared:
+    whole = isinstance(own, type) and "_owner" not in own.__dict__ and all(issubclass(own, p) for p in parents)
+    bound: Any
+    if whole and not declared:
         bound = own
     else:
         bases = parents if own is None else (own, *(p for p in parents if not issubclass(own, p)))
         bound = _derived(cls, bases, declared)
     bound._owner = cls
-    cls.HParams = bound  # type: ignore[misc]
+    type.__setattr__(cls, "HParams", bound)
     _KNOWN[name_of(cls)] = cls
     if not cls._keeps_field_attributes:
         for name in declared:
@@ -367,7 +367,8 @@ def _derived(cls: type[Any], bases: tuple[type[Any], ...], declared: dict[str, A
     body = {name: copy.copy(cls.__dict__[name]) for name in declared if name in cls.__dict__}
     names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.HParams"}
     doc = f"The fields of {cls.__name__}."
-    return type("HParams", bases, {**body, **names, "__doc__": doc, "__annotations__": declared})
+    made: Any = type("HParams", bases, {**body, **names, "__doc__": doc, "__annotations__": declared})
+    return made  # type: ignore[no-any-return]
 
 
 _NO_FIELDS = frozenset({"parent", "name", "scope", "HParams", "hparams"})

@@ -340,8 +340,7 @@ def _sum_pairs(old: Any, new: Any) -> Any:
     return new if old is None else jax.tree.map(jnp.add, old, new)
 
 
-@functools.cache
-def _fields_of(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
+def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(field for field in dataclasses.fields(cls) if field.name not in {"parent", "name"})
 
 

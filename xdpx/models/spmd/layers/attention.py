@@ -283,7 +283,7 @@ class Attention(BaseLayer):
         logits = logits.reshape(rows, self.num_heads, queries, key.shape[1])
         logits = logits if bias is None else logits + bias.astype(jnp.float32)
         logits = remat.saved(remat.LOGITS, capped(logits, self.logit_cap))
-        logits = logits if mask is None else jnp.where(mask, logits, lowest(jnp.dtype(jnp.float32)))
+        logits = logits if mask is None else jnp.where(mask, logits, lowest())
         probs: jax.Array = self.probs_dropout(jax.nn.softmax(logits, axis=-1))
         return probs
 

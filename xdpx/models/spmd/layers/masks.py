@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -58,11 +60,12 @@ def all_of(*masks: jax.Array | None) -> jax.Array | None:
     return whole
 
 
-def hidden_bias(mask: jax.Array, dtype: jnp.dtype = jnp.float32) -> jax.Array:  # type: ignore[assignment]
+def hidden_bias(mask: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
     """Give 0 where the mask is true, else a number so low that softmax makes it 0 (and a hidden row uniform)."""
     return jnp.where(mask, 0.0, lowest(dtype)).astype(dtype)
 
 
-def lowest(dtype: jnp.dtype) -> float:
+def lowest(dtype: Any = jnp.float32) -> float:
     """Give a very negative finite number: infinities make NaN of rows that see nothing."""
-    return -0.7 * float(jnp.finfo(dtype).max)
+    limits: Any = jnp.finfo
+    return -0.7 * float(limits(dtype).max)

@@ -44,7 +44,7 @@ class StackedTransformerRepeated(BaseLayer):
         def step(block: Any, carry: jax.Array, _: None) -> tuple[jax.Array, None]:
             return recomputed(block, self.checkpoint_policy, scanned=True)(carry, *args, **kwargs), None
 
-        scanned = nn.scan(
+        scanned: Any = nn.scan(
             step,
             variable_axes=dict.fromkeys(_STACKED, 0),
             split_rngs={PARAMS: True, RANDOM: True},
@@ -52,5 +52,5 @@ class StackedTransformerRepeated(BaseLayer):
             unroll=self.unroll,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )
-        out, _ = scanned(self.sub, x, None)
-        return out  # type: ignore[no-any-return]
+        out: jax.Array = scanned(self.sub, x, None)[0]
+        return out
