@@ -5,15 +5,15 @@ Whatever comes from the device stays there until `take`, which is called when so
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
-from time import perf_counter
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from xdpx.engines.pytorch import collectives
+from xdpx.reports.windows import Stopwatch
 
 ENDING = "_loss"
 """How an output of a model ends that is logged beside the loss."""
@@ -42,15 +42,17 @@ class LogWindow:
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Any, int]] = {}
+        self._stopwatch = Stopwatch()
         self.begin(0)
 
     def begin(self, tokens: int) -> None:
         """Begin a stretch of training that stands at so many tokens. What was recorded before stays."""
+        self._stopwatch.start()
         self._skipped_before = self.skipped = 0
         self._open(tokens)
 
     def _open(self, tokens: int) -> None:
-        self._began, self._rested, self._tokens = perf_counter(), 0.0, tokens
+        self._tokens = tokens
         self.samples, self.waited, self._steps = 0, 0.0, 0
         self._losses: list[Any] = []
         self._norms: list[Any] = []
@@ -87,12 +89,9 @@ class LogWindow:
         if len(self._norms) >= KEPT_AT_MOST:
             self._settle(look=True)
 
-    @contextmanager
-    def resting(self) -> Generator[None]:
-        """Do something that is no training, such as evaluating: its time does not count."""
-        before = perf_counter()
-        yield
-        self._rested += perf_counter() - before
+    def resting(self) -> AbstractContextManager[None]:
+        """Give a context for what is no training, such as evaluating: its time does not count."""
+        return self._stopwatch.paused()
 
     def take(self, tokens: int | None, *, finite: bool) -> dict[str, float]:
         """Give what a log tells of the updates of all processes, and begin anew; on all processes.
@@ -107,7 +106,7 @@ class LogWindow:
             largest among the processes, from 0 to 1); nonfinite_steps where there are some.
         """
         self._settle(look=not finite)
-        seconds = max(perf_counter() - self._began - self._rested, 1e-9)
+        seconds = max(self._stopwatch.lap(), 1e-9)
         steps, skipped, before = self._steps, self.skipped, self._tokens
         own = {name: (float(total), count) for name, (total, count) in self._sums.items()}
         shares = collectives.gather_objects(Share(own, self.samples, self.waited, self._nonfinite()))

@@ -15,7 +15,7 @@ from xdpx.logger import log
 from xdpx.optimizers.lr_schedulers.named import steps_on_metric
 from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.loop import Callback, Session, Step, Stop
-from xdpx.trainer.preemption import Preemption
+from xdpx.trainer.preemption import Preemption, interruption
 from xdpx.trainer.stepping import Place, Window
 from xdpx.utils.decisions import is_better
 
@@ -140,7 +140,7 @@ class Flow(Callback):
                 return None
             flag = torch.tensor(float(received is not None), device=self.trainer.args.device)
             received = (received or "a signal on another rank") if collectives.sum_over_ranks(flag) > 0 else None
-        return Stop(f"interrupted by {received} after step {number}", finished=False) if received else None
+        return interruption(received, number)
 
 
 def log_save_evaluate(trainer: Any, facts: dict[str, Any], *, trial: Any, ignore_keys: list[str] | None) -> None:

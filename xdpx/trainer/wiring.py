@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from xdpx.arguments.levels import apply_log_level
 from xdpx.dataloaders.collation import default_collator
 from xdpx.dataloaders.plan import length
 from xdpx.engines.pytorch import collectives, strategies
@@ -21,7 +22,6 @@ from xdpx.models.pytorch import preparing
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from xdpx.trainer.hooks.events import CallbackHandler
-from xdpx.trainer.hooks.levels import apply_log_level
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, states_of
 from xdpx.utils import io
 

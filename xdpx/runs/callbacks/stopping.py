@@ -8,7 +8,7 @@ from typing import Any
 
 from xdpx.runs.callbacks.logging import Logging
 from xdpx.trainer.loop import Callback, Session, Step, Stop
-from xdpx.trainer.preemption import Preemption
+from xdpx.trainer.preemption import Preemption, interruption
 
 HIGH_LOSSES = 3
 """Logged losses above `max_loss` in a row that end the training."""
@@ -91,5 +91,4 @@ class StopWhenAsked(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Stop when a signal came in."""
-        received = self._preemption.received
-        return Stop(f"interrupted by {received} after step {step.number}", finished=False) if received else None
+        return interruption(self._preemption.received, step.number)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from transformers.utils import logging as theirs
 
+from xdpx.arguments.levels import apply_log_level
 from xdpx.logger import log
-from xdpx.trainer.hooks.levels import apply_log_level
 
 
 @pytest.fixture(autouse=True)

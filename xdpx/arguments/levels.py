@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xdpx.logger import log
 
 if TYPE_CHECKING:
-    from xdpx.arguments import TrainingArguments as Arguments
+    from xdpx.arguments.training import TrainingArguments as Arguments
 
 
 def apply_log_level(args: Arguments) -> int:
