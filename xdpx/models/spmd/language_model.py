@@ -16,7 +16,7 @@ from xdpx.models.spmd.layers.embeddings import BaseSoftmax, Embedding, SharedEmb
 from xdpx.models.spmd.layers.masks import all_of, padding_mask, prefix_mask, segment_mask
 from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
 from xdpx.models.spmd.layers.positions import PositionalEmbedding, default_positions
-from xdpx.models.spmd.layers.stacks import set_in_blocks
+from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
 from xdpx.models.spmd.layers.stochastics import Dropout
 from xdpx.models.spmd.layers.transformer import ACTIVATIONS, StackedTransformer
 from xdpx.models.spmd.sharding import constrain
