@@ -79,19 +79,19 @@ def test_a_pipelined_stack_equals_its_layers_in_a_row_with_gradients_and_auxilia
         return jnp.sum(jnp.sin(y)) + total_aux_loss(sown[AUX_LOSS])[0], sown
 
     def plain(params: Any, x: jax.Array) -> Any:
-        y, sizes = in_a_row(params["body"]["w"], x, scale)
+        y, sizes = in_a_row(params["sub"]["w"], x, scale)
         return jnp.sum(jnp.sin(y)) + sum(sizes), sizes
 
     (loss, sown), gradients = jax.jit(jax.value_and_grad(ours, argnums=(0, 1), has_aux=True))(params, x)
     (expected, sizes), plain_gradients = jax.jit(jax.value_and_grad(plain, argnums=(0, 1), has_aux=True))(params, x)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), gradients, plain_gradients)
-    np.testing.assert_allclose(sown[AUX_LOSS]["body"]["size"]["value"].reshape(-1), jnp.stack(sizes), rtol=1e-5)
+    np.testing.assert_allclose(sown[AUX_LOSS]["sub"]["size"]["value"].reshape(-1), jnp.stack(sizes), rtol=1e-5)
     assert total_aux_loss(sown[AUX_LOSS])[1] == len(sizes)
 
 
 def test_weights_are_stacked_by_stage_and_drawn_apart() -> None:
-    boxed = pipeline(circular_repeat=2).init(jax.random.key(0), *x_and_scale())["params"]["body"]["w"]
+    boxed = pipeline(circular_repeat=2).init(jax.random.key(0), *x_and_scale())["params"]["sub"]["w"]
     assert boxed.names == ("layers", "stage", "embed", "mlp")
     assert boxed.value.shape == (2, 4, FEATURES, FEATURES)
     assert len(np.unique(np.asarray(boxed.value)[..., 0, 0])) == 8
@@ -109,7 +109,7 @@ def test_a_nan_that_only_a_bubble_could_make_reaches_no_gradient() -> None:
     x = x_and_scale()[0]
     params = meta.unbox(layer.init(jax.random.key(0), x))["params"]
     gradients = jax.grad(lambda p: layer.apply({"params": p}, x).sum())(jax.tree.map(jnp.ones_like, params))
-    assert np.isfinite(gradients["body"]["w"]).all()
+    assert np.isfinite(gradients["sub"]["w"]).all()
 
 
 @pytest.mark.parametrize(
@@ -147,5 +147,5 @@ def test_on_a_mesh_the_stages_send_to_neighbours_only_and_the_result_is_the_same
     inside = text[: text.index("ENTRY")]
     assert not re.search(r"\b(all-gather|all-reduce|all-to-all|reduce-scatter)\(", inside)
     assert "collective-permute" in inside
-    expected = in_a_row(params["body"]["w"], x, scale)[0]
+    expected = in_a_row(params["sub"]["w"], x, scale)[0]
     np.testing.assert_allclose(compiled(placed_params, x_there, scale_there), expected, atol=1e-5)

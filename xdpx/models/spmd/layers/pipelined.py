@@ -32,6 +32,7 @@ from xdpx.models.spmd.layers.schedule import Schedule, Work, run
 from xdpx.models.spmd.sharding import constrain, resolve, without_mesh_axes
 
 STAGE = "stage"
+_SUB = "sub"
 _ACTIVATIONS = ("activation_batch", "activation_length", "activation_embed")
 
 
@@ -87,10 +88,10 @@ class Pipelined(BaseLayer):
             ValueError: the batch is not divided by the micro-batches, or a stage keeps running statistics.
         """
         body = self._unattached()
-        if not self.has_variable(PARAMS, "body"):
+        if not self.has_variable(PARAMS, _SUB):
             self._initialise(body, x, args, kwargs)
             return x
-        weights = jax.tree.map(opened, self.get_variable(PARAMS, "body"), is_leaf=_is_box)
+        weights = jax.tree.map(opened, self.get_variable(PARAMS, _SUB), is_leaf=_is_box)
         if num_slots():
             return self._in_a_row(body, weights, x, args, kwargs)
         return self._side_by_side(body, weights, x, args, kwargs)
@@ -142,7 +143,7 @@ class Pipelined(BaseLayer):
                 "stages would change at the same time. Use a body without them, or a repeated stack."
             )
         axes = (STAGE,) if len(leading) == 1 else ("layers", STAGE)
-        self.put_variable(PARAMS, "body", jax.tree.map(lambda box: _named(box, axes), drawn[PARAMS], is_leaf=_is_box))
+        self.put_variable(PARAMS, _SUB, jax.tree.map(lambda box: _named(box, axes), drawn[PARAMS], is_leaf=_is_box))
 
     def _side_by_side(self, body: Any, weights: Any, x: jax.Array, args: Any, kwargs: Any) -> jax.Array:
         schedule = self.schedule(len(x))
@@ -153,7 +154,8 @@ class Pipelined(BaseLayer):
         def stages(x: jax.Array, work: Work) -> tuple[jax.Array, Any]:
             keys = None if key is None else jax.random.split(jax.random.fold_in(key, work.iteration), len(x))
             beside = [_beside(each[work.microbatch]) for each in varying]
-            return self._stages(body)(self._of_round(weights, work.round), x, beside, alike, keys)
+            y, sown = self._stages(body)(self._of_round(weights, work.round), x, beside, alike, keys)
+            return y, sown
 
         def recorded(x: jax.Array, work: Work) -> tuple[jax.Array, Any]:
             y, sown = self._kept(stages)(x, work)
@@ -205,13 +207,13 @@ class Pipelined(BaseLayer):
 
         for collection in (SUMMARIES, AUX_LOSS):
             if self.is_mutable_collection(collection) and sown.get(collection):
-                self.put_variable(collection, "body", jax.tree.map(mean, sown[collection]))
+                self.put_variable(collection, _SUB, jax.tree.map(mean, sown[collection]))
 
     def _in_a_row(self, body: Any, weights: Any, x: jax.Array, args: Any, kwargs: Any) -> jax.Array:
         """Pass the whole batch through one block after the other: a new token is not worth a pipeline."""
         leading = self._leading()
         blocks = jax.tree.map(lambda w: w.reshape(-1, *w.shape[len(leading) :]), weights)
-        cache = self.get_variable(DECODER_CACHE, "body") if self.has_variable(DECODER_CACHE, "body") else {}
+        cache: Any = self.get_variable(DECODER_CACHE, _SUB) if self.has_variable(DECODER_CACHE, _SUB) else {}
 
         def block(x: jax.Array, of_block: Any) -> tuple[jax.Array, Any]:
             weights, cache = of_block
@@ -221,7 +223,7 @@ class Pipelined(BaseLayer):
             return y, changed[DECODER_CACHE]
 
         y, cache = jax.lax.scan(block, x, (blocks, cache))
-        self.put_variable(DECODER_CACHE, "body", cache)
+        self.put_variable(DECODER_CACHE, _SUB, cache)
         return y
 
 
@@ -253,6 +255,8 @@ class _Microbatches:
         Returns:
             (a function from those arrays, of some rows, to the arguments; those arrays as micro-batches).
         """
+        leaves: list[Any]
+        form: Any
         leaves, form = jax.tree.flatten(arguments)
         varies = [_has_rows(leaf, self.rows) for leaf in leaves]
 
@@ -264,7 +268,7 @@ class _Microbatches:
 
 
 def _has_rows(leaf: Any, rows: int) -> bool:
-    shape = getattr(leaf, "shape", ())
+    shape: tuple[int, ...] = getattr(leaf, "shape", ())
     return len(shape) > 0 and shape[0] == rows
 
 

@@ -1,0 +1,165 @@
+"""A feed-forward layer of experts: each token is computed by the few that its router likes best.
+
+B rows, T positions, D and F features, G groups of S tokens, E experts, C slots per expert and group.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import sub_config_field
+from xdpx.models.spmd.base_layer import BaseLayer, Weight
+from xdpx.models.spmd.layers.activations import BaseActivation, ReLU
+from xdpx.models.spmd.layers.remat import FFN1, FFN2, saved
+from xdpx.models.spmd.layers.routing import Routing, capacity_of, gates_of, route
+from xdpx.models.spmd.layers.stochastics import Dropout
+from xdpx.models.spmd.layers.transformer import ResidualPart
+from xdpx.models.spmd.sharding import constrain
+
+
+class MoeFeedForward(BaseLayer):
+    """act(x w1) w2, or (act(x wg) * x w1) w2 with a gate, with weights of the token's own experts.
+
+    A token that finds all its experts full comes out as zeros: the residual connection around the layer carries it.
+    """
+
+    class HParams(BaseLayer.HParams):
+        """Sizes, and how tokens are routed.
+
+        Attributes:
+            input_dims: D.
+            hidden_dims: F.
+            num_experts: E, split over the mesh by the axis `expert`.
+            experts_per_token: how many compute each token.
+            capacity_factor: slots per token; `experts_per_token` is just enough for equally busy experts.
+            expert_capacity: slots of an expert per group at least.
+            num_groups: G, into which the tokens of a batch are cut; None: one per row.
+            aux_loss_weight: of the balance loss, which is 1 for equally busy experts.
+            router_z_loss_weight: of the mean squared log-sum of the router's exponentials; 0 leaves it out.
+            use_gated_activation: whether there is a gate.
+            activation_tpl: of the hidden layer, or of the gate.
+            dropout_prob: of the hidden layer.
+
+        Source: Lepikhin et al., "GShard", ICLR 2021; the z-loss: Zoph et al., "ST-MoE", 2022, equation 5.
+        """
+
+        input_dims: int = 0
+        hidden_dims: int = 0
+        num_experts: int = 0
+        experts_per_token: int = 2
+        capacity_factor: float = 2.0
+        expert_capacity: int = 0
+        num_groups: int | None = None
+        aux_loss_weight: float = 0.01
+        router_z_loss_weight: float = 0.0
+        use_gated_activation: bool = False
+        activation_tpl: BaseActivation.HParams = sub_config_field(ReLU.HParams)
+        dropout_prob: float = 0.0
+
+    def setup(self) -> None:
+        """Declare the router and the experts.
+
+        Raises:
+            ValueError: there are fewer experts than each token wants.
+        """
+        if not 1 <= self.experts_per_token <= self.num_experts:
+            raise ValueError(
+                f"MoeFeedForward: experts_per_token is {self.experts_per_token} and num_experts is "
+                f"{self.num_experts}. Use 1 <= experts_per_token <= num_experts."
+            )
+        features, hidden, experts = self.input_dims, self.hidden_dims, self.num_experts
+        self.create_variable("gate", Weight((features, experts), axes=("embed", None), keep_dtype=True))
+        up = Weight((experts, features, hidden), axes=("expert", "embed", "mlp"), num_batch=1)
+        self.create_variable("wi_0", up)
+        if self.use_gated_activation:
+            self.create_variable("wi_1", up)
+        self.create_variable("wo_0", Weight((experts, hidden, features), axes=("expert", "mlp", "embed"), num_batch=1))
+        self.create_child("activation", self.activation_tpl)
+        self.create_child("dropout", Dropout.HParams(dropout_prob=self.dropout_prob))
+
+    def __call__(self, x: jax.Array, paddings: jax.Array | None = None) -> jax.Array:
+        """Map (B, T, D) to the same shape. `paddings` (B, T) is 1 where a token is none: it is given to no expert.
+
+        Raises:
+            ValueError: the tokens cannot be cut into `num_groups`.
+        """
+        groups = self._groups(x)
+        counts = jnp.ones(groups.shape[:2]) if paddings is None else 1.0 - paddings.reshape(groups.shape[:2])
+        logits = jnp.einsum("gsd,de->gse", groups.astype(jnp.float32), self.theta.gate.astype(jnp.float32))
+        slots = capacity_of(groups.shape[1], self.num_experts, self.capacity_factor, self.expert_capacity)
+        routing = route(logits, counts, experts_per_token=self.experts_per_token, capacity=slots)
+        self._tell(routing, logits, counts)
+        taken = jnp.einsum("gsec,gsd->egcd", routing.dispatch.astype(groups.dtype), groups)
+        given = self._experts(_by_expert(taken))
+        out = jnp.einsum("gsec,egcd->gsd", routing.combine.astype(given.dtype), _by_expert(given))
+        return constrain(out.reshape(x.shape), ("activation_batch", "activation_length", "activation_embed"))
+
+    def dense(self, x: jax.Array) -> jax.Array:
+        """Compute every token by its experts one by one, whatever their capacity: slow, and what `__call__` equals.
+
+        Args:
+            x: shape (B, T, D).
+        """
+        logits = jnp.einsum("btd,de->bte", x.astype(jnp.float32), self.theta.gate.astype(jnp.float32))
+        _, gates, chosen = gates_of(logits, self.experts_per_token)
+        every = self._experts(jnp.broadcast_to(x[None], (self.num_experts, *x.shape)))
+        picked = jnp.take_along_axis(jnp.moveaxis(every, 0, 2), chosen[..., None], axis=2)
+        return jnp.sum(picked * gates[..., None].astype(picked.dtype), axis=2)
+
+    def _groups(self, x: jax.Array) -> jax.Array:
+        rows, length, _ = x.shape
+        groups = rows if self.num_groups is None else math.gcd(self.num_groups, rows * length)
+        if self.num_groups is not None and groups != self.num_groups:
+            raise ValueError(
+                f"MoeFeedForward.num_groups: {rows} x {length} tokens cannot be cut into {self.num_groups} groups. "
+                "Use a divisor, or None for one group per row."
+            )
+        cut = x.astype(self.compute_dtype).reshape(groups, -1, self.input_dims)
+        return constrain(cut, ("activation_batch", None, "activation_embed"))
+
+    def _experts(self, x: jax.Array) -> jax.Array:
+        """Let expert e compute x[e], of shape (..., D)."""
+        hidden = saved(FFN1, jnp.einsum("e...d,edf->e...f", x, self.theta.wi_0))
+        if self.use_gated_activation:
+            hidden = hidden * self.activation(saved(FFN1, jnp.einsum("e...d,edf->e...f", x, self.theta.wi_1)))
+        else:
+            hidden = self.activation(hidden)
+        return saved(FFN2, jnp.einsum("e...f,efd->e...d", self.dropout(hidden), self.theta.wo_0))
+
+    def _tell(self, routing: Routing, logits: jax.Array, counts: jax.Array) -> None:
+        """Add the losses, and record how busy the experts are."""
+        self.add_aux_loss("expert_balance", self.aux_loss_weight * routing.balance)
+        if self.router_z_loss_weight:
+            spread = jnp.square(jax.nn.logsumexp(logits, axis=-1)) * counts
+            self.add_aux_loss("router_z", self.router_z_loss_weight * spread.sum() / jnp.maximum(counts.sum(), 1.0))
+        self.add_summary("expert_balance", routing.balance)
+        self.add_summary("dropped_tokens", routing.dropped)
+
+
+class TransformerFeedForwardMoe(ResidualPart):
+    """A mixture of experts in the place of a block's feed-forward part, with norm and residual around it.
+
+    Attributes:
+        hidden_dims: width of an expert.
+        moe_tpl: of the experts.
+    """
+
+    hidden_dims: int = 0
+    moe_tpl: MoeFeedForward.HParams = sub_config_field(MoeFeedForward.HParams)
+
+    def setup(self) -> None:
+        """Build the parts."""
+        self._setup_residual()
+        self.create_child("moe", self.moe_tpl, input_dims=self.input_dims, hidden_dims=self.hidden_dims)
+
+    def __call__(self, x: jax.Array, paddings: jax.Array | None = None) -> jax.Array:
+        """Map (B, T, D) to the same shape; padding goes to no expert."""
+        return self._with_residual(x, lambda y: self.moe(y, paddings))
+
+
+def _by_expert(x: jax.Array) -> jax.Array:
+    """Put (E, G, C, D) onto the devices of the experts."""
+    return constrain(x, ("activation_expert", "activation_batch", None, None))

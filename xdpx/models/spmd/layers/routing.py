@@ -1,0 +1,101 @@
+"""Which expert gets which token: top-k gates, a fixed capacity, and a loss that keeps experts equally busy.
+
+G groups, S tokens per group, E experts, C slots of an expert per group, K experts per token.
+
+Source: Lepikhin et al., "GShard", ICLR 2021, algorithm 1; the loss as in Fedus et al., "Switch Transformers",
+JMLR 2022, equations 4 to 6.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+SMALLEST = 1e-9
+"""Keeps the sum of a token's gates from zero."""
+
+
+class Routing(NamedTuple):
+    """Who computes what.
+
+    Attributes:
+        combine: the weight of an expert's slot in a token's output, shape (G, S, E, C); 0 nearly everywhere.
+        dispatch: whether the slot holds the token, the same shape, boolean.
+        balance: 1 where experts are equally busy, at most E; a scalar.
+        dropped: share of the wanted places, from 0 to 1, that no expert had room for; a scalar.
+    """
+
+    combine: jax.Array
+    dispatch: jax.Array
+    balance: jax.Array
+    dropped: jax.Array
+
+
+def capacity_of(tokens: int, experts: int, factor: float, least: int = 0) -> int:
+    """Give the slots of each expert per group.
+
+    Args:
+        tokens: of a group.
+        experts: how many there are.
+        factor: slots per token: with K experts per token, K is just enough for equally busy experts.
+        least: slots at least.
+    """
+    return max(1, least, min(tokens, int(tokens * factor / experts)))
+
+
+def gates_of(logits: jax.Array, experts_per_token: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Choose the experts of each token.
+
+    Args:
+        logits: of the router, shape (G, S, E).
+        experts_per_token: K.
+
+    Returns:
+        (probabilities (G, S, E), gates (G, S, K) that add up to 1, experts (G, S, K), the likeliest first).
+    """
+    probabilities = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
+    gates, chosen = jax.lax.top_k(probabilities, experts_per_token)
+    total = jnp.maximum(gates.sum(-1, keepdims=True), SMALLEST)
+    return probabilities, gates / total, chosen
+
+
+def route(logits: jax.Array, counts: jax.Array, *, experts_per_token: int, capacity: int) -> Routing:
+    """Give every token its places.
+
+    First choices of all tokens come before second ones, and earlier tokens before later ones, until an expert is full.
+
+    Args:
+        logits: of the router, shape (G, S, E).
+        counts: whether a token is real, shape (G, S): padding takes no place.
+        experts_per_token: K.
+        capacity: C.
+    """
+    probabilities, gates, chosen = gates_of(logits, experts_per_token)
+    wanted = jax.nn.one_hot(chosen, logits.shape[-1], dtype=jnp.float32) * counts[..., None, None]
+    place = _places(wanted)
+    kept = wanted * (place < capacity)
+    slot = jax.nn.one_hot(jnp.sum(place * wanted, axis=-1).astype(jnp.int32), capacity, dtype=jnp.float32)
+    combine = jnp.einsum("gsk,gske,gskc->gsec", gates, kept, slot)
+    held = jnp.einsum("gske,gskc->gsec", kept, slot) > 0
+    dropped = 1.0 - kept.sum() / jnp.maximum(wanted.sum(), 1.0)
+    return Routing(combine, held, _balance(probabilities, wanted[:, :, 0], counts), dropped)
+
+
+def _places(wanted: jax.Array) -> jax.Array:
+    """Number the tokens of each expert, from 0: rank by rank, and within a rank by position."""
+    by_rank = jnp.swapaxes(wanted, 1, 2)
+    groups, ranks, tokens, experts = by_rank.shape
+    queue = by_rank.reshape(groups, ranks * tokens, experts)
+    places = (jnp.cumsum(queue, axis=1) - queue).reshape(by_rank.shape)
+    return jnp.swapaxes(places, 1, 2)
+
+
+def _balance(probabilities: jax.Array, first: jax.Array, counts: jax.Array) -> jax.Array:
+    """Multiply, per expert, the share of tokens that want it first by its mean probability."""
+    real = jnp.maximum(counts.sum(axis=1, keepdims=True).astype(jnp.float32), 1.0)
+    share = first.sum(axis=1) / real
+    mean = (probabilities * counts[..., None]).sum(axis=1) / real
+    balance: jax.Array = probabilities.shape[-1] * jnp.mean(jnp.sum(share * mean, axis=-1))
+    return balance
