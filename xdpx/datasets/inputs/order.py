@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.processors.randomness import key, permute
+from xdpx.processors.randomness import bits, key, permute
 
 Rows = NDArray[np.int64]
 
 EXAMPLE_ORDER, BLEND_ORDER = 11, 12
 """What a key is for; two orders from the same seed must not be alike."""
+
+FEW_EXAMPLES = 1024
+"""Up to so many, an epoch is sorted and not walked through."""
 
 PLACES_PER_BLEND = 4096
 """A blend keeps its proportions exactly over this many places; weights are rounded to shares of it."""
@@ -50,11 +53,20 @@ class Order:
         epochs, offsets = np.divmod(places, self.size)
         if self.seed is None:
             return offsets
+        if self.size <= FEW_EXAMPLES:
+            return self._sorted(epochs, offsets)
         rows = np.empty_like(offsets)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
             rows[here] = permute(offsets[here], self.size, key(self.seed, epoch, EXAMPLE_ORDER))
         return rows
+
+    def _sorted(self, epochs: Rows, offsets: Rows) -> Rows:
+        """Sort the few examples by words drawn for them: all epochs at once, of which a batch may see many."""
+        wanted, which = np.unique(epochs, return_inverse=True)
+        keys = bits(key(self.seed or 0, EXAMPLE_ORDER), wanted)
+        orders = np.argsort(bits(keys[:, None], np.arange(self.size)), axis=1, kind="stable")
+        return orders[which, offsets]
 
 
 @dataclass(frozen=True)

@@ -242,10 +242,11 @@ def as_column(values: Any) -> Column:
     if values.ndim not in {1, 2} or values.dtype.kind not in "biuf":
         problem = f"has shape {values.shape} and type {values.dtype}."
         raise ConfigError(THIS_RUN, [Fault("columns", problem, "Give numbers of shape (N,) or (N, T).")])
-    if values.ndim == 1:
-        return values
-    count, width = values.shape
-    return Ragged(values.reshape(-1), np.arange(count + 1) * width)
+    array: NDArray[Any] = values
+    if array.ndim == 1:
+        return array
+    count, width = array.shape
+    return Ragged(array.reshape(-1), np.arange(count + 1) * width)
 
 
 def _map_npy(path: str) -> NDArray[Any]:
