@@ -103,8 +103,8 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         dtype: of the weights.
         fprop_dtype: of the computation; None: `dtype`. Both, and `params_init`, pass on to children that left them.
         params_init: how weights without an own rule are drawn; None: Xavier.
-        weight_split_dims_mapping: mesh axes instead of the logical ones: a list for a layer with one weight, or a
-            dict by weight name.
+        weight_split_dims_mapping: mesh axes instead of the logical ones: a list for the first weight of the layer, or
+            a dict by weight name.
         shared_weight_layer_id: layers of one model with equal text are one layer with one set of weights.
     """
 
@@ -181,6 +181,8 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         mapping = self.weight_split_dims_mapping
         if isinstance(mapping, Mapping):
             mapping = mapping.get(name)
+        elif self.__dict__.get("_weights"):
+            mapping = None
         axes = weight.axes if mapping is None else axes_from_mapping(mapping)
         axes = (None,) * len(weight.shape) if axes is None else axes
         if len(axes) != len(weight.shape):

@@ -1,0 +1,31 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xdpx.models.spmd.base_layer import eval_context
+from xdpx.models.spmd.layers.stochastics import Dropout
+
+X = jnp.ones((50, 40))
+KEYS = {"random": jax.random.key(3)}
+
+
+def test_dropout_zeroes_its_share_and_keeps_the_mean():
+    out = np.asarray(Dropout(dropout_prob=0.25).apply({}, X, rngs=KEYS))
+    assert abs((out == 0).mean() - 0.25) < 0.03
+    assert set(np.unique(out)) == {0.0, np.float32(1 / 0.75)}
+
+
+def test_dropout_does_nothing_in_evaluation_or_without_probability():
+    with eval_context():
+        assert Dropout(dropout_prob=0.5).apply({}, X) is X
+    assert Dropout().apply({}, X) is X
+
+
+def test_one_draw_can_hold_along_a_dimension():
+    out = np.asarray(Dropout(dropout_prob=0.5, broadcast_dims=(1,)).apply({}, X, rngs=KEYS))
+    assert np.all(out == out[:, :1])
+
+
+def test_the_same_key_draws_the_same():
+    layer = Dropout(dropout_prob=0.5)
+    np.testing.assert_array_equal(layer.apply({}, X, rngs=KEYS), layer.apply({}, X, rngs=KEYS))

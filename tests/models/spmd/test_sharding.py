@@ -1,0 +1,94 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+from xdpx.models.spmd.sharding import (
+    PIPELINE_RULES,
+    SAVED_ACTIVATION_RULES,
+    TRANSFORMER_RULES,
+    axes_from_mapping,
+    constrain,
+    placed,
+    resolve,
+    without_mesh_axes,
+)
+
+MESH = {"replica": 2, "data": 2, "mdl": 2}
+
+
+def _mesh() -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 2, 2), ("replica", "data", "mdl"), axis_types=(AxisType.Auto,) * 3)
+
+
+def test_weights_are_split_over_data_and_mdl_and_rows_over_replica_and_data():
+    assert resolve(("embed", "mlp"), (8, 8), TRANSFORMER_RULES, MESH)[0] == PartitionSpec("data", "mdl")
+    spec, _ = resolve(("batch", "length"), (8, 8), TRANSFORMER_RULES, MESH)
+    assert spec == PartitionSpec(("replica", "data"), None)
+
+
+def test_a_dimension_that_is_not_divided_stays_whole_and_is_reported():
+    spec, reports = resolve(("vocab", "embed"), (7, 8), TRANSFORMER_RULES, MESH)
+    assert spec == PartitionSpec(None, "data")
+    assert reports == ["dimension 0 (vocab) of size 7 is not divided by mdl=2"]
+
+
+def test_of_several_mesh_axes_those_that_divide_are_kept():
+    spec, reports = resolve(("batch",), (2,), TRANSFORMER_RULES, MESH)
+    assert spec == PartitionSpec("replica")
+    assert len(reports) == 1
+
+
+def test_a_mesh_axis_splits_one_dimension_only():
+    assert resolve(("mlp", "heads"), (8, 8), TRANSFORMER_RULES, MESH)[0] == PartitionSpec("mdl", None)
+
+
+def test_mesh_axes_that_are_not_there_are_left_out():
+    assert resolve(("batch", "mlp"), (8, 8), TRANSFORMER_RULES, {"data": 2})[0] == PartitionSpec("data", None)
+
+
+def test_pipelines_split_stages_and_saved_activations_can_be_split_too():
+    assert resolve(("stage",), (2,), PIPELINE_RULES, {"stage": 2})[0] == PartitionSpec("stage")
+    assert resolve(("activation_embed",), (8,), SAVED_ACTIVATION_RULES, MESH)[0] == PartitionSpec("mdl")
+
+
+def test_an_unknown_axis_and_too_many_axes_are_refused():
+    with pytest.raises(ValueError, match="'embedd' is neither a logical axis nor an axis of the mesh"):
+        resolve(("embedd",), (8,), TRANSFORMER_RULES, MESH)
+    with pytest.raises(ValueError, match="one per dimension"):
+        resolve(("embed", "mlp"), (8,), TRANSFORMER_RULES, MESH)
+
+
+def test_split_mappings_are_read_in_every_spelling():
+    assert axes_from_mapping([0, -1, None, "mdl", ["replica", "data"]]) == (
+        "replica",
+        None,
+        None,
+        "mdl",
+        ("replica", "data"),
+    )
+
+
+def test_without_a_mesh_nothing_is_asked():
+    x = jnp.ones((2, 3))
+    assert constrain(x, ("nonsense", "nonsense")) is x
+
+
+def test_activations_are_split_while_a_program_is_traced_for_a_mesh():
+    def program(x: jax.Array) -> jax.Array:
+        return constrain(x * 2, ("activation_batch", "activation_mlp"))
+
+    mesh = _mesh()
+    with placed(mesh):
+        out = jax.jit(program)(jax.device_put(np.ones((8, 4)), jax.NamedSharding(mesh, PartitionSpec())))
+    assert out.sharding.shard_shape(out.shape) == (2, 2)
+
+
+def test_hidden_mesh_axes_are_not_named():
+    def program(x: jax.Array) -> jax.Array:
+        with without_mesh_axes("mdl"):
+            return constrain(x, ("activation_batch", "activation_mlp"))
+
+    with placed(_mesh()):
+        assert "mdl" not in jax.jit(program).lower(jnp.ones((8, 4))).as_text().split("sharding_constraint", 1)[1][:80]
