@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -12,10 +13,10 @@ import xdpx
 PACKAGES = ("torch", "numpy", "transformers")
 
 
-def versions() -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Give the versions that decide a result, by name, without importing anything heavy."""
     found = {"xdpx": xdpx.__version__, "python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

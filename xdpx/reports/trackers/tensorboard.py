@@ -79,6 +79,19 @@ def _folder_of_run() -> str:
     return io.join("runs", f"{datetime.now().astimezone():%b%d_%H-%M-%S}_{socket.gethostname()}")
 
 
+def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
+    """Give a `SummaryWriter` for a folder.
+
+    Args:
+        folder: any path that TensorBoard can write to.
+        purge_step: what was written for this step and later ones is shown no more.
+
+    Raises:
+        RuntimeError: when neither tensorboard nor tensorboardX is installed.
+    """
+    return _find_writer()(log_dir=folder, purge_step=purge_step)
+
+
 def _find_writer() -> Any:
     for module in WRITERS:
         try:

@@ -12,6 +12,10 @@ Metrics = Mapping[str, tuple[Any, Any]]
 """(mean, weight) by name, as a model gives them."""
 
 
+TOTAL = "total_loss"
+"""What a model calls the loss that has everything in it, also what layers add."""
+
+
 class LossAggregator(Configurable):
     """Takes one loss."""
 
@@ -24,13 +28,18 @@ class LossAggregator(Configurable):
 
         loss_key: str | None = None
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of what is minimised."""
+        return (self.hparams.loss_key or TOTAL,)
+
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
         """Give (mean, weight) of what is minimised.
 
         Raises:
             ValueError: the model does not give it.
         """
-        return taken(metrics, self.hparams.loss_key or "total_loss")
+        return taken(metrics, self.keys[0])
 
 
 class MultiLossAggregator(LossAggregator):
@@ -53,10 +62,15 @@ class MultiLossAggregator(LossAggregator):
         if not keys or (weights is not None and len(weights) != len(keys)):
             raise ValueError(f"MultiLossAggregator: {len(keys)} loss_keys, loss_weights {weights}: give one for each.")
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of what is minimised."""
+        return tuple(self.hparams.loss_keys)
+
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
         """Give (sum of factor * mean, weight of the first)."""
         factors = self.hparams.loss_weights or [1.0] * len(self.hparams.loss_keys)
-        losses = [taken(metrics, key) for key in self.hparams.loss_keys]
+        losses = [taken(metrics, key) for key in self.keys]
         total = sum(factor * mean for factor, (mean, _) in zip(factors, losses, strict=True))
         return total, losses[0][1]
 

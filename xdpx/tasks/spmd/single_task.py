@@ -21,7 +21,7 @@ from xdpx.models.spmd.base_layer import (
     total_aux_loss,
 )
 from xdpx.optimizers.spmd.learner import Learner
-from xdpx.tasks.spmd.aggregating import LossAggregator
+from xdpx.tasks.spmd.aggregating import TOTAL, LossAggregator
 from xdpx.tasks.spmd.metrics import BaseMetrics, Sums, weighted_sums
 from xdpx.tasks.spmd.noise import VariationalNoise, with_noise
 from xdpx.tasks.spmd.train_fields import TrainHParams
@@ -129,9 +129,11 @@ class SingleTask(Configurable):
         rngs = {RANDOM: jax.random.fold_in(key, LAYERS)}
         with eval_context(False):
             (metrics, per_example), changed = self._apply(noisy, batch, rngs=rngs, mutable=[NON_TRAINABLE])
+        metrics = with_aux_loss(metrics, changed.get(AUX_LOSS, {}))
         mean, count = self._aggregator.aggregate(metrics)
-        mean = mean + total_aux_loss(changed.get(AUX_LOSS, {}))[0]
-        sums = self._sums(metrics, per_example, batch, changed)
+        if TOTAL not in self._aggregator.keys:
+            mean = mean + metrics[AUX_LOSS][0]
+        sums = self.metrics.of_batch(weighted_sums(metrics), per_example, batch)
         non_trainable = changed.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
         return mean * count, count, Outputs(sums, non_trainable, self._summaries(changed))
 
@@ -139,7 +141,8 @@ class SingleTask(Configurable):
         """Give (metrics as (sum, weight), what there is per example, summaries)."""
         with eval_context(True):
             (metrics, per_example), changed = self._apply(variables, batch, rngs={}, mutable=[])
-        sums = self._sums(metrics, per_example, batch, changed)
+        metrics = with_aux_loss(metrics, changed.get(AUX_LOSS, {}))
+        sums = self.metrics.of_batch(weighted_sums(metrics), per_example, batch)
         return sums, dict(per_example), self._summaries(changed)
 
     def predict(self, variables: Variables, batch: Any) -> Any:
@@ -168,20 +171,26 @@ class SingleTask(Configurable):
         """Give ((metrics, what there is per example), what layers have left)."""
         return self.model.apply(variables, batch, rngs=rngs, mutable=[*mutable, AUX_LOSS, SUMMARIES])
 
-    def _sums(self, metrics: Any, per_example: Any, batch: Any, sown: Mapping[str, Any]) -> Sums:
-        """Give (sum, weight) of all that is measured; what layers add to the loss is in `total_loss`, too."""
-        added, found = total_aux_loss(sown.get(AUX_LOSS, {}))[0], dict(metrics)
-        if "total_loss" in found:
-            mean, weight = found["total_loss"]
-            found["total_loss"] = (mean + added, weight)
-        found["aux_loss"] = (added, jnp.ones((), jnp.float32))
-        return self.metrics.of_batch(weighted_sums(found), per_example, batch)
-
     def _summaries(self, sown: Mapping[str, Any]) -> dict[str, Any]:
         """Give the scalars that layers noted, by path; a stack of layers gives one for each."""
         if not self.hparams.summary_verbosity:
             return {}
         return dict(_scalars(sown.get(SUMMARIES, {})))
+
+
+def with_aux_loss(metrics: Mapping[str, Any], collected: Any) -> dict[str, Any]:
+    """Give metrics with `aux_loss`, and with it in `total_loss`: as they are where the model has done that itself.
+
+    Args:
+        metrics: (mean, weight) by name.
+        collected: what layers added to the loss.
+    """
+    one = jnp.ones((), jnp.float32)
+    if AUX_LOSS in metrics:
+        return {**metrics, AUX_LOSS: (metrics[AUX_LOSS][0], one)}  # per batch, also where no layer adds anything
+    added = total_aux_loss(collected)[0]
+    total = {TOTAL: (metrics[TOTAL][0] + added, metrics[TOTAL][1])} if TOTAL in metrics else {}
+    return {**metrics, **total, AUX_LOSS: (added, one)}
 
 
 def _scalars(collected: Any) -> list[tuple[str, Any]]:

@@ -63,7 +63,8 @@ class TrainHParams(BaseHParams):
         enable_input_checkpointing: keep the place in the training data in checkpoints.
         init_from_checkpoint_rules: job folder of another run -> which variables begin as there. Only for a new run.
         profiler_capture_step: update before which a trace is begun; None for none.
-        profiler_num_steps: updates in the trace.
+        profiler_num_steps: updates in the trace, at least.
+        profiler_min_duration_sec: seconds in the trace, at least.
         gc_interval_steps: updates between collections of garbage, which is left alone otherwise; 0 leaves it to Python.
         always_use_train_for_model_init: trace the model for training when it is built, else for evaluation.
     """
@@ -92,6 +93,7 @@ class TrainHParams(BaseHParams):
     init_from_checkpoint_rules: dict[str, Any] | None = None
     profiler_capture_step: int | None = None
     profiler_num_steps: int = 2
+    profiler_min_duration_sec: float = 1.0
     gc_interval_steps: int = 0
     always_use_train_for_model_init: bool = True
 

@@ -1,0 +1,36 @@
+"""The tiny experiment, and one job of it that was run to its end."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tiny_experiment", Path(__file__).with_name("tiny.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["tiny_experiment"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """The module of the tiny experiment."""
+    return sys.modules.get("tiny_experiment") or _load()
+
+
+@pytest.fixture(scope="session")
+def job(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a job that trained, evaluated and decoded to its end."""
+    from xdpx.experiments.running import run
+
+    folder = str(tmp_path_factory.mktemp("jobs") / "job")
+    assert run(tiny.Tiny, job_log_dir=folder, eval_on_test=True, decode_during_train=True, device="cpu:1G:16GiB") == 0
+    return folder

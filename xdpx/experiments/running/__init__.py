@@ -1,0 +1,52 @@
+"""Run an experiment: train it, evaluate and decode its checkpoints, write down what comes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xdpx.experiments.base_experiment import BaseExperiment
+    from xdpx.utils.paths import StrPath
+
+__all__ = ["run"]
+
+FINISHED = 0
+
+
+def run(
+    experiment: BaseExperiment | type[BaseExperiment], *, job_log_dir: StrPath, mode: str = "train", **options: Any
+) -> int:
+    """Run an experiment, from a command line or a notebook; on all processes.
+
+    A job that is run again goes on where it stood: weights, optimizer, the place in the data, all to the bit.
+
+    Args:
+        experiment: the class, or one with fields of its own: `Mine(MODEL_DIMS=32)`.
+        job_log_dir: where everything goes, any path.
+        mode: `train`; `eval` or `decode`: each checkpoint as it comes; `decode_once`, `infer`: one checkpoint.
+        options: see `options.RunOptions`.
+
+    Returns:
+        0, or the exit code of a run that a signal has interrupted, and that the same call continues.
+
+    Raises:
+        ConfigError: what was asked for cannot be; every reason is named.
+        OSError: the disk or the network failed, or another run owns the folder.
+    """
+    from xdpx.experiments.running.options import options_of
+    from xdpx.experiments.running.parts import build_parts
+    from xdpx.experiments.running.process import prepare
+    from xdpx.trainer.preemption import EXIT_CODE
+
+    wanted = options_of(job_log_dir, {"mode": mode, **options})
+    prepare(wanted)
+    parts = build_parts(experiment() if isinstance(experiment, type) else experiment, wanted)
+    if wanted.trains:
+        from xdpx.experiments.running.training import train
+
+        return FINISHED if train(parts).finished else EXIT_CODE
+    from xdpx.experiments.running.watching import look_at_checkpoints
+    from xdpx.logger import log
+
+    log.info(look_at_checkpoints(parts))
+    return FINISHED

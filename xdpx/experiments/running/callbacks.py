@@ -1,0 +1,339 @@
+"""What happens around updates of an experiment beside logging and plotting, which are those of `x-train`."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from xdpx.engines.spmd import world
+from xdpx.engines.spmd.peaks import Efficiency
+from xdpx.experiments.running import summaries as tags
+from xdpx.experiments.running.feeding import Feed
+from xdpx.experiments.running.parts import Parts
+from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program, measured
+from xdpx.logger import log
+from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.run_tables import valid_row
+from xdpx.runs.callbacks.logging import Logging, train_metrics
+from xdpx.runs.ledger import Ledger, Window
+from xdpx.tasks.spmd.metrics import Totals
+from xdpx.trainer.loop import Callback, Session, Step, Stop
+from xdpx.trainer.preemption import Preemption
+from xdpx.utils import io
+from xdpx.utils.decisions import due
+
+SUMMARY, EVALUATION = "summary", "evaluation"
+"""Names of readers' windows in the ledger."""
+
+SCORES = ("log_pplx", "total_loss")
+"""The first of these that is measured tells which evaluation was the best; lower is better."""
+
+
+class SkippingLedger(Ledger):
+    """A ledger for learners that leave weights alone when a gradient is not fit: such updates only count as skipped."""
+
+    def _enter(self, number: int, facts: dict[str, float]) -> None:
+        if facts.get("skipped"):
+            known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")
+            log.warning(f"step {number} was skipped: the gradient is no number, or longer than wanted")
+            facts = {name: facts[name] for name in known if name in facts}
+        super()._enter(number, facts)
+
+
+class EfficientLogging(Logging):
+    """Rows of train.log.tsv that also tell tokens per second and device, and MFU where the device's peak is known."""
+
+    def __init__(self, *values: Any, efficiency: Efficiency, **options: Any) -> None:
+        super().__init__(*values, **options)
+        self._efficiency = efficiency
+
+    def _cells(self, window: Window, *, epoch: int, number: int) -> dict[str, Cell]:
+        cells = super()._cells(window, epoch=epoch, number=number)
+        seconds = window.seconds / window.num_updates if window.num_updates else 0.0
+        cells |= dict(self._efficiency.facts(seconds))
+        return cells | {"skipped": window.sums.get("skipped", 0.0)}
+
+
+class Summarising(Callback):
+    """Scalars and texts for TensorBoard, below `summaries/train`."""
+
+    def __init__(self, parts: Parts, ledger: Ledger, *, after: int, texts: Mapping[str, str]) -> None:
+        shown = parts.options.enable_summary_writer and parts.is_first
+        folder = io.join(parts.folder, tags_folder()) if shown else None
+        self._writer = tags.SummaryWriter(folder, "train", after=after if after else None)
+        self._parts, self._ledger, self._texts = parts, ledger, texts
+        self._sizes = tags.WeightSizes() if parts.train.variable_norm_summary else None
+
+    def on_start(self, session: Session) -> None:
+        """Write what the job is."""
+        self._writer.texts(self._texts, session.number)
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Write when it is due."""
+        every = self._parts.train.summary_accumulate_interval_steps
+        interval = self._parts.train.summary_interval_steps
+        if every and (step.number + every) % interval == 0:
+            self._ledger.take(SUMMARY)  # what came before is not part of the mean
+        if due(step.number, interval):
+            window = self._ledger.take(SUMMARY)
+            with self._ledger.stopwatch.paused():
+                self._writer.scalars(self._tags(session, window), step.number)
+        return None
+
+    def _tags(self, session: Session, window: Window) -> dict[str, float]:
+        totals = Totals()
+        totals.add(window.sums)
+        metrics = self._parts.task.metrics.final(totals.by_name())
+        weights = {name: weight / max(window.num_updates, 1) for name, weight in totals.weights().items()}
+        found = {"loss": window.ratio("loss_sum", "count"), "Steps/sec": window.updates_per_second}
+        found |= tags.metric_tags(metrics, weights, prefix="Metrics") | tags.learning_tags(self._ledger.last)
+        found |= tags.layer_tags(session.engine.summaries(session.state))
+        if self._sizes is not None:
+            found |= self._sizes(session.state["params"])
+        return found
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()
+
+
+def tags_folder() -> str:
+    """Give the name of the folder of summaries."""
+    from xdpx.experiments.running.job_folder import SUMMARIES
+
+    return SUMMARIES
+
+
+class Evaluating(Callback):
+    """Evaluate the next batch of training, and the inputs that are not for training, when it is due and at the end.
+
+    Attributes:
+        results: of the last evaluation, by `<program>/<metric>`.
+        step: at which it was.
+    """
+
+    def __init__(
+        self, parts: Parts, programs: Sequence[EvalProgram], feed: Feed, *, ledger: Ledger, table: GrowingTable
+    ) -> None:
+        self.results: dict[str, float] = {}
+        self.step = -1
+        self._parts, self._programs, self._feed, self._ledger, self._table = parts, programs, feed, ledger, table
+        shown = parts.options.enable_summary_writer and parts.is_first and not parts.train.eval_skip_train
+        self._writer = tags.SummaryWriter(io.join(parts.folder, tags_folder()) if shown else None, "eval_train")
+
+    def on_start(self, session: Session) -> None:
+        """Drop the rows of evaluations that will come again."""
+        self._table.drop_after(session.progress.last_eval_step)
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Evaluate when it is due, and after the last update."""
+        interval = self._parts.train.eval_interval_steps
+        if interval > 0 and (due(step.number, interval) or step.number == session.until):
+            window = self._ledger.take(EVALUATION)
+            wall = session.progress.train_seconds + self._ledger.peek("log").seconds
+            with self._ledger.stopwatch.paused():
+                self._evaluate(session, window, wall)
+        return None
+
+    def _evaluate(self, session: Session, window: Window, wall: float) -> None:
+        self.step, self.results = session.number, {}
+        if not self._parts.train.eval_skip_train:
+            self._note("eval_train", self._next_batch(session))
+        found: dict[str, float] = {}
+        for index, program in enumerate(self._programs):
+            metrics = program.run(session.state, session.number, again=True)
+            self._note(program.name, metrics)
+            mark = f"@{program.data.name}" if index else ""
+            found |= {f"{name}{mark}": value for name, value in metrics.items()}
+        if self._programs:
+            self._write_row(session, window, wall, found)
+
+    def _note(self, program: str, metrics: Mapping[str, float]) -> None:
+        self.results |= {f"{program}/{name}": value for name, value in metrics.items()}
+
+    def _next_batch(self, session: Session) -> dict[str, float]:
+        """Evaluate the batch that is trained on next, and leave it there."""
+        batch = self._feed.data.peek_padded()
+        if batch is None:
+            return {}
+        engine, totals = session.engine, Totals()
+        found = engine.predictions_to_host(engine.score(session.state, batch))
+        totals.add({name: value for name, value in found.items() if isinstance(value, float)})
+        metrics, shown = measured(self._parts, totals, {})
+        self._writer.scalars(shown, session.number)
+        return metrics
+
+    def _write_row(self, session: Session, window: Window, wall: float, found: Mapping[str, float]) -> None:
+        progress = session.progress
+        score = next((found[name] for name in SCORES if name in found), math.nan)
+        progress.take_score(score, ascending=False)
+        train = train_metrics(window, lambda sums: means_of(self._parts, sums))
+        self._table.append(valid_row(
+            progress.epoch, progress.num_updates, window, train_wall=wall, train=train, valid=found, more={},
+            best_score=progress.best_score,
+        ))  # fmt: skip
+        self._table.flush()
+
+    def close(self) -> None:
+        """Let go of files."""
+        self._writer.close()
+        for program in self._programs:
+            program.close()
+
+
+def means_of(parts: Parts, sums: Mapping[str, float]) -> dict[str, float]:
+    """Give the task's metrics from sums of facts."""
+    totals = Totals()
+    totals.add(sums)
+    return parts.task.metrics.final(totals.by_name())
+
+
+class Decoding(Callback):
+    """Decode while training, when it is due and after the last update.
+
+    Attributes:
+        results: of the last decoding, by `<program>/<metric>`.
+        step: at which it was.
+    """
+
+    def __init__(self, parts: Parts, programs: Sequence[DecodeProgram], ledger: Ledger) -> None:
+        self.results: dict[str, float] = {}
+        self.step = -1
+        self._parts, self._programs, self._ledger = parts, programs, ledger
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Decode when it is due."""
+        train = self._parts.train
+        wanted = due(step.number, train.decode_interval_steps) and step.number >= train.decode_start_after_n_steps
+        if self._programs and (wanted or step.number == session.until):
+            self._ledger.settle()
+            with self._ledger.stopwatch.paused():
+                self.step, self.results = step.number, run_all(self._programs, session.state, step.number, again=True)
+        return None
+
+    def close(self) -> None:
+        """Let go of files."""
+        for program in self._programs:
+            program.close()
+
+
+def run_all(programs: Sequence[Program], state: Any, step: int, *, again: bool = False) -> dict[str, float]:
+    """Run programs one after another; give their metrics by `<program>/<name>`."""
+    found: dict[str, float] = {}
+    for program in programs:
+        metrics = program.run(state, step, again=again)
+        found |= {f"{program.name}/{name}": value for name, value in metrics.items()}
+    return found
+
+
+class StoppingEarly(Callback):
+    """Ask the task, after each evaluation and decoding, whether that is enough. Stands after both."""
+
+    def __init__(self, parts: Parts, evaluating: Evaluating, decoding: Decoding) -> None:
+        self._parts, self._sources = parts, (("eval", evaluating), ("decode", decoding))
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Stop when the task says so; all processes do what the first one is told."""
+        ask = self._parts.task.early_stopping
+        if ask is None:
+            return None
+        for mode, source in self._sources:
+            if source.step == step.number:
+                last = step.number >= session.until
+                enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
+                if self._parts.ranks.broadcast(enough):
+                    return Stop(f"early_stopping_fn: enough at step {step.number}")
+        return None
+
+
+class StoppingTogether(Callback):
+    """Stop after a signal, all processes after the same update, unfinished, so that the job can be continued.
+
+    Args:
+        preemption: notes signals to this process; a lone process listens to it.
+        saving: saves at once when the job is to go on after the signal; None: it ends.
+    """
+
+    def __init__(self, preemption: Preemption, saving: Any = None) -> None:
+        self._preemption, self._saving, self._told = preemption, saving, False
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Stop when a signal came in, or save and go on."""
+        received = self._preemption.received or ("a preemption" if world.preempted(step.number) else None)
+        if received is None or self._told:
+            return None
+        if self._saving is None:
+            return Stop(f"interrupted by {received} after step {step.number}", finished=False)
+        self._told = True
+        self._saving.ask()
+        log.info(f"{received}: saving after step {step.number}, and going on")
+        return None
+
+
+class Profiling(Callback):
+    """Trace some updates for TensorBoard's profiler and Perfetto, into `plugins/profile` of the job's summaries."""
+
+    def __init__(self, parts: Parts) -> None:
+        train = parts.train
+        self._begin, self._least, self._seconds = (
+            train.profiler_capture_step, train.profiler_num_steps, train.profiler_min_duration_sec,
+        )  # fmt: skip
+        self._folder = io.join(parts.folder, tags_folder(), "train")
+        self._since: tuple[int, float] | None = None
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Begin or end a trace."""
+        if self._begin is None:
+            return None
+        if self._since is None and step.number == self._begin:
+            self._since = (step.number, time.monotonic())
+            jax.profiler.start_trace(self._folder)
+        elif self._since is not None and self._is_long_enough(step.number):
+            self._end(session)
+        return None
+
+    def _is_long_enough(self, number: int) -> bool:
+        first, begun = self._since or (0, 0.0)
+        return number - first >= self._least and time.monotonic() - begun >= self._seconds
+
+    def _end(self, session: Session) -> None:
+        jax.block_until_ready(session.state)
+        jax.profiler.stop_trace()
+        self._since, self._begin = None, None
+        log.info(f"a trace of updates is in {io.join(self._folder, 'plugins', 'profile')}")
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """End a trace that has begun."""
+        if self._since is not None:
+            self._end(session)
+
+
+class CollectingGarbage(Callback):
+    """Collect garbage at known updates only, so that processes do not wait for one another in turn."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+
+    def on_start(self, session: Session) -> None:
+        """Collect once, and no more by itself."""
+        if self._interval:
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Collect when it is due."""
+        if due(step.number, self._interval):
+            gc.collect()
+        return None
+
+    def close(self) -> None:
+        """Let Python collect again."""
+        if self._interval:
+            gc.enable()
+            gc.unfreeze()

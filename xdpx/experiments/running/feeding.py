@@ -1,0 +1,93 @@
+"""Groups of batches for updates from an input, and the place in it that is written into checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
+from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.datasets.inputs.windows import is_end_of_data
+from xdpx.experiments.running.parts import Parts, check_batch
+from xdpx.logger import log
+from xdpx.utils import io
+
+TRAINING = "train"
+"""The key of the training input's state; those of the others are their names."""
+
+
+@dataclass(frozen=True)
+class InputPlace:
+    """A place in an input that has no epochs: how many groups were taken."""
+
+    group: int
+    epoch: int = 1
+
+
+class Feed:
+    """The training input, cut into groups of batches.
+
+    Args:
+        parts: of the run.
+        rolling: inputs whose evaluations go on where the one before ended, so that their places are kept, too.
+    """
+
+    def __init__(self, parts: Parts, rolling: Sequence[BaseInput] = ()) -> None:
+        self.data = parts.training_input()
+        self._parts = parts
+        self._others = {data.name: data for data in rolling}
+
+    def groups(self, taken: int) -> Generator[tuple[InputPlace, list[Any]]]:
+        """Yield the batches of one update after another; `taken` were taken before. Ends with the data."""
+        unchecked = self._parts.train.enforce_input_specs
+        while True:
+            try:
+                group = [self.data.get_next_padded() for _ in range(self._parts.train.accumulate_batches)]
+            except Exception as error:
+                if is_end_of_data(error):
+                    return
+                raise
+            if unchecked:
+                check_batch(group[0], self._parts)
+                unchecked = False
+            taken += 1
+            yield InputPlace(taken), group
+
+    def state(self) -> dict[str, Any] | None:
+        """Give where this process is in its inputs; None when nobody wants to know."""
+        if not self._parts.train.enable_input_checkpointing:
+            return None
+        return {name: data.get_state() for name, data in self._all().items()}
+
+    def restore(self, checkpoint: str) -> None:
+        """Return to where the inputs were when a checkpoint was written."""
+        if not self._parts.train.enable_input_checkpointing:
+            log.warning("enable_input_checkpointing is False: the training input begins anew, and may repeat data.")
+            return
+        saved = self._read(checkpoint)
+        if saved is None:
+            log.warning(f"{checkpoint} does not say where the input was: it begins anew, and may repeat data.")
+            return
+        for name, data in self._all().items():
+            if name in saved:
+                data.set_state(saved[name])
+
+    def close(self) -> None:
+        """Let go of files and threads."""
+        self.data.close()
+
+    def _all(self) -> dict[str, BaseInput]:
+        return {TRAINING: self.data, **self._others}
+
+    def _read(self, checkpoint: str) -> Mapping[str, Any] | None:
+        ranks = self._parts.ranks
+        try:
+            found: Mapping[str, Any] | None = read_train_input(checkpoint, ranks.rank, ranks.size)
+        except ValueError:
+            # Another number of processes: the places of our inputs are over all hosts, so anybody's will do.
+            name = sorted(io.listdir(io.join(checkpoint, INPUTS)))[0]
+            index, count = (int(number) for number in name.removeprefix("process_").split("-of-"))
+            log.info(f"{checkpoint} was written by {count} processes; {ranks.size} go on from its place in the data")
+            found = read_train_input(checkpoint, index, count)
+        return found

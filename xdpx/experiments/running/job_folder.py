@@ -1,0 +1,108 @@
+"""What a job leaves in its folder beside checkpoints and logs: what it is, and from what its weights began."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+from flax import linen as nn
+
+from xdpx.experiments.describing import class_vars_text, model_params_text
+from xdpx.experiments.running.parts import Parts
+from xdpx.models.spmd.base_layer import BaseLayer
+from xdpx.runs import environment
+from xdpx.runs.run_folder import Content
+from xdpx.runs.status import STATUS_FILE
+from xdpx.utils import commit, io
+
+CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT = (
+    "checkpoints", "summaries", "eval_out", "decoder_out", "infer_out",
+)  # fmt: skip
+PROVENANCE = "train_state_provenance.txt"
+OWN = frozenset({
+    CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT, "plots", "train.log.tsv", "valid.log.tsv", "log.txt",
+    STATUS_FILE, "run.json",
+})  # fmt: skip
+"""What a job writes; its text files have names that begin with its mode."""
+
+
+def content(folder: str) -> Content:
+    """Tell what is in a folder: only "nothing" and "run" may be trained into."""
+    if not io.exists(folder):
+        return "nothing"
+    if not io.isdir(folder):
+        return "something else"
+    names = {name for name in io.listdir(folder) if not name.startswith(".") and ".tmp-" not in name}
+    if not names:
+        return "nothing"
+    return "run" if names & OWN or any(name.endswith("model_params.txt") for name in names) else "something else"
+
+
+def describe(parts: Parts) -> None:
+    """Write what the job is, on one process; the files of modes that do not train begin with the mode."""
+    prefix = "" if parts.options.trains else f"{parts.options.mode}_"
+    texts = {
+        f"{prefix}model_params.txt": model_params_text(parts.experiment),
+        f"{prefix}experiment_cls_vars.txt": class_vars_text(parts.experiment),
+        f"{prefix}post_init_model_params.txt": resolved_text(parts),
+        f"{prefix}input_specs.json": specs_text(parts),
+        f"{prefix}run.json": run_text(parts),
+    }
+    for name, text in texts.items():
+        commit.write_text(io.join(parts.folder, name), text)
+
+
+def resolved_text(parts: Parts) -> str:
+    """Give every field of every layer as it was built, parents' types passed on, one on a line."""
+    found: dict[str, str] = {}
+
+    def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        layer = context.module
+        path = "/".join(layer.path) or "model"
+        if isinstance(layer, BaseLayer) and path not in found:
+            found[path] = layer.hparams.to_text()
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        jax.eval_shape(parts.task.init, jax.random.key(0), parts.spec)
+    lines = [f"{path}.{line}" for path, text in sorted(found.items()) for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def specs_text(parts: Parts) -> str:
+    """Give shape and type of every array of one batch over all processes, as JSON."""
+    specs = {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in _leaves(parts.spec)}
+    return json.dumps(specs, indent=1) + "\n"
+
+
+def run_text(parts: Parts) -> str:
+    """Give with what the job was made, as JSON: versions, commit, devices, mesh, flags of XLA and JAX."""
+    flags = {name: value for name, value in sorted(os.environ.items()) if name.startswith(("XLA_", "JAX_", "LIBTPU_"))}
+    cls = type(parts.experiment)
+    facts = {
+        "experiment": f"{cls.__module__}.{cls.__qualname__}",
+        "mode": parts.options.mode,
+        "versions": environment.versions(("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")),
+        "commit": environment.commit_lines(),
+        "command": sys.argv,
+        "processes": jax.process_count(),
+        "devices": [f"{device.platform}:{device.device_kind}" for device in parts.mesh.devices.flat][:1],
+        "num_devices": parts.mesh.size,
+        "mesh": {name: int(size) for name, size in parts.mesh.shape.items()},
+        "flags": flags,
+    }
+    return json.dumps(facts, indent=1) + "\n"
+
+
+def provenance_text(names: Mapping[str, str]) -> str:
+    """Give where each tensor of the first state came from, one on a line."""
+    return "".join(f"{name}: {origin}\n" for name, origin in sorted(names.items()))
+
+
+def _leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf

@@ -1,0 +1,108 @@
+"""What a run is asked for beside its experiment: where it writes, what it does, how it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.utils import io
+
+Mode = Literal["train", "eval", "decode", "decode_once", "infer"]
+SECONDS_BETWEEN_LOOKS = 10.0
+SOURCE = "experiments.running.run"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `run`, by the names of the command line.
+
+    Attributes:
+        job_log_dir: where everything of the job goes, any path.
+        mode: `train`; `eval`, `decode`: each checkpoint as it comes; `decode_once`, `infer`: one checkpoint.
+        eval_on_test: evaluate on the inputs that are not for training, too, while training.
+        decode_during_train: decode while training.
+        eval_during_decode: evaluate, too, in modes `decode` and `decode_once`.
+        watch: in modes `eval` and `decode`, wait for further checkpoints until the last one has come.
+        poll_seconds: between two looks for a new checkpoint.
+        enable_checkpoint_saving: keep checkpoints.
+        exit_after_ondemand_checkpoint: end after a checkpoint that a signal has asked for; else go on until killed.
+        jax_fully_async_checkpoint: write checkpoints while training goes on.
+        async_timeout_secs: seconds after which a process no longer waits for others that save.
+        restore_checkpoint_dir: modes `decode`, `decode_once`, `infer`: checkpoints of another job.
+        restore_checkpoint_step: modes `decode_once`, `infer`: of which update; None for the newest.
+        decode_output_pickle: write a pickle beside each file of JSON lines.
+        enable_summary_writer: write for TensorBoard.
+        plots: draw the figures of the run while it goes on.
+        device: `name:FLOPs:memory` of a device whose peak JAX does not tell, so that MFU can be told.
+        jax_profiler_port: port where a profiler can look in.
+        jax_traceback_filtering_option: how JAX shortens its tracebacks.
+        multiprocess_gpu: several hosts, which `server_addr`, `num_hosts` and `host_idx` tell apart.
+    """
+
+    job_log_dir: str
+    mode: Mode = "train"
+    eval_on_test: bool = False
+    decode_during_train: bool = False
+    eval_during_decode: bool = False
+    watch: bool = True
+    poll_seconds: float = SECONDS_BETWEEN_LOOKS
+    enable_checkpoint_saving: bool = True
+    exit_after_ondemand_checkpoint: bool = True
+    jax_fully_async_checkpoint: bool = False
+    async_timeout_secs: float = 600
+    restore_checkpoint_dir: str | None = None
+    restore_checkpoint_step: int | None = None
+    decode_output_pickle: bool = True
+    enable_summary_writer: bool = True
+    plots: bool = True
+    device: str | None = None
+    jax_profiler_port: int | None = None
+    jax_traceback_filtering_option: str = "auto"
+    multiprocess_gpu: bool = False
+    server_addr: str | None = None
+    num_hosts: int | None = None
+    host_idx: int | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether weights change."""
+        return self.mode == "train"
+
+
+def options_of(job_log_dir: Any, values: Mapping[str, Any]) -> RunOptions:
+    """Give checked options.
+
+    Raises:
+        ConfigError: names each option that does not exist, or does not go with the others.
+    """
+    known = [field.name for field in fields(RunOptions)]
+    faults = [_unknown(name, known) for name in values if name not in known]
+    if faults:
+        raise ConfigError(SOURCE, faults)
+    options = RunOptions(io.plain(job_log_dir), **values)
+    faults = list(_faults(options))
+    if faults:
+        raise ConfigError(SOURCE, faults)
+    return options
+
+
+def _unknown(name: str, known: list[str]) -> Fault:
+    near = nearest(name, known)
+    return Fault(name, "no such option.", f"Did you mean '{near}'?" if near else f"There are: {', '.join(known)}.")
+
+
+def _faults(options: RunOptions) -> list[Fault]:
+    faults = []
+    if options.mode not in get_args(Mode):
+        faults.append(Fault("mode", f"is '{options.mode}'.", f"Use one of: {', '.join(get_args(Mode))}."))
+    if options.restore_checkpoint_dir is not None and options.mode in {"train", "eval"}:
+        remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in the experiment's task."
+        faults.append(Fault("restore_checkpoint_dir", f"goes not with mode '{options.mode}'.", remedy))
+    if options.restore_checkpoint_step is not None and options.mode in {"train", "eval", "decode"}:
+        remedy = "Use mode decode_once or infer, which look at one checkpoint."
+        faults.append(Fault("restore_checkpoint_step", f"goes not with mode '{options.mode}'.", remedy))
+    if not options.job_log_dir:
+        faults.append(Fault("job_log_dir", "is empty.", "Give a folder, local or remote."))
+    return faults

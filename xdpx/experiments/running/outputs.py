@@ -1,0 +1,72 @@
+"""Files with what was evaluated or decoded at a step: rows as JSON lines and pickles, metrics beside them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xdpx.utils import commit, io
+
+Rows = Sequence[tuple[str | None, Mapping[str, Any]]]
+"""(key of the example, what is said of it)."""
+
+
+class Outputs:
+    """The files of one input below `eval_out` or `decoder_out`.
+
+    Args:
+        folder: of the input.
+        prefix: of the files: `eval_out` or `decoder_out`.
+        process: which process this is; each writes the rows it has.
+        pickled: write a pickle beside the JSON lines.
+    """
+
+    def __init__(self, folder: str, prefix: str, *, process: int, pickled: bool) -> None:
+        self._folder, self._prefix, self._process, self._pickled = folder, prefix, process, pickled
+
+    def path(self, step: int, ending: str) -> str:
+        """Give the path of a file of this process."""
+        return io.join(self._folder, f"{self._prefix}_{step}_shard_{self._process}.{ending}")
+
+    def metrics_path(self, step: int) -> str:
+        """Give the path of the metrics of all processes, which is written last."""
+        return io.join(self._folder, f"{self._prefix}_{step}_metrics.json")
+
+    def metrics_of(self, step: int) -> dict[str, float] | None:
+        """Give the metrics of a step that was done before; None when it was not, or not to its end."""
+        path = self.metrics_path(step)
+        if not io.isfile(path):
+            return None
+        with io.open(path) as file:
+            found: dict[str, float] = json.load(file)
+        return found
+
+    def write_rows(self, step: int, rows: Rows) -> None:
+        """Write the rows of this process."""
+        lines = (json.dumps(plain(row), sort_keys=True, ensure_ascii=False) for _, row in rows)
+        commit.write_text(self.path(step, "jsonl"), "".join(f"{line}\n" for line in lines))
+        if self._pickled:
+            commit.write_bytes(self.path(step, "pickle"), pickle.dumps([(key, dict(row)) for key, row in rows]))
+
+    def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write the metrics: from here on the step counts as done."""
+        commit.write_text(self.metrics_path(step), json.dumps(dict(metrics), indent=1, sort_keys=True) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """Give what JSON can hold for arrays and mappings of them."""
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def rows_of(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """Cut arrays with a row per example into rows; what has another length is left out."""
+    fitting = {name: value for name, value in columns.items() if np.ndim(value) and np.shape(value)[0] == count}
+    return [{name: value[index] for name, value in fitting.items()} for index in range(count)]

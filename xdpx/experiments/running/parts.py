@@ -1,0 +1,178 @@
+"""From an experiment and options to the parts that run: processes, mesh, task, engine, inputs. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from xdpx.checkpoints.folders import Ranks
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hparams import build
+from xdpx.datasets.inputs.base_input import BaseInput, name_of, with_hosts
+from xdpx.engines.spmd import world
+from xdpx.engines.spmd.engine import SpmdEngine, SpmdOptions
+from xdpx.engines.spmd.mesh import make_mesh
+from xdpx.engines.spmd.partitioning import infeed
+from xdpx.engines.spmd.peaks import Efficiency, device_named
+from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.experiments.planning import efficiency_of, rules_of, specs_of
+from xdpx.experiments.running.options import RunOptions
+from xdpx.tasks.spmd.single_task import SingleTask
+from xdpx.utils.nested_map import NestedMap
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one run is made of.
+
+    Attributes:
+        mesh: the devices.
+        rules: which mesh axes split which logical axis.
+        spec: a batch of `ShapeDtypeStruct`, over all processes.
+        ranks: how the processes speak when they save.
+        host: (index, count) of the inputs that this process reads.
+    """
+
+    experiment: BaseExperiment
+    options: RunOptions
+    task: SingleTask
+    mesh: Mesh
+    rules: Any
+    spec: Any
+    ranks: Ranks
+    host: tuple[int, int]
+
+    @property
+    def folder(self) -> str:
+        """The folder of the job."""
+        return self.options.job_log_dir
+
+    @property
+    def train(self) -> Any:
+        """How the task is trained: `TrainHParams`."""
+        return self.task.hparams.train
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes what is written once."""
+        return self.ranks.rank == 0
+
+    @cached_property
+    def engine(self) -> SpmdEngine:
+        """What trains and evaluates."""
+        return self._engine(averaged=self.train.eval_use_ema_states)
+
+    @cached_property
+    def decoding_engine(self) -> SpmdEngine:
+        """What decodes: the same, unless averaged weights are wanted of one of both only."""
+        if self.train.decode_use_ema_states == self.train.eval_use_ema_states:
+            return self.engine
+        return self._engine(averaged=self.train.decode_use_ema_states)
+
+    def _engine(self, *, averaged: bool) -> SpmdEngine:
+        options = SpmdOptions(
+            seed=self.train.random_seed, precision=self.train.matmul_precision, score_averaged=averaged,
+            max_inflight=self.train.max_inflight_steps,
+        )  # fmt: skip
+        task: Any = self.task  # its named tuples are what the engine's protocols describe
+        return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec)
+
+    def efficiency(self) -> Efficiency:
+        """Give what turns seconds per update into MFU and rates."""
+        device = None if self.options.device is None else device_named(self.options.device)
+        one = efficiency_of(self.experiment, self.mesh, device=device)
+        batches = self.train.accumulate_batches
+        return replace(one, flops_per_step=one.flops_per_step * batches, tokens_per_step=one.tokens_per_step * batches)
+
+    def inputs(self, templates: Any) -> list[BaseInput]:
+        """Build inputs for this process."""
+        return [build(with_hosts(template, *self.host)) for template in templates]
+
+    def training_input(self) -> BaseInput:
+        """Build the input that is trained on.
+
+        Raises:
+            ConfigError: there is none, or more than one.
+        """
+        found = [template for template in self.experiment.datasets() if template.is_training]
+        if len(found) != 1:
+            names = ", ".join(name_of(template) for template in found) or "none"
+            remedy = "Give one with is_training=True; join several by MultiInput."
+            raise _fault(self.experiment, "datasets", f"{len(found)} inputs are for training ({names}).", remedy)
+        return self.inputs(found)[0]
+
+    def eval_inputs(self) -> list[BaseInput]:
+        """Build the inputs that are evaluated."""
+        return self.inputs([template for template in self.experiment.datasets() if not template.is_training])
+
+    def decode_inputs(self) -> list[BaseInput]:
+        """Build the inputs that are decoded."""
+        return self.inputs(self.experiment.decode_datasets())
+
+
+def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
+    """Join the other processes, arrange the devices, build the task. No array is allocated.
+
+    Raises:
+        ConfigError: what was asked for cannot be.
+    """
+    experiment.validate()
+    _refuse_equal_names(experiment)
+    world.start(options.server_addr, options.num_hosts, options.host_idx)
+    devices = jax.devices()
+    shape = experiment.mesh_shape(len(devices))
+    if world.process_count() == 1:
+        devices = devices[: shape.num_devices]  # a smaller mesh than the machine has is fine
+    mesh = make_mesh(shape.ici, shape.dcn, shape.names, devices)
+    rules = rules_of(experiment)
+    return Parts(
+        experiment, options, build(experiment.task()), mesh, rules, NestedMap(specs_of(experiment)),
+        _ranks(options), infeed(rules, mesh),
+    )  # fmt: skip
+
+
+def _ranks(options: RunOptions) -> Ranks:
+    talk = world.Talk("save", seconds=max(options.async_timeout_secs, world.PATIENCE_SECONDS))
+    return Ranks(
+        world.process_index(), world.process_count(), world.local_index(), talk.barrier, talk.broadcast, talk.gather
+    )
+
+
+def _refuse_equal_names(experiment: BaseExperiment) -> None:
+    for kind, templates in (("datasets", experiment.datasets()), ("decode_datasets", experiment.decode_datasets())):
+        names = [name_of(template) for template in templates]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            remedy = "Give each input a name of its own: files and summaries are called by it."
+            raise _fault(experiment, kind, f"two inputs are called '{twice[0]}'.", remedy)
+
+
+def check_batch(batch: Mapping[str, Any], parts: Parts) -> None:
+    """Compare a batch of this process with what the experiment says of batches.
+
+    Raises:
+        ConfigError: names each array that differs.
+    """
+    faults = []
+    for name, leaf in parts.spec.items():
+        found = batch.get(name)
+        if found is None:
+            faults.append(Fault(f"input_specs.{name}", "is not in the batch.", f"It has: {', '.join(batch)}."))
+            continue
+        shape = (np.shape(found)[0] * parts.host[1], *np.shape(found)[1:])
+        if shape != tuple(leaf.shape) or np.asarray(found).dtype != leaf.dtype:
+            has = f"{np.asarray(found).dtype}{list(shape)}"
+            problem = f"is {leaf.dtype}{list(leaf.shape)} over all processes; the training input gives {has}."
+            faults.append(Fault(f"input_specs.{name}", problem, "Make both equal, or set enforce_input_specs=False."))
+    if faults:
+        raise ConfigError(type(parts.experiment).__name__, faults)
+
+
+def _fault(experiment: BaseExperiment, key: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(type(experiment).__name__, [Fault(key, problem, remedy)])

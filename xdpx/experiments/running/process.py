@@ -1,0 +1,14 @@
+"""What is set once in a process before JAX begins to work."""
+
+from __future__ import annotations
+
+import jax
+
+from xdpx.experiments.running.options import RunOptions
+
+
+def prepare(options: RunOptions) -> None:
+    """Set how JAX tells errors, and open the port of its profiler."""
+    jax.config.update("jax_traceback_filtering", options.jax_traceback_filtering_option)
+    if options.jax_profiler_port is not None:
+        jax.profiler.start_server(options.jax_profiler_port)

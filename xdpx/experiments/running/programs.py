@@ -1,0 +1,217 @@
+"""What is done with a state and one input: evaluate it, or decode from it; both walk over the input by its window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.datasets.inputs.rows import SAMPLE_WEIGHTS
+from xdpx.datasets.inputs.windows import walk
+from xdpx.engines.spmd import world
+from xdpx.engines.spmd.transfer import rows_to_host
+from xdpx.experiments.running import job_folder
+from xdpx.experiments.running.outputs import Outputs, Rows, plain, rows_of
+from xdpx.experiments.running.parts import Parts
+from xdpx.experiments.running.summaries import SummaryWriter, metric_tags
+from xdpx.logger import log
+from xdpx.tasks.spmd.metrics import Totals
+from xdpx.utils import io
+
+Result = dict[str, float]
+_talk = world.Talk("outputs")
+
+
+class Program:
+    """One input and what is done with it, at any number of checkpoints.
+
+    Args:
+        parts: of the run.
+        data: the input.
+        kind: `eval_test` or `decode_test`: begins the name of the program.
+        after: summaries of later steps are shown no more.
+
+    Attributes:
+        name: of the program: `<kind>_<input>`.
+    """
+
+    folder, prefix = "", ""
+
+    def __init__(self, parts: Parts, data: BaseInput, kind: str, *, after: int | None = None) -> None:
+        self.parts, self.data, self.name = parts, data, f"{kind}_{data.name}"
+        self.window = data.window
+        shown = parts.options.enable_summary_writer and parts.is_first
+        self._writer = SummaryWriter(
+            io.join(parts.folder, job_folder.SUMMARIES) if shown else None, self.name, after=after
+        )
+        pickled = parts.options.decode_output_pickle and parts.task.hparams.decode.output_pickle
+        place = io.join(parts.folder, self.folder, data.name)
+        self.outputs = Outputs(place, self.prefix, process=parts.ranks.rank, pickled=pickled)
+
+    def run(self, state: Any, step: int, *, again: bool = False) -> Result:
+        """Do it at a step, unless its outputs are there.
+
+        Args:
+            state: a state that scores.
+            step: updates that it has seen.
+            again: do it although its outputs are there.
+        """
+        known = None if again or not self.window.resets else self._known(step)
+        if known is not None:
+            log.info(f"{self.name}: step {step} was done before, its outputs are in {self.outputs.metrics_path(step)}")
+            return known
+        found = self._do(state, step)
+        log.info(f"{self.name}, step {step}: {', '.join(f'{name} {value:.5g}' for name, value in found.items())}")
+        return found
+
+    def is_done(self, step: int) -> bool:
+        """Tell whether its outputs of a step are there, so that `run` would not do it again."""
+        return self.window.resets and self._known(step) is not None
+
+    def _known(self, step: int) -> Result | None:
+        found: Result | None = self.parts.ranks.broadcast(self.outputs.metrics_of(step))
+        return found
+
+    def _do(self, state: Any, step: int) -> Result:
+        raise NotImplementedError
+
+    def _finish(self, step: int, rows: Rows, metrics: Result, tags: Mapping[str, float]) -> Result:
+        self.outputs.write_rows(step, rows)
+        _talk.barrier()
+        if self.parts.is_first:
+            self.outputs.write_metrics(step, metrics)
+            self._writer.scalars(tags, step)
+        return metrics
+
+    def _batches(self) -> Iterator[Any]:
+        return walk(self.data, self.window)
+
+    def _keys(self, batch: Any) -> Sequence[str | None]:
+        """Give the key of each row, '' for all where the input does not know them; None for what only fills up."""
+        count = _rows_in(batch)
+        ask = getattr(self.data, "row_keys", None)
+        if ask is not None and _knows_rows(self.data):
+            return list(ask(batch))
+        weights = batch.get(SAMPLE_WEIGHTS)
+        return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
+
+    def close(self) -> None:
+        """Let go of files and threads."""
+        self._writer.close()
+        self.data.close()
+
+
+class EvalProgram(Program):
+    """Metrics of one input, each computed once over all its batches."""
+
+    folder, prefix = job_folder.EVAL_OUT, "eval_out"
+
+    def _do(self, state: Any, step: int) -> Result:
+        totals, rows = Totals(), list[tuple[str | None, Mapping[str, Any]]]()
+        engine = self.parts.engine
+        for batch in self._batches():
+            found = engine.predictions_to_host(engine.score(state, batch))
+            totals.add({name: value for name, value in found.items() if isinstance(value, float)})
+            keys = self._keys(batch)
+            rows += [
+                (key, row) for key, row in zip(keys, rows_of(_small(found), len(keys)), strict=True) if key is not None
+            ]
+        return self._finish(step, rows, *measured(self.parts, totals, self._judged(rows)))
+
+    def _judged(self, rows: Rows) -> Result:
+        return judged(self.data, "score", rows)
+
+
+class DecodeProgram(Program):
+    """What a model says to one input."""
+
+    folder, prefix = job_folder.DECODER_OUT, "decoder_out"
+
+    def _do(self, state: Any, step: int) -> Result:
+        decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()
+        for index, batch in enumerate(self._batches()):
+            out = self.parts.decoding_engine.decode(state, batch, index=index)
+            metrics, _, found = jax.tree.map(rows_to_host, out)
+            decoded.add(_sums(metrics))
+            more, told = self.parts.task.process_decode_out(self.data, found)
+            processed.add(_sums(more))
+            rows += aligned(self._keys(batch), [row for _, row in told])
+        said = {f"decode_metrics/{name}": value for name, value in _means(decoded).items()}
+        said |= {f"process_decode_metrics/{name}": value for name, value in _means(processed).items()}
+        tags = metric_tags(_means(decoded), decoded.weights(), prefix="decode_metrics")
+        tags |= metric_tags(_means(processed), processed.weights(), prefix="process_decode_metrics")
+        scores = judged(self.data, "predict", _best(rows))
+        tags |= {f"Metrics/{name}": value for name, value in scores.items()}
+        return self._finish(step, rows, said | scores, tags)
+
+
+def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple[Result, dict[str, float]]:
+    """Give (metrics, tags) of an evaluation."""
+    metrics = parts.task.metrics.final(totals.by_name()) | dict(scores)
+    tags = metric_tags(metrics, totals.weights(), prefix="Metrics")
+    if "total_loss" in metrics:
+        tags["loss"] = metrics["total_loss"]
+    return metrics, tags
+
+
+def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
+    """Give what the metric functions of an input say of the rows of all processes; on the first one only."""
+    if not getattr(data, f"has_{kind}_metrics", False):
+        return {}
+    parts = _talk.gather([(key, plain(row)) for key, row in rows])
+    if world.process_index() != 0:
+        return {}
+    everybody = [(key, row) for part in parts for key, row in part]
+    found: Result = getattr(data, f"{kind}_metrics")(everybody)
+    return {name: float(value) for name, value in found.items()}
+
+
+def aligned(keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, Mapping[str, Any]]]:
+    """Put the key of its example to each row: rows that only fill a batch up may be there or not, others repeatedly.
+
+    Raises:
+        ValueError: so many rows cannot be of these examples.
+    """
+    if len(rows) == len(keys):
+        return [(key, row) for key, row in zip(keys, rows, strict=True) if key is not None]
+    kept = [key for key in keys if key is not None]
+    each = len(rows) // len(kept) if kept else 0
+    if each * len(kept) != len(rows):
+        raise ValueError(f"process_decode_out gave {len(rows)} rows for {len(kept)} examples: give as many for each.")
+    return [(kept[index // each], row) for index, row in enumerate(rows)]
+
+
+def _best(rows: Rows) -> Rows:
+    """Give the first row of each example that has a key: the best of several."""
+    first: dict[str | None, Mapping[str, Any]] = {}
+    for key, row in rows:
+        first.setdefault(key, row)
+    return list(first.items())
+
+
+def _knows_rows(data: BaseInput) -> bool:
+    return bool(getattr(data, "has_predict_metrics", False) or getattr(data, "has_score_metrics", False))
+
+
+def _rows_in(batch: Any) -> int:
+    return int(next(np.shape(leaf)[0] for leaf in jax.tree.leaves(dict(batch)) if np.ndim(leaf)))
+
+
+def _small(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what has more than a number per token: it would fill the disk."""
+    return {name: value for name, value in columns.items() if np.ndim(value) in {1, 2}}
+
+
+def _sums(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Turn (mean, weight) into `name` and `name_weight`, sums."""
+    flat: dict[str, float] = {}
+    for name, (mean, weight) in metrics.items():
+        flat |= {name: float(mean) * float(weight), f"{name}_weight": float(weight)}
+    return flat
+
+
+def _means(totals: Totals) -> dict[str, float]:
+    return {name: total / weight if weight else float("nan") for name, (total, weight) in totals.by_name().items()}

@@ -1,0 +1,124 @@
+"""When checkpoints are written, what is in them, and which of them stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xdpx.checkpoints import spmd_files, spmd_folders
+from xdpx.experiments.running.feeding import Feed
+from xdpx.experiments.running.parts import Parts
+from xdpx.runs.ledger import Ledger
+from xdpx.tasks.spmd.train_fields import duration
+from xdpx.trainer.loop import Callback, Session, Step, Stop
+from xdpx.utils import io
+from xdpx.utils.decisions import due
+
+SAVED_AT = "saved_at"
+"""When a checkpoint was written, in seconds since 1970."""
+
+
+class Saving(Callback):
+    """Save at step 0, at intervals, when asked to, and at the end. Stands after all whose state is saved.
+
+    Args:
+        callbacks: whose state is in the checkpoint, by their name.
+    """
+
+    def __init__(self, parts: Parts, feed: Feed, ledger: Ledger, callbacks: Sequence[Callback]) -> None:
+        self._parts, self._feed, self._ledger, self._callbacks = parts, feed, ledger, callbacks
+        self._parent = io.join(parts.folder, spmd_folders.PARENT)
+        self._last: int | None = None
+        self._asked = False
+
+    def ask(self) -> None:
+        """Save after this update, whatever is due."""
+        self._asked = True
+
+    def on_start(self, session: Session) -> None:
+        """Save a new run before its first update; what a run was continued from is there."""
+        if io.isdir(io.join(self._parent, spmd_folders.folder_name(session.number))) and session.number:
+            self._last = session.number
+        else:
+            self._save(session)
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Save when it is due, and after the last update."""
+        wanted = due(step.number, self._parts.train.save_interval_steps) or step.number == session.until
+        if wanted or self._asked:
+            self._save(session)
+        return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Save what was reached, and wait until it is there."""
+        self._save(session)
+        spmd_files.wait()
+        self._parts.ranks.barrier()
+        self._rotate(session.number)
+
+    def _save(self, session: Session) -> None:
+        self._asked = False
+        if self._last == session.number:
+            return
+        self._ledger.settle()  # raises when the loss is no number: such weights are never saved
+        with self._ledger.stopwatch.paused():
+            spmd_files.wait()
+            if self._last is not None:
+                self._rotate(self._last)
+            spmd_files.save(
+                session.state, self._parent, step=session.number, facts=self._facts(session),
+                train_input=self._feed.state(), background=self._parts.options.jax_fully_async_checkpoint,
+                ranks=self._parts.ranks,
+            )  # fmt: skip
+        self._last = session.number
+
+    def _facts(self, session: Session) -> dict[str, Any]:
+        return {
+            "progress": session.progress.as_dict(),
+            "callbacks": {callback.name: callback.state_dict() for callback in self._callbacks if callback.name},
+            "mesh": {name: int(size) for name, size in self._parts.mesh.shape.items()},
+            SAVED_AT: time.time(),
+        }
+
+    def _rotate(self, current: int) -> None:
+        """Delete what need not stay; on one process, when nothing is being written."""
+        train = self._parts.train
+        if not self._parts.is_first or not train.save_max_to_keep:
+            return
+        pinned: set[int] = set()
+        if train.save_keep_interval_duration is not None:
+            seconds = duration(train.save_keep_interval_duration).total_seconds()
+            pinned = spread(times_of(self._parent), seconds)
+        spmd_folders.rotate(self._parent, keep_last=train.save_max_to_keep, current=current, pinned=pinned)
+
+
+def times_of(parent: str) -> dict[int, float]:
+    """Give when each checkpoint was written, by step."""
+    found = {}
+    for step in spmd_folders.steps(parent):
+        facts = spmd_folders.read_metadata(io.join(parent, spmd_folders.folder_name(step)))["facts"]
+        found[step] = float(facts.get(SAVED_AT, 0.0))
+    return found
+
+
+def spread(times: Mapping[int, float], seconds: float) -> set[int]:
+    """Give the steps that stay because they are so many seconds apart: the first one, and on from there."""
+    kept: set[int] = set()
+    last: float | None = None
+    for step in sorted(times):
+        if last is None or times[step] - last >= seconds:
+            kept.add(step)
+            last = times[step]
+    return kept
+
+
+Restore = Callable[[Mapping[str, Any]], object]
+
+
+def restore_callbacks(facts: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
+    """Give each callback the state that it had when a checkpoint was written; one that is new has none."""
+    saved = facts.get("callbacks", {})
+    for callback in callbacks:
+        if callback.name and callback.name in saved:
+            callback.load_state_dict(saved[callback.name])

@@ -1,0 +1,163 @@
+"""What a run begins with: the newest checkpoint of its own, else weights of other jobs by rules, else random ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from xdpx.checkpoints import spmd_files, spmd_folders
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.experiments.running.parts import Parts
+from xdpx.logger import log
+from xdpx.tasks.spmd.train_fields import CheckpointLoadingRules
+from xdpx.utils import io
+
+AVERAGE = "opt_state/ema/average"
+RANDOM = "random initialisation"
+SOURCE = "train.init_from_checkpoint_rules"
+PARAMS, OPTIMIZER, NON_TRAINABLE = "params", "opt_state", "non_trainable"
+
+
+@dataclass
+class Start:
+    """The first state of a run.
+
+    Attributes:
+        checkpoint: the folder it was restored from; None for a new run.
+        facts: what that checkpoint says of the run.
+        provenance: where each tensor came from, by name.
+    """
+
+    state: Any
+    checkpoint: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+
+
+def begin(parts: Parts) -> Start:
+    """Give the first state; on all processes.
+
+    Raises:
+        ConfigError: the checkpoint is of another model, or a rule for other checkpoints fits nothing.
+    """
+    found = spmd_folders.newest(io.join(parts.folder, spmd_folders.PARENT), ranks=parts.ranks)
+    if found is not None:
+        state = spmd_files.restore(found, parts.engine.target, ranks=parts.ranks)
+        names = dict.fromkeys(dict(spmd_files.named_leaves(state)), found)
+        return Start(state, found, spmd_folders.read_metadata(found)["facts"], names)
+    state = parts.engine.start(parts.train.random_seed)
+    start = Start(state, provenance=dict.fromkeys(dict(spmd_files.named_leaves(state)), RANDOM))
+    for folder, rules in (parts.train.init_from_checkpoint_rules or {}).items():
+        _apply(parts, start, str(folder), _rules_of(rules))
+    return start
+
+
+def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
+    """Give a checkpoint of another job: `folder` is the job's, that of its checkpoints, or a checkpoint itself.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if spmd_folders.step_of(io.name(folder.rstrip("/"))) is not None:
+        return folder.rstrip("/")
+    inner = io.join(folder, spmd_folders.PARENT)
+    parent = inner if io.isdir(inner) else folder
+    if step is not None:
+        path = io.join(parent, spmd_folders.folder_name(step))
+        if io.isdir(path):
+            return path
+        there = ", ".join(map(str, spmd_folders.steps(parent))) or "none"
+        raise ConfigError(folder, [Fault("step", f"has no checkpoint of step {step}.", f"There are: {there}.")])
+    found = spmd_folders.newest(parent, ranks=parts.ranks)
+    if found is None:
+        raise ConfigError(folder, [Fault("checkpoints", "there is none to begin with.", "Give the folder of a job.")])
+    return found
+
+
+def load_weights(parts: Parts, engine: Any, checkpoint: str) -> Any:
+    """Give a state that only scores, with averaged weights where the engine scores with them and they were kept."""
+    spmd_folders.verify(checkpoint, ranks=parts.ranks)
+    target = engine.plan.for_scoring()
+    there = spmd_folders.read_shapes(checkpoint)
+    averaged = engine.options.score_averaged and any(name.startswith(f"{AVERAGE}/") for name in there)
+    leaves = dict(spmd_files.named_leaves(target))
+    sources = {name: _averaged_name(name) if averaged else name for name in leaves}
+    wanted = {sources[name]: leaf for name, leaf in leaves.items()}
+    spmd_files.check_shapes(checkpoint, wanted)
+    found = spmd_files.read(checkpoint, wanted)
+    values = [found[sources[name]] for name in leaves]
+    return jax.tree.unflatten(jax.tree.structure(target), values)
+
+
+def _averaged_name(name: str) -> str:
+    return f"{AVERAGE}{name.removeprefix(PARAMS)}" if name.startswith(f"{PARAMS}/") else name
+
+
+# ---- from other jobs
+
+
+def _rules_of(given: Any) -> Any:
+    return CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
+
+
+def _apply(parts: Parts, start: Start, folder: str, rules: Any) -> None:
+    """Take over from one job what its rules say and nothing before has taken."""
+    checkpoint = checkpoint_in(folder, rules.step, parts=parts)
+    spmd_folders.verify(checkpoint, ranks=parts.ranks)
+    there = spmd_folders.read_shapes(checkpoint)
+    leaves = dict(spmd_files.named_leaves(parts.engine.target))
+    free = [name for name in leaves if start.provenance[name] == RANDOM and name.startswith((PARAMS, NON_TRAINABLE))]
+    sources = _sources(rules, free, there, checkpoint)
+    if rules.load_opt_states:
+        sources |= {name: name for name in leaves if name.startswith(f"{OPTIMIZER}/")}
+    if rules.load_step:
+        sources["step"] = "step"
+    wanted = {source: leaves[name] for name, source in sources.items()}
+    spmd_files.check_shapes(checkpoint, wanted)
+    found = spmd_files.read(checkpoint, wanted)
+    _put(parts, start, {name: found[source] for name, source in sources.items()}, fresh=not rules.load_opt_states)
+    start.provenance |= {name: f"{checkpoint}: {source}" for name, source in sources.items()}
+    log.info(f"{len(sources)} of {len(leaves)} tensors begin as in {checkpoint}")
+
+
+def _sources(rules: Any, names: list[str], there: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
+    """Give which tensor of a checkpoint each variable begins as."""
+    kept = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in rules.ignore_rules)]
+    sources: dict[str, str] = {}
+    used = set()
+    for name in kept:
+        for pattern, template in rules.load_rules:
+            match = re.fullmatch(pattern, name)
+            if match is not None:
+                sources[name] = _best_source(template.format(*match.groups()), there, rules)
+                used.add(pattern)
+                break
+    unused = [pattern for pattern, _ in rules.load_rules if pattern not in used]
+    if unused and (rules.safe_load or not used):
+        faults = [Fault("load_rules", f"'{pattern}' matches no variable.", _example(names)) for pattern in unused]
+        raise ConfigError(f"{SOURCE}[{checkpoint}]", faults)
+    return sources
+
+
+def _best_source(name: str, there: Mapping[str, Any], rules: Any) -> str:
+    averaged = _averaged_name(name)
+    return averaged if rules.load_ema_states and averaged in there else name
+
+
+def _example(names: list[str]) -> str:
+    return f"Write an expression for whole names; the variables are like: {', '.join(names[:3])}."
+
+
+def _put(parts: Parts, start: Start, found: Mapping[str, Any], *, fresh: bool) -> None:
+    """Replace tensors of a state; with `fresh`, what the optimizer keeps begins with the new weights."""
+    names = dict(spmd_files.named_leaves(start.state))
+    values = [found.get(name, leaf) for name, leaf in names.items()]
+    state = jax.tree.unflatten(jax.tree.structure(start.state), values)
+    if fresh:
+        build = jax.jit(parts.task.learner.init, out_shardings=parts.engine.plan.placed[OPTIMIZER])
+        state = {**state, OPTIMIZER: build(state[PARAMS])}
+    start.state = state

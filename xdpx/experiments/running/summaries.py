@@ -1,0 +1,105 @@
+"""What TensorBoard shows of a job, under the names that Pax gives: one folder of events per program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.logger import log
+from xdpx.optimizers.spmd.trees import named
+from xdpx.reports.trackers.tensorboard import new_writer
+from xdpx.utils import io
+
+LEARNING = {
+    "learning_rate": "lr", "grad_norm": "raw_grad_norm", "clipped_grad_norm": "clipped_grad_norm",
+    "applied_grad_norm": "applied_grad_norm", "grad_scale": "grad_scale", "is_valid_step": "is_valid_step",
+}  # fmt: skip
+"""Facts of the learner and what they are called."""
+
+
+class SummaryWriter:
+    """Events of one program, e.g. `summaries/eval_test_c4`. Nothing is written before there is something to write.
+
+    Args:
+        folder: `summaries` of the job; None writes nothing.
+        program: name of the folder in it.
+        after: steps beyond it are shown no more: they were walked before a restart.
+    """
+
+    def __init__(self, folder: str | None, program: str, *, after: int | None = None) -> None:
+        self._place = None if folder is None else io.join(folder, program)
+        self._after = after
+        self._writer: Any = None
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Write numbers by tag."""
+        for tag, value in values.items():
+            self._do("add_scalar", tag, value, step)
+        self._do("flush")
+
+    def texts(self, values: Mapping[str, str], step: int) -> None:
+        """Write texts by tag, shown as they are."""
+        for tag, value in values.items():
+            self._do("add_text", tag, f"```\n{value}\n```", step)
+
+    def close(self) -> None:
+        """End the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _do(self, method: str, *values: Any) -> None:
+        if self._place is None:
+            return
+        try:
+            if self._writer is None:
+                purge = None if self._after is None else self._after + 1
+                self._writer = new_writer(self._place, purge_step=purge)
+            getattr(self._writer, method)(*values)
+        except Exception as error:  # a job is worth more than its pictures
+            self._place = None
+            log.warning(f"No summaries any more: {type(error).__name__}: {error}")
+
+
+def metric_tags(metrics: Mapping[str, float], weights: Mapping[str, float], *, prefix: str) -> dict[str, float]:
+    """Give means and how much was counted: `<prefix>/<name>`, `<prefix>/<name>-weight`."""
+    tags = {f"{prefix}/{name}": value for name, value in metrics.items()}
+    return tags | {f"{prefix}/{name}-weight": value for name, value in weights.items()}
+
+
+def learning_tags(facts: Mapping[str, float]) -> dict[str, float]:
+    """Give what the learner did in an update."""
+    tags = {f"learning/{tag}_scalar": facts[name] for name, tag in LEARNING.items() if name in facts}
+    more = {f"learning/{name}_scalar": value for name, value in facts.items() if name.startswith("learning_rate_")}
+    if "learning_rate" in facts:
+        tags["lr_scalar"] = facts["learning_rate"]
+    each = {f"per_var_{name}_scalar": value for name, value in facts.items() if name.startswith("grad_norm/")}
+    return tags | more | each
+
+
+def layer_tags(summaries: Mapping[str, Any]) -> dict[str, float]:
+    """Give what layers noted, from arrays on the host or the device."""
+    return {f"{name}_scalar": float(value) for name, value in jax.device_get(dict(summaries)).items()}
+
+
+class WeightSizes:
+    """The size of each weight, computed on the devices where the weights are."""
+
+    def __init__(self) -> None:
+        self._compute = jax.jit(_sizes)
+
+    def __call__(self, params: Any) -> dict[str, float]:
+        """Give the root mean square of each weight, and the length of all of them together."""
+        found = jax.device_get(self._compute(params))
+        tags = {f"vars/{name}_scalar": math.sqrt(total / count) for name, (total, count) in found.items()}
+        return tags | {"learning/var_norm_scalar": math.sqrt(sum(total for total, _ in found.values()))}
+
+
+def _sizes(params: Any) -> dict[str, tuple[Any, int]]:
+    return {
+        name: (jnp.sum(jnp.square(weight.astype(jnp.float32))), weight.size) for name, weight in named(params).items()
+    }

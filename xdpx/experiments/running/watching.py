@@ -1,0 +1,102 @@
+"""Modes `eval`, `decode`, `decode_once` and `infer`: what is done with checkpoints that a job leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from xdpx.checkpoints import spmd_folders
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.experiments.running import job_folder
+from xdpx.experiments.running.callbacks import run_all
+from xdpx.experiments.running.inferring import InferProgram
+from xdpx.experiments.running.parts import Parts
+from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
+from xdpx.experiments.running.starting import checkpoint_in, load_weights
+from xdpx.logger import log
+from xdpx.runs.status import read_status
+from xdpx.utils import io
+
+
+def look_at_checkpoints(parts: Parts) -> str:
+    """Do what the mode says with one checkpoint, or with each as it comes; on all processes. Gives why it ended.
+
+    Raises:
+        ConfigError: there is nothing to do, or no checkpoint.
+    """
+    programs = _programs(parts)
+    if not programs:
+        which = (
+            "datasets() has no input with is_training=False" if parts.options.mode == "eval" else "decode_datasets()"
+        )
+        fault = Fault("mode", f"is '{parts.options.mode}', but {which} is empty.", "Give inputs to the experiment.")
+        raise ConfigError(type(parts.experiment).__name__, [fault])
+    if parts.is_first:
+        job_folder.describe(parts)
+    try:
+        steps = [_look(parts, programs, checkpoint) for checkpoint in _checkpoints(parts)]
+    finally:
+        for program in programs:
+            program.close()
+    return f"{parts.options.mode}: looked at {len(steps)} checkpoints"
+
+
+def _programs(parts: Parts) -> list[Program]:
+    mode = parts.options.mode
+    if mode == "infer":
+        return [InferProgram(parts, data, "infer") for data in parts.decode_inputs()]
+    found: list[Program] = []
+    if mode == "eval" or parts.options.eval_during_decode:
+        found += [EvalProgram(parts, data, "eval_test") for data in parts.eval_inputs()]
+    if mode != "eval":
+        found += [DecodeProgram(parts, data, "decode_test") for data in parts.decode_inputs()]
+    return found
+
+
+def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
+    """Run the programs at a checkpoint; weights are not read when all outputs are there."""
+    step = int(spmd_folders.read_metadata(checkpoint)["step"])
+    states: dict[int, Any] = {}
+    results: dict[str, float] = {}
+    for program in programs:
+        engine = parts.engine if isinstance(program, EvalProgram) else parts.decoding_engine
+        if not program.is_done(step) and id(engine) not in states:
+            states[id(engine)] = load_weights(parts, engine, checkpoint)
+        results |= run_all([program], states.get(id(engine)), step)
+    _tell_task(parts, results, step, checkpoint)
+    return step
+
+
+def _tell_task(parts: Parts, results: dict[str, float], step: int, checkpoint: str) -> None:
+    ask = parts.task.early_stopping
+    mode = "eval" if parts.options.mode == "eval" else "decode"
+    if ask is not None and ask(results, mode, step, step >= parts.train.num_train_steps, checkpoint):
+        log.info(f"early_stopping_fn: step {step} is as good as was wanted")
+
+
+def _checkpoints(parts: Parts) -> Iterator[str]:
+    """Give the checkpoints to look at: one, or each that is there and that comes, once and in order."""
+    options = parts.options
+    folder = options.restore_checkpoint_dir or parts.folder
+    if options.mode in {"decode_once", "infer"}:
+        yield checkpoint_in(folder, options.restore_checkpoint_step, parts=parts)
+        return
+    parent = io.join(folder, spmd_folders.PARENT)
+    seen, last = -1, int(parts.train.num_train_steps)
+    while True:
+        # Asked for before the folder is looked at: what a job saves while it ends is not missed.
+        ended = parts.ranks.broadcast(_has_ended(folder))
+        for step in parts.ranks.broadcast([step for step in spmd_folders.steps(parent) if step > seen]):
+            path = io.join(parent, spmd_folders.folder_name(step))
+            if parts.ranks.broadcast(not spmd_folders.problems(path) if parts.is_first else None):
+                yield path
+            seen = step
+        if seen >= last or ended or not options.watch:
+            return
+        time.sleep(options.poll_seconds)
+
+
+def _has_ended(folder: str) -> bool:
+    status = read_status(folder)
+    return status is not None and status.status == "finished"
