@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from xdpx import run as door
 
 DRAW = "{\n  shape: square\n  side: 3\n  save_dir: out/one\n  batch_size: 32\n}\n"
 LOOP = """{
@@ -102,3 +105,22 @@ class FinishedRun:
 @pytest.fixture
 def finished_run(tmp_path):
     return FinishedRun(tmp_path)
+
+
+# ---- data to train on
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Preprocessed data of two classes."""
+    folder = tmp_path_factory.mktemp("data")
+    drawn = random.Random(0)
+    (folder / "raw").mkdir()
+    for name, count in (("train", 200), ("dev", 40)):
+        labels = [drawn.randint(0, 1) for _ in range(count)]
+        rows = [f"{' '.join(f'w{drawn.randint(20 * y, 30 + 20 * y)}' for _ in range(6))}\t{'ab'[y]}\n" for y in labels]
+        (folder / "raw" / f"{name}.txt").write_text("".join(rows))
+    config = {"data_source": f"{folder}/raw", "data_dir": f"{folder}/data", "processor": "single", "loader": "single"}
+    (folder / "prepro.json").write_text(json.dumps({**config, "tokenizer": "space", "max_len": 16}))
+    assert door.main(["x-prepro", str(folder / "prepro.json")]) == 0
+    return folder / "data"

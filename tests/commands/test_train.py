@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -27,22 +26,6 @@ BASE: dict[str, Any] = {
     "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_update": 12,
     "batch_size": 16, "learning_rate": 0.01, "eval_interval": 6, "major_metric": "acc", "log_interval": 3,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Preprocessed data of two classes."""
-    folder = tmp_path_factory.mktemp("data")
-    drawn = random.Random(0)
-    (folder / "raw").mkdir()
-    for name, count in (("train", 200), ("dev", 40)):
-        labels = [drawn.randint(0, 1) for _ in range(count)]
-        rows = [f"{' '.join(f'w{drawn.randint(20 * y, 30 + 20 * y)}' for _ in range(6))}\t{'ab'[y]}\n" for y in labels]
-        (folder / "raw" / f"{name}.txt").write_text("".join(rows))
-    config = {"data_source": f"{folder}/raw", "data_dir": f"{folder}/data", "processor": "single", "loader": "single"}
-    (folder / "prepro.json").write_text(json.dumps({**config, "tokenizer": "space", "max_len": 16}))
-    assert door.main(["x-prepro", str(folder / "prepro.json")]) == 0
-    return folder / "data"
 
 
 Start = Callable[..., int]
