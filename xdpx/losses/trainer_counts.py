@@ -62,6 +62,37 @@ def operations_per_token(model: Any) -> int:
     return 6 * int(model.num_parameters(exclude_embeddings=True))
 
 
+class CountsWork:
+    """The methods of a Trainer that count operations, or what users record."""
+
+    args: Any
+    model: Any
+    state: Any
+    window: Any
+    main_input_name = "input_ids"
+    current_flos = 0
+    _operations_per_token: int | None = None
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Give the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""
+        if self._operations_per_token is None:
+            self._operations_per_token = operations_per_token(self.model)
+        if not self._operations_per_token or self.main_input_name not in inputs:
+            return 0
+        return self._operations_per_token * inputs[self.main_input_name].numel()  # type: ignore[no-any-return]
+
+    def store_flos(self) -> None:
+        """Add the operations since the last call, of all processes, to the state; on all processes."""
+        device = self.args.device if self.args.device.type != "mps" else "cpu"
+        new = torch.tensor(float(self.current_flos), dtype=torch.float64, device=device)
+        self.state.total_flos += float(collectives.sum_over_ranks(new))
+        self.current_flos = 0
+
+    def record(self, name: str, value: float | torch.Tensor) -> None:
+        """Let the mean of a number over the steps until the next log, and over processes, be logged under `name`."""
+        self.window.record(name, value)
+
+
 class LossTally:
     """The loss over a whole set: sum over targets / number of targets, however it is cut into batches and ranks."""
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from xdpx.checkpoints.hub_methods import PushesToHub
 from xdpx.dataloaders import columns, plan
 from xdpx.dataloaders.adopting import shared_out
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.accelerator import Accelerator
-from xdpx.losses.trainer_counts import operations_per_token
+from xdpx.losses.trainer_counts import CountsWork
 from xdpx.optimizers.pytorch.questions import AnswersAboutOptimizer
 from xdpx.reports.results import ReportsMetrics
 from xdpx.utils import io
 
 
-class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
+class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWork):
     """The base of `Trainer`: what needs nothing but its attributes."""
 
     model_init: Any
@@ -32,7 +31,6 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
     label_smoother: Any
     loss_calls: Any
     _train_batch_size: int
-    window: Any
 
     # Set by those who use a Trainer, or while it works.
     loss_is_scaled_for_ga: bool | None = None
@@ -43,11 +41,8 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
     evaluation_type: torch.dtype | None = None
     saved_step: int | None = None
     current_gradient_accumulation_steps = 1
-    current_flos = 0
     _created_lr_scheduler = False
     _signature_columns: list[str] | None = None
-    main_input_name = "input_ids"
-    _operations_per_token: int | None = None
     _trial: Any = None
 
     # ---- who and where
@@ -105,25 +100,6 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer):
         return 1
 
     get_cp_size = get_sp_size = get_tp_size
-
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Give the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""
-        if self._operations_per_token is None:
-            self._operations_per_token = operations_per_token(self.model)
-        if not self._operations_per_token or self.main_input_name not in inputs:
-            return 0
-        return self._operations_per_token * inputs[self.main_input_name].numel()  # type: ignore[no-any-return]
-
-    def store_flos(self) -> None:
-        """Add the operations since the last call, of all processes, to the state; on all processes."""
-        device = self.args.device if self.args.device.type != "mps" else "cpu"
-        new = torch.tensor(float(self.current_flos), dtype=torch.float64, device=device)
-        self.state.total_flos += float(collectives.sum_over_ranks(new))
-        self.current_flos = 0
-
-    def record(self, name: str, value: float | Tensor) -> None:
-        """Let the mean of a number over the steps until the next log, and over processes, be logged under `name`."""
-        self.window.record(name, value)
 
     # ---- data
 

@@ -48,6 +48,10 @@ class Preemption:
             self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
+    def leave_in_peace(self) -> None:
+        """Ignore these signals from now on: all is saved, the process is about to end, and launchers insist."""
+        self._before = dict.fromkeys(self._before, signal.SIG_IGN)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

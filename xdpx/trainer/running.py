@@ -13,7 +13,7 @@ import torch
 from xdpx.checkpoints.background import wait_for_all
 from xdpx.dataloaders.adopting import adopt
 from xdpx.dataloaders.plan import Plan, samples_per_batch
-from xdpx.engines.pytorch import shortage
+from xdpx.engines.pytorch import collectives, shortage
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.seeding import seed_from
 from xdpx.logger import log
@@ -105,7 +105,10 @@ def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, k
         if preemption is not None and args.world_size == 1:  # several processes stop together, at the end of a step
             groups = preemption.watched(groups)
         fit(session, groups, [flow])
-    wait_for_all()  # what is written in the background must be whole before anybody is told
+        wait_for_all()  # what is written in the background must be whole before anybody is told
+        if flow.interrupted is not None and preemption is not None and args.world_size > 1:
+            collectives.barrier()  # whoever leaves first makes the launcher end the others
+            preemption.leave_in_peace()
     if flow.interrupted is not None:
         log.warning(f"{flow.interrupted.reason}: saved; to continue, train with resume_from_checkpoint=True.")
         raise SystemExit(EXIT_CODE)
