@@ -5,6 +5,7 @@ B rows, T tokens, D model width, V words of the vocabulary.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import jax
@@ -12,6 +13,9 @@ import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import AUX_LOSS, BaseLayer, total_aux_loss
+from xdpx.models.spmd.decoding import driving
+from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
+from xdpx.models.spmd.decoding.rows import Row
 from xdpx.models.spmd.layers.embeddings import BaseSoftmax, Embedding, SharedEmbeddingSoftmax
 from xdpx.models.spmd.layers.masks import all_of, padding_mask, prefix_mask, segment_mask
 from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
@@ -153,6 +157,7 @@ class LanguageModel(BaseLayer):
         label_smoothing_prob: share of the target that is spread over all words, in training.
         z_loss_weight: of the square of log(sum(exp(logits))), in training. Source: PaLM, 2022, section 5.
         return_logits: whether the results per example hold the logits.
+        decoder_tpl: how prompts are continued: greedily, by samples, by beams (decoding/).
     """
 
     lm_tpl: BaseHParams = sub_config_field(TransformerLm.HParams)
@@ -160,6 +165,7 @@ class LanguageModel(BaseLayer):
     label_smoothing_prob: float = 0.0
     z_loss_weight: float = 0.0
     return_logits: bool = False
+    decoder_tpl: Decoder.HParams = sub_config_field(GreedyDecoder.HParams)
 
     def setup(self) -> None:
         """Build the network."""
@@ -203,6 +209,25 @@ class LanguageModel(BaseLayer):
     def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
         """Predict and compare."""
         return self.compute_loss(self.compute_predictions(batch), batch)
+
+    def decode(self, batch: NestedMap) -> driving.DecodeResult:
+        """Continue the prompts of a batch; see `driving.prompts_of` for where they end.
+
+        Returns:
+            metrics as (mean, weight), what there is per example, and what `process_decode_out` writes down.
+
+        Raises:
+            ValueError: the network sees tokens after a token, so that nothing can be continued.
+        """
+        if self.lm.model_type != "causal":
+            raise ValueError(f"LanguageModel.decode: model_type is '{self.lm.model_type}'. Only 'causal' can continue.")
+        most = getattr(self.lm.position_emb_tpl, "max_seq_length", None)
+        step_for = functools.partial(driving.cached_step, self.lm)
+        return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
+
+    def process_decode_out(self, model_input: Any, out: Any) -> tuple[dict[str, tuple[float, float]], list[Row]]:
+        """Give metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
+        return driving.write_rows(model_input, out)
 
     def _weights(self, batch: NestedMap) -> jax.Array:
         weights: jax.Array = batch.weights.astype(jnp.float32)

@@ -61,7 +61,7 @@ def extend(module: nn.Module, key: jax.Array, value: jax.Array, positions: jax.A
     The same call fills the cache with a whole prompt, which has any T, and extends it by one token, T = 1.
 
     Args:
-        module: the layer, whose collection `decoder_cache` holds `key` and `value`; both are made where missing.
+        module: the layer, whose collection `decoder_cache` holds both; they are made where missing.
         key: of the new tokens, shape (B, T, N, H), rotated already where positions are rotary.
         value: the same shape.
         positions: of the new tokens, shape (B, T).
@@ -72,20 +72,23 @@ def extend(module: nn.Module, key: jax.Array, value: jax.Array, positions: jax.A
     slots = num_slots()
     if not slots:
         return None
-    kept = [_written(module, name, new, positions, slots) for name, new in (("key", key), ("value", value))]
+    kept = [
+        _written(module, name, new, positions, slots) for name, new in (("cached_key", key), ("cached_value", value))
+    ]
     numbers = jnp.arange(slots, dtype=positions.dtype)[None]
     visible = numbers[:, None, :] <= positions[:, :, None]
     return Extended(kept[0], kept[1], visible[:, None], numbers)
 
 
 def _written(module: nn.Module, name: str, new: jax.Array, positions: jax.Array, slots: int) -> jax.Array:
-    shape = (new.shape[0], slots, *new.shape[2:])
-    kept: Any = module.variable(COLLECTION, name, jnp.zeros, shape, new.dtype)
+    kept: Any = module.get_variable(COLLECTION, name)
+    if kept is None:
+        kept = jnp.zeros((new.shape[0], slots, *new.shape[2:]), new.dtype)
     rows = jnp.arange(new.shape[0])[:, None]
     # A finished row may be asked for a position beyond its last slot: such a write is dropped, not wrapped.
-    kept.value = kept.value.at[rows, positions].set(new, mode="drop")
-    value: jax.Array = kept.value
-    return value
+    written: jax.Array = kept.at[rows, positions].set(new, mode="drop")
+    module.put_variable(COLLECTION, name, written)
+    return written
 
 
 def repeated_rows(cache: Any, times: int) -> Any:

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.core import meta
+
+from xdpx.models.spmd.decoding.beam import BeamDecoder
+from xdpx.models.spmd.decoding.driving import prompts_of
+from xdpx.models.spmd.decoding.greedy import GreedyDecoder
+from xdpx.models.spmd.decoding.sampling import SampleDecoder
+from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
+from xdpx.models.spmd.layers.pipelined import Pipelined
+from xdpx.models.spmd.layers.positions import TrainablePositionalEmbedding
+from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
+from xdpx.models.spmd.layers.transformer import StackedTransformer, Transformer
+from xdpx.utils.nested_map import NestedMap
+
+STACKS: dict[str, Any] = {
+    "unrolled": StackedTransformer.HParams(num_layers=2),
+    "repeated": StackedTransformerRepeated.HParams(x_times=2),
+    "pipelined": Pipelined.HParams(body=Transformer.HParams(), num_stages=2, num_microbatches=1),
+}
+LENGTHS = (3, 5)
+
+
+def model(stack: str = "repeated", **fields: Any) -> Any:
+    network = TransformerLm.HParams(
+        vocab_size=32, model_dims=16, hidden_dims=32, num_heads=2, num_layers=2, stacked_transformer_tpl=STACKS[stack]
+    )
+    return LanguageModel(lm_tpl=network, **fields)
+
+
+def batch() -> NestedMap:
+    ids = jax.random.randint(jax.random.key(0), (2, 5), 2, 32)
+    paddings = jnp.arange(5) >= jnp.array(LENGTHS)[:, None]
+    return NestedMap(ids=ids, labels=ids, weights=1.0 - paddings, paddings=paddings.astype(jnp.float32))
+
+
+def params_of(layer: Any) -> Any:
+    return meta.unbox(layer.init(jax.random.key(1), batch()))["params"]
+
+
+def decoded(layer: Any, params: Any, data: NestedMap) -> Any:
+    return jax.jit(lambda p, b: layer.apply({"params": p}, b, method="decode", rngs={"random": jax.random.key(5)}))(
+        params, data
+    )[2]
+
+
+@pytest.mark.parametrize("stack", list(STACKS))
+def test_decoding_with_a_cache_equals_computing_every_row_again_for_each_token(stack: str) -> None:
+    layer = model(stack, decoder_tpl=GreedyDecoder.HParams(max_decode_steps=4, eos_id=None))
+    params = params_of(layer)
+    out = decoded(layer, params, batch())
+    again = jax.jit(
+        lambda ids: layer.apply({"params": params}, NestedMap(ids=ids), method="compute_predictions").logits
+    )
+    for row, length in enumerate(LENGTHS):
+        ids = np.zeros((1, 9), np.int32)
+        ids[0, :length] = batch().ids[row, :length]
+        for place in range(length, length + 4):
+            logits = jax.nn.log_softmax(again(ids)[0, place - 1])
+            ids[0, place] = int(logits.argmax())
+            np.testing.assert_allclose(out.logprobs[row, 0, place], logits.max(), atol=2e-5)
+        np.testing.assert_array_equal(out.output_ids[row, 0], ids[0])
+
+
+def test_samples_at_temperature_zero_and_one_beam_are_greedy() -> None:
+    params = params_of(model())
+    limits: dict[str, Any] = {"max_decode_steps": 4, "eos_id": None}
+    greedy = decoded(model(decoder_tpl=GreedyDecoder.HParams(**limits)), params, batch())
+    cold = SampleDecoder.HParams(num_samples=2, temperature=0.0, **limits)
+    narrow = BeamDecoder.HParams(beam_size=1, length_norm_alpha=0.0, **limits)
+    for template in (cold, narrow):
+        out = decoded(model(decoder_tpl=template), params, batch())
+        np.testing.assert_array_equal(out.output_ids[:, 0], greedy.output_ids[:, 0])
+
+
+def test_samples_differ_and_come_best_first() -> None:
+    template = SampleDecoder.HParams(num_samples=4, temperature=1.5, k=0, max_decode_steps=4, eos_id=None)
+    out = decoded(model(decoder_tpl=template), params_of(model()), batch())
+    assert len(np.unique(out.output_ids[0], axis=0)) > 1
+    assert np.all(np.diff(out.scores, axis=1) <= 0)
+
+
+def test_rows_are_written_as_the_golden_has_them_and_padding_examples_are_not() -> None:
+    layer = model(decoder_tpl=GreedyDecoder.HParams(max_decode_steps=2, eos_id=None))
+    data = batch()
+    data["eval_sample_weights"] = jnp.array([1.0, 0.0])
+    out = jax.tree.map(np.asarray, decoded(layer, params_of(layer), data))
+    metrics, rows = layer.process_decode_out(None, out)
+    golden = {"prefix", "decoded", "original", "ids", "logprobs", "prefix_length", "decode_length", "decoded_substr"}
+    [(key, row)] = rows
+    assert row.keys() == golden | {"decoded_ids"}
+    assert key == row["prefix"] == " ".join(str(each) for each in data.ids[0, :3])
+    assert row["decode_length"] == row["prefix_length"] + 2 == 5
+    assert row["decoded_ids"] == row["ids"][3:5]
+    assert row["logprobs"][:3] == [1.0, 1.0, 1.0]
+    assert row["logprobs"][3] < 0
+    assert metrics == {"num_decoded": (1.0, 1.0)}
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_the_golden_file_has_the_keys_that_are_written() -> None:
+    golden = Path(__file__).with_name("decoder_out_golden.jsonl").read_text().splitlines()[0]
+    layer = model(decoder_tpl=GreedyDecoder.HParams(max_decode_steps=1, eos_id=None))
+    out = jax.tree.map(np.asarray, decoded(layer, params_of(layer), batch()))
+    assert layer.process_decode_out(None, out)[1][0][1].keys() == json.loads(golden).keys()
+
+
+def test_a_prompt_ends_where_the_batch_says() -> None:
+    data = batch()
+    assert prompts_of(data).lengths.tolist() == [3, 5]
+    data["inputs_indicator"] = jnp.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]])
+    assert prompts_of(data).lengths.tolist() == [2, 4]
+    data["prefix_lengths"] = jnp.array([1, 0])
+    assert prompts_of(data).lengths.tolist() == [1, 1]
+
+
+def test_what_cannot_be_decoded_is_refused_in_a_sentence() -> None:
+    seeing_all = model()
+    seeing_all = LanguageModel(lm_tpl=seeing_all.lm_tpl.clone().set(model_type="bidirectional"))
+    with pytest.raises(ValueError, match="Only 'causal' can continue"):
+        decoded(seeing_all, params_of(seeing_all), batch())
+    positions = TrainablePositionalEmbedding.HParams(max_seq_length=10)
+    short = LanguageModel(lm_tpl=model().lm_tpl.clone().set(position_emb_tpl=positions))
+    with pytest.raises(ValueError, match="need 37 positions, the model has 10"):
+        decoded(short, params_of(short), batch())
+
+
+@pytest.mark.parametrize(
+    ("template", "fields", "sentence"),
+    [
+        (GreedyDecoder, {"min_decode_steps": 9, "max_decode_steps": 3}, "0 <= min_decode_steps <= max_decode_steps"),
+        (SampleDecoder, {"p": 0.0}, "more than 0, at most 1"),
+        (SampleDecoder, {"temperature": -1.0}, "0 or more"),
+        (BeamDecoder, {"beam_size": 0}, "1 or more"),
+        (BeamDecoder, {"tokens_per_beam": 1}, "all of them could end at once"),
+    ],
+)
+def test_a_decoder_that_contradicts_itself_is_refused_in_a_sentence(
+    template: Any, fields: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        template(**fields)

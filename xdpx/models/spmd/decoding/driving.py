@@ -1,0 +1,155 @@
+"""Let a decoder drive a network with a cache: what models do in `decode` and `process_decode_out`.
+
+B rows, P prompt slots, N new tokens at most, S samples or beams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xdpx.config.hparams import build
+from xdpx.models.spmd.base_layer import DECODER_CACHE, RANDOM
+from xdpx.models.spmd.decoding.cache import caching
+from xdpx.models.spmd.decoding.greedy import Decoder
+from xdpx.models.spmd.decoding.rows import Row, decoded_rows, texts_by
+from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step
+from xdpx.utils.nested_map import NestedMap
+
+DecodeResult = tuple[dict[str, tuple[jax.Array, jax.Array]], NestedMap, NestedMap]
+"""Metrics as (mean, weight), what there is per example, and what was decoded."""
+
+NextLogits = Callable[..., jax.Array]
+"""`next_logits(network, ids (R, T), positions (R, T), wanted (R,)) -> logits (R, V)`."""
+
+
+def next_logits(network: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Give the logits (R, V) after one token per row; only that one goes through the softmax.
+
+    Args:
+        network: with `hidden` and `softmax`, as TransformerLm.
+        ids: shape (R, T).
+        positions: shape (R, T).
+        wanted: which of the T tokens, shape (R,).
+    """
+    hidden = network.hidden(ids, segment_pos=positions)
+    picked = jnp.take_along_axis(hidden, wanted[:, None, None], axis=1)[:, 0]
+    logits: jax.Array = network.softmax.get_logits(picked)
+    return logits
+
+
+def cached_step(network: Any, slots: int, logits_of: NextLogits = next_logits) -> Step:
+    """Make a step of a bound network, whose keys and values are kept in `slots` slots."""
+    loose, variables = network.unbind()
+    variables = {name: tree for name, tree in variables.items() if name != DECODER_CACHE}
+
+    def step(cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> tuple[jax.Array, Any]:
+        with caching(slots):
+            logits, changed = loose.apply(
+                {**variables, DECODER_CACHE: {} if cache is None else cache},
+                ids,
+                positions,
+                wanted,
+                method=logits_of,
+                mutable=[DECODER_CACHE],
+            )
+        return logits, changed[DECODER_CACHE]
+
+    return step
+
+
+def prompts_of(batch: Mapping[str, Any]) -> Prompts:
+    """Tell where the prompts of a batch end.
+
+    That is said by `prefix_lengths` (B,), else by `inputs_indicator` (B, P), nonzero at the prompt, else the prompt
+    is all that is no padding. A row without any prompt begins with its first id.
+    """
+    ids = batch["ids"]
+    whole = _lengths(batch)
+    if batch.get("prefix_lengths") is not None:
+        lengths = batch["prefix_lengths"]
+    elif batch.get("inputs_indicator") is not None:
+        lengths = jnp.minimum((batch["inputs_indicator"] > 0).sum(-1), whole)
+    else:
+        lengths = whole
+    return Prompts(ids, jnp.clip(lengths, 1, ids.shape[1]).astype(jnp.int32))
+
+
+def _lengths(batch: Mapping[str, Any]) -> jax.Array:
+    ids = batch["ids"]
+    if batch.get("paddings") is None:
+        return jnp.full(ids.shape[:1], ids.shape[1], jnp.int32)
+    lengths: jax.Array = (batch["paddings"] < 0.5).sum(-1).astype(jnp.int32)
+    return lengths
+
+
+def decode_batch(
+    layer: Any,
+    batch: Mapping[str, Any],
+    decoder_tpl: Any,
+    step_for: Callable[[int], Step],
+    *,
+    most_positions: int | None = None,
+) -> DecodeResult:
+    """Continue the prompts of a batch. Traceable.
+
+    Args:
+        layer: the model, which may have a stream of random numbers.
+        batch: `ids` (B, P) and what `prompts_of` looks at; `labels`, `eval_sample_weights` where they are.
+        decoder_tpl: template of a decoder.
+        step_for: from a number of slots to the step that has them.
+        most_positions: how many positions the network has, if that is limited.
+
+    Raises:
+        ValueError: prompt and new tokens do not fit into the positions.
+    """
+    decoder: Decoder = build(decoder_tpl)
+    prompts = prompts_of(batch)
+    length, most = prompts.ids.shape[1], decoder.limits.most
+    if most_positions is not None and length + most > most_positions:
+        raise ValueError(
+            f"decode: {length} slots for prompts and max_decode_steps {most} need {length + most} positions, the "
+            f"model has {most_positions}. Lower one of the two, or use rotary positions."
+        )
+    key = layer.next_prng_key() if layer.has_rng(RANDOM) else jax.random.key(0)
+    found = decoder.decode(step_for(length + most), prompts, key)
+    return _result(found, batch)
+
+
+def _result(found: Decoded, batch: Mapping[str, Any]) -> DecodeResult:
+    rows = found.prefix_lengths.shape[0]
+    weights = batch.get("eval_sample_weights")
+    weights = jnp.ones(rows, jnp.float32) if weights is None else weights.astype(jnp.float32)
+    labels = batch.get("labels")
+    out = NestedMap(found._asdict())
+    out.update(
+        original_ids=batch["ids"] if labels is None else labels,
+        original_lengths=_lengths(batch),
+        eval_sample_weights=weights,
+    )
+    if batch.get("provenance") is not None:
+        out["provenance"] = batch["provenance"]
+    new = (found.decode_lengths[:, 0] - found.prefix_lengths).astype(jnp.float32)
+    real = weights.sum()
+    metrics = {
+        "num_decoded": (real, jnp.ones((), jnp.float32)),
+        "decode_length": ((new * weights).sum() / jnp.maximum(real, 1.0), real),
+    }
+    return metrics, NestedMap(scores=found.scores[:, 0]), out
+
+
+def write_rows(model_input: Any, out: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[Row]]:
+    """Give (metrics as (mean, weight), (key, row) of every continuation) from what was decoded. On the host.
+
+    Args:
+        model_input: whose tokenizer the ids belong to; None writes numbers.
+        out: what `decode_batch` gives third.
+    """
+    keyed = "provenance" in out and hasattr(model_input, "row_keys")
+    rows = decoded_rows(out, texts_by(model_input), model_input.row_keys(out) if keyed else None)
+    real = float((np.asarray(out["eval_sample_weights"]) > 0).sum())
+    return {"num_decoded": (real, 1.0)}, rows
