@@ -230,9 +230,7 @@ def _emptied(columns: dict[str, Any]) -> dict[str, Any]:
 
 def mixture(**fields: Any) -> Mixture.HParams:
     parts = {"few": [[11]] * 4, "many": [[22]] * 12}
-    tasks = [
-        Task.HParams(name=name, source=Arrays.HParams(columns={"targets": rows})) for name, rows in parts.items()
-    ]
+    tasks = [Task.HParams(name=name, source=Arrays.HParams(columns={"targets": rows})) for name, rows in parts.items()]
     return Mixture.HParams(name="both", tasks=tuple(tasks), **fields)
 
 

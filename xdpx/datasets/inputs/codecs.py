@@ -92,9 +92,11 @@ class Characters(Codec):
         codes, ids = self._sorted
         asked = _codes("".join(texts))
         places = np.minimum(np.searchsorted(codes, asked), max(len(codes) - 1, 0))
-        values = np.where(codes[places] == asked, ids[places], np.int32(UNKNOWN)) if len(codes) else asked * 0
+        known = codes[places] == asked if len(codes) else np.zeros(len(asked), np.bool_)
+        values = np.full(len(asked), UNKNOWN, np.int32)
+        values[known] = ids[places[known]]
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        return Ragged(values.astype(np.int32), offsets_of(lengths))
+        return Ragged(values, offsets_of(lengths))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Join the characters; padding and end are left out, an unknown one is shown as U+FFFD."""

@@ -12,7 +12,7 @@ from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
 from xdpx.logger import log
 from xdpx.utils.nested_map import NestedMap
 
-SHOWN = ("labels", "ids", "tgt.labels", "src.ids")
+SHOWN = ("labels", "ids")
 WIDEST = 240
 
 
@@ -45,7 +45,7 @@ def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[s
     yield f"batch {number}: {arrays}"
     for path, key in _token_arrays(batch):
         ids = batch.Get(path)
-        texts = data.ids_to_strings(ids, _lengths(batch, path), key)
+        texts = data.ids_to_strings(ids.reshape(-1, ids.shape[-1]), _lengths(batch, path), key)
         for row, text in enumerate(texts):
             shown = text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
             yield f"  {path}[{row}]{_facts(batch, row)}: {shown!r}"
@@ -53,26 +53,26 @@ def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[s
 
 def _token_arrays(batch: NestedMap) -> Iterator[tuple[str, str | None]]:
     """Give the path of each array worth reading; below the children of a `MultiInput`, with the child's name."""
-    found = [path for path, _ in batch.FlattenItems() if path.endswith(SHOWN)]
+    found = [path for path, _ in batch.FlattenItems() if path.split(".")[-1] in SHOWN]
     for path in found:
         first = path.split(".")[0]
         doubled = not path.endswith("labels") and f"{path.removesuffix('ids')}labels" in found
-        if not doubled and np.ndim(batch.Get(path)) == 2:
+        if not doubled and np.ndim(batch.Get(path)) > 1:
             yield path, (None if first in {"src", "tgt"} or first == path else first)
 
 
 def _lengths(batch: NestedMap, path: str) -> Any:
     """Tell how much of each row is no padding."""
     above = path.rpartition(".")[0]
-    paddings = batch.Get(f"{above}.segment_ids" if above else "segment_ids")
-    if paddings is None:
+    segments = batch.Get(f"{above}.segment_ids" if above else "segment_ids")
+    if segments is None:
         return None
-    used = np.asarray(paddings) > 0
+    used = segments.reshape(-1, segments.shape[-1]) > 0
     return np.where(used.any(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1), 0)
 
 
 def _facts(batch: NestedMap, row: int) -> str:
-    facts = []
+    facts: list[str] = []
     if PROVENANCE in batch:
         where = batch[PROVENANCE]
         facts.append(f"example {where.index_within_shard[row]} of shard {where.shard_index[row]}")
@@ -97,19 +97,14 @@ def warn_about(inputs: Iterable[BaseInput]) -> None:
 
 
 def _different_tokenizers(inputs: list[BaseInput]) -> Iterator[str]:
-    first: dict[str, BaseInput] = {}
-    for data in inputs:
-        digest = data.tokenizer_digest()
-        if digest is None:
-            continue
-        for other_digest, other in first.items():
-            if other_digest != digest:
-                yield (
-                    f"{data.name} and {other.name} have different tokenizers ({digest[:8]}, {other_digest[:8]}): the "
-                    "same id means different tokens. Give both the same vocabulary."
-                )
-                break
-        first.setdefault(digest, data)
+    known = [(data, digest) for data in inputs if (digest := data.tokenizer_digest()) is not None]
+    for data, digest in known[1:]:
+        first, expected = known[0]
+        if digest != expected:
+            yield (
+                f"{data.name} and {first.name} have different tokenizers ({digest[:8]}, {expected[:8]}): the same id "
+                "means different tokens. Give both the same vocabulary."
+            )
 
 
 def _lost_place(data: BaseInput) -> str:

@@ -232,7 +232,7 @@ def as_column(values: Any) -> Column:
         return values
     if not isinstance(values, np.ndarray):
         rows = list(values)
-        if all(isinstance(row, str) for row in rows):
+        if rows and all(isinstance(row, str) for row in rows):
             return rows
         if any(np.ndim(row) for row in rows):
             lengths = np.fromiter(map(len, rows), np.int64, len(rows))
