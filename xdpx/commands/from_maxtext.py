@@ -47,9 +47,10 @@ def _settings_of(names: list[str], options: Mapping[str, str]) -> str:
     from xdpx.experiments.registry import resolve
 
     need_paths(NAME, read_arguments(NAME, names), USAGE, exactly=1)
-    experiment = resolve(names[0])()
+    experiment: Any = resolve(names[0])()
     fields = values_of(experiment)
-    fields |= {"HIDDEN_DIMS": experiment.hidden_dims, "NUM_HEADS": experiment.num_heads}
+    for name in ("hidden_dims", "num_heads"):  # what is None in a field is worked out
+        fields[name.upper()] = getattr(experiment, name, None)
     settings = from_fields(fields, scale=_number(options, "scale", 1))
     return "\n".join(f"{name}: {_plain(value)}" for name, value in settings.items())
 

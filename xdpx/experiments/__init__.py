@@ -1,4 +1,4 @@
-"""Experiments in the style of Pax: classes of declared fields, found by name, run by `x-exp` and `python -m xdpx.main`."""
+"""Experiments in the style of Pax: classes of declared fields, found by name; `x-exp` looks at them and runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment is: a class whose upper-case fields say everything, and whose methods build templates from them."""
+"""What an experiment is: a class whose upper-case fields say everything; its methods build templates from them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from xdpx.experiments.fields import check_class, check_value, fields_of, is_field_name
 from xdpx.experiments.meshes import FILL, MeshShape, filled
+
 
 class BaseExperiment:
     """One experiment. Variants are subclasses that set fields; a field nobody declared is refused where it is written.

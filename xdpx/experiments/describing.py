@@ -1,4 +1,4 @@
-"""Experiments in words: which class sets what, every value of the task, what follows from both, a plan and its verdict."""
+"""Experiments in words: which class sets what, every value of the task, what follows, a plan and its verdict."""
 
 from __future__ import annotations
 
@@ -94,9 +94,11 @@ def _memory_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
 
     have = verdict.device.memory if verdict is not None else None
     of = f" of {format_bytes(have)} of {verdict.device.name}" if have and verdict is not None else ""
-    yield f"memory of a device       {format_bytes(plan.memory.total)}{of}"
+    least, most = plan.memory.least, plan.memory.total
+    yield f"memory of a device       {format_bytes(least)} to {format_bytes(most)}{of}"
     for name, size in shares_of(plan.memory).items():
-        note = f"  (at least {format_bytes(plan.memory.activation_floor)})" if name == "activations" else ""
+        known = f"at least {format_bytes(plan.memory.activation_floor)}, for the backward pass"
+        note = f"  ({known}; at most as a CPU's compiler has it)" if name == "activations" else ""
         yield f"  {name.ljust(20)} {format_bytes(size).rjust(10)}{note}"
 
 
@@ -139,21 +141,26 @@ def _verdict_lines(verdict: Verdict | None) -> Iterator[str]:
     if verdict is None:
         return
     yield ""
-    if verdict.fits is None:
+    name, room, least = verdict.device.name, verdict.room, verdict.least_room
+    if room is None or least is None:
         yield "whether it fits is not known: no memory is known for this device"
     elif verdict.fits:
-        yield f"it fits: {format_bytes(verdict.room or 0)} of {verdict.device.name} are left"
+        yield f"it fits: {format_bytes(room)} of {name} are left"
+    elif verdict.fits is None:
+        yield f"it may fit: on {name} {format_bytes(least)} are left at least use, {format_bytes(-room)} missing at most"
     else:
-        yield f"it does not fit: {format_bytes(-(verdict.room or 0))} are missing on {verdict.device.name}"
+        yield f"it does not fit: {format_bytes(-least)} are missing on {name}"
     yield from (f"  to blame: {blame}" for blame in verdict.blame)
     yield from (f"  try: {hint}" for hint in verdict.hints)
 
 
 def plan_data(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Verdict | None) -> dict[str, Any]:
     """Give a plan as plain data, for `--json`."""
-    memory = {**asdict(plan.memory), "state": plan.memory.state, "total": plan.memory.total}
+    facts = facts_of(experiment, plan.num_devices)
+    memory = {**asdict(plan.memory), "state": plan.memory.state, "total": plan.memory.total,
+              "least": plan.memory.least}  # fmt: skip
     data: dict[str, Any] = {
-        "experiment": name, **{key.replace(" ", "_"): value for key, value in facts_of(experiment, plan.num_devices).items()},
+        "experiment": name, **{key.replace(" ", "_"): value for key, value in facts.items()},
         "mesh": dict(plan.mesh), "parameters": plan.parameters, "memory_per_device": memory,
         "flops_per_update": plan.flops.training, "flops_not_counted": dict(plan.flops.unknown),
         "collectives": [asdict(one) for one in plan.collectives], "tensors": [asdict(one) for one in plan.tensors[:20]],

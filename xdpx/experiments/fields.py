@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -100,7 +99,9 @@ def with_values(cls: C, texts: Mapping[str, str]) -> C:
     Raises:
         ConfigError: with every unknown field and every value of another type.
     """
-    fields, values, faults = fields_of(cls), {}, []
+    fields = fields_of(cls)
+    values: dict[str, Any] = {}
+    faults: list[Fault] = []
     for name, text in texts.items():
         try:
             values[name] = read_text(fields, name, text)
@@ -111,7 +112,8 @@ def with_values(cls: C, texts: Mapping[str, str]) -> C:
     if not values:
         return cls
     kept = {"__module__": "command_line", "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    return typing.cast("C", type(cls)(cls.__name__, (cls,), {**kept, **values}))
+    made: C = type(cls)(cls.__name__, (cls,), {**kept, **values})
+    return made
 
 
 def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:

@@ -34,7 +34,9 @@ DEFAULT_FILL = {"ici": "fsdp", "dcn": "data"}
 """The axes that MaxText fills up (-1) when nothing is said."""
 
 
-def to_fields(settings: Mapping[str, Any], *, num_slices: int = 1, devices_per_slice: int | None = None) -> dict[str, Any]:
+def to_fields(
+    settings: Mapping[str, Any], *, num_slices: int = 1, devices_per_slice: int | None = None
+) -> dict[str, Any]:
     """Give the fields of an experiment for settings of MaxText.
 
     Args:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from xdpx.config.hparams import build
+from xdpx.config.hparams import BaseHParams, build
 from xdpx.engines.spmd import flops
 from xdpx.engines.spmd.imitated import imitated_devices
 from xdpx.engines.spmd.mesh import make_mesh
@@ -18,11 +19,10 @@ from xdpx.engines.spmd.peaks import Device, Efficiency, device_at_work
 from xdpx.engines.spmd.planning import StepPlan, plan_update
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES
+from xdpx.utils.nested_map import NestedMap
 
 
-def plan_experiment(
-    experiment: BaseExperiment, *, num_devices: int | None = None, compiling: bool = True
-) -> StepPlan:
+def plan_experiment(experiment: BaseExperiment, *, num_devices: int | None = None, compiling: bool = True) -> StepPlan:
     """Plan one update of an experiment on imitated devices of its mesh. Nothing is allocated, no data is read.
 
     Args:
@@ -34,9 +34,27 @@ def plan_experiment(
     experiment.validate()
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, imitated_devices(shape.num_devices))
     return plan_update(
-        build(experiment.task()), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
+        build(_sixteen_bits(experiment.task())), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
         counted=lambda: flops_of(experiment), compiling=compiling,
     )  # fmt: skip
+
+
+def _sixteen_bits(template: Any) -> Any:
+    """Give a template with float16 for bfloat16: as large, and a CPU need not widen it, which would show in the plan."""
+    if isinstance(template, BaseHParams):
+        copy = template.clone()
+        for name, value in copy.fields_and_values():
+            changed = _sixteen_bits(value)
+            if changed is not value:
+                setattr(copy, name, changed)
+        return copy
+    if isinstance(template, list | tuple) and any(isinstance(item, BaseHParams) for item in template):
+        return type(template)(_sixteen_bits(item) for item in template)
+    return jnp.dtype(jnp.float16) if _is_bfloat16(template) else template
+
+
+def _is_bfloat16(value: Any) -> bool:
+    return isinstance(value, np.dtype | type) and value in {jnp.dtype(jnp.bfloat16), jnp.bfloat16}
 
 
 def rules_of(experiment: BaseExperiment) -> Any:
@@ -45,11 +63,10 @@ def rules_of(experiment: BaseExperiment) -> Any:
     return TRANSFORMER_RULES if own is None else own
 
 
-def specs_of(experiment: BaseExperiment) -> dict[str, Any]:
+def specs_of(experiment: BaseExperiment) -> NestedMap:
     """Give a `ShapeDtypeStruct` for every array of one batch over all processes."""
-    return {
-        name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in experiment.input_specs().items()
-    }
+    specs = experiment.input_specs()
+    return NestedMap({name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for name, (shape, kind) in specs.items()})
 
 
 def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:
@@ -59,7 +76,7 @@ def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) 
     the other (`BaseExperiment.counted_task`).
     """
     task = build(experiment.counted_task())
-    batch = dict(spec) if spec is not None else specs_of(experiment)
+    batch = spec if spec is not None else specs_of(experiment)
     key = jax.eval_shape(lambda: jax.random.key(0))
     variables = without_boxes(dict(jax.eval_shape(task.init, key, batch)))
     return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)

@@ -1,4 +1,4 @@
-"""Names -> experiment classes: any dotted end of `module.Class`, the old Pax spellings, `my.py:Exp`, `package.mod.Exp`."""
+"""Names -> experiment classes: any dotted end of `module.Class`, old Pax spellings, `my.py:Exp`, `package.mod.Exp`."""
 
 from __future__ import annotations
 

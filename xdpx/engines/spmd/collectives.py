@@ -1,23 +1,28 @@
-"""The talk between devices in a compiled step, read from its HLO text: which kind, how often, how much, over what axis."""
+"""The talk between devices in a compiled step, read from its HLO text: which kind, how often, how much, over what axis.
+
+A sum of which each device uses its own part only counts as a reduce-scatter, which accelerators make of it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jax.sharding import Mesh
 
-from xdpx.engines.spmd.hlo_text import Line, Program, plain_source, read_program
+from xdpx.engines.spmd.hlo_text import Line, Program, only_slices, plain_source, read_program
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
 _WIRE = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-all": 1.0, "ragged-all-to-all": 1.0}
 _LISTED = re.compile(r"replica_groups=\{(\{[\d,{} ]*\})\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(?\[?[^)]*\)?)? ?\{([^}]*)\}")
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
+_ORDER = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\)?)?")
 _MESH_AXIS = re.compile(r"'?([\w.\-]+)'?=(\d+)")
 _SUB_AXIS = re.compile(r"'([\w.\-]+)'(?::\((\d+)\)(\d+))?")
+_INDEX = re.compile(r"\), index=(\d+)")
 _PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}")
 
 
@@ -57,17 +62,36 @@ def read_collectives(text: str, mesh: Mesh) -> list[Collective]:
 def of_program(program: Program, mesh: Mesh) -> list[Collective]:
     """Give the collectives of a program that was read already, the largest on the wire first."""
     found: dict[tuple[object, ...], Collective] = {}
-    for line, times in program.lines():
-        kind = line.kind.removesuffix("-start")
-        if kind not in KINDS:
-            continue
-        one = _collective(kind, line, times, mesh)
-        if one.group < 2:
-            continue
+    for one in _each(program, mesh):
         key = (one.kind, one.axes, one.arrays, one.source)
-        before = found.get(key)
-        found[key] = one if before is None else _joined(before, one)
+        found[key] = _joined(found[key], one) if key in found else one
     return sorted(found.values(), key=lambda one: -one.wire_bytes)
+
+
+def _each(program: Program, mesh: Mesh) -> Iterator[Collective]:
+    for name, lines in program.computations.items():
+        for line in lines if program.runs.get(name) else []:
+            kind = line.kind.removesuffix("-start")
+            for part, scattered in _parts(program, lines, line) if kind in KINDS else []:
+                one = _collective(kind, part, program.runs[name], mesh)
+                if scattered:
+                    one = replace(one, kind="reduce-scatter", wire_bytes=one.wire_bytes / 2)
+                if one.group > 1:
+                    yield one
+
+
+def _parts(program: Program, lines: list[Line], line: Line) -> Iterator[tuple[Line, bool]]:
+    """Part a sum by whether each device uses a slice of it only: the CPU's compiler leaves those two steps apart."""
+    if line.kind != "all-reduce":
+        yield line, False
+        return
+    taken = {int(found[1]): one for one in lines if line.name in one.operands and (found := _INDEX.search(one.text))}
+    whole = [taken.get(index, line) for index in range(len(line.results))] if len(line.results) > 1 else [line]
+    sliced = [only_slices(program, lines, one) for one in whole]
+    for wanted in (True, False):
+        arrays = tuple(array for array, is_sliced in zip(line.results, sliced, strict=True) if is_sliced is wanted)
+        if arrays:
+            yield replace(line, results=arrays), wanted
 
 
 def by_kind(collectives: Sequence[Collective]) -> list[Collective]:
@@ -108,15 +132,24 @@ def _groups(text: str, devices: int) -> np.ndarray | None:
     if (listed := _LISTED.search(text)) is not None:
         rows = [_sizes(row) for row in re.findall(r"\{([\d,]+)\}", listed[1])]
         return np.array(rows) if len({len(row) for row in rows}) == 1 else None
-    if (named := _MESH.search(text)) is not None and "device_ids" not in named[0]:
-        return _mesh_groups(named[1], named[2])
+    if (named := _MESH.search(text)) is not None:
+        return _mesh_groups(named[1], named[2] or "", named[3])
     return np.arange(devices)[None] if "replica_groups={}" in text else None
 
 
-def _mesh_groups(sizes_text: str, axes_text: str) -> np.ndarray:
-    """Read groups given as axes, or parts of axes (`'a':(2)4`: 4 after the first 2), of a mesh in row order."""
+def _mesh_groups(sizes_text: str, order_text: str, axes_text: str) -> np.ndarray:
+    """Read groups given as axes, or parts of axes (`'a':(2)4`: 4 after the first 2), of a mesh of devices in an order.
+
+    The order is that of counting, a list, or `[2,4]T(1,0)`: counting through a grid that is turned.
+    """
     sizes = {name: int(size) for name, size in _MESH_AXIS.findall(sizes_text)}
-    grid = np.arange(np.prod(list(sizes.values()))).reshape(list(sizes.values()))
+    order = np.arange(np.prod(list(sizes.values())))
+    if (turned := _ORDER.match(order_text)) is not None:
+        dims = _sizes(turned[1])
+        order = order.reshape(dims).transpose(_sizes(turned[2]) if turned[2] else range(len(dims))).reshape(-1)
+    elif order_text:
+        order = np.array(_sizes(order_text))
+    grid = order.reshape(list(sizes.values()))
     taken: dict[str, tuple[int, int]] = {}
     for name, before, size in _SUB_AXIS.findall(axes_text):
         taken[name] = (int(before or 1), int(size or sizes[name]))
@@ -159,6 +192,3 @@ def seconds_on_wire(collectives: Sequence[Collective], bandwidth: float) -> floa
     return sum(one.wire_bytes for one in collectives) / bandwidth
 
 
-def largest(collectives: Sequence[Collective], count: int) -> Iterator[Collective]:
-    """Give the few that send most."""
-    yield from sorted(collectives, key=lambda one: -one.wire_bytes)[:count]

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import jax
 
@@ -100,7 +100,7 @@ def _equation(equation: Any, seen: list[str | None]) -> tuple[Count, list[str | 
 
 def _called(name: str, params: Mapping[str, Any], seen: list[str | None], none: list[str | None]) -> tuple[Count, Any]:
     """Count a call of another jaxpr (jit, remat, custom derivatives, shard_map), or a kernel."""
-    if name.startswith("dot_product_attention_fwd") or name == "pallas_call":
+    if name == "pallas_call":
         return _kernel(name, params), none
     inner = next((_open(params[key]) for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params), None)
     if inner is None:
@@ -149,20 +149,31 @@ def _cond(equation: Any, seen: list[str | None]) -> Count:
 def _dot(equation: Any) -> int:
     (contract, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
-    return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contract)
+    return 2 * _size(equation.outvars[0]) * math.prod(left[axis] for axis in contract)
 
 
 def _ragged_dot(equation: Any) -> int:
     """Count a product of grouped rows (mixture of experts): each row meets the matrix of its own group only."""
-    left, right = equation.invars[0].aval.shape, equation.invars[1].aval.shape
-    return 2 * math.prod(left) * cast("int", right[-1])
+    return 2 * _size(equation.invars[0]) * int(equation.invars[1].aval.shape[-1])
 
 
 def _convolution(equation: Any) -> int:
     numbers = equation.params["dimension_numbers"]
     kernel = equation.invars[1].aval.shape
     taps = math.prod(kernel[axis] for axis in numbers.rhs_spec[1:])
-    return 2 * math.prod(equation.outvars[0].aval.shape) * taps
+    return 2 * _size(equation.outvars[0]) * taps
+
+
+def _fused_attention(equation: Any) -> int:
+    """Count cuDNN's attention in full, as if no mask were there: its products of queries, keys and values."""
+    keys = equation.invars[1].aval.shape
+    layout = equation.params.get("layout", 0)
+    by_head = getattr(layout, "value", layout) == 1
+    return 4 * _size(equation.invars[0]) * int(keys[2] if by_head else keys[1])
+
+
+def _size(variable: Any) -> int:
+    return int(math.prod(variable.aval.shape))
 
 
 def _kernel(name: str, params: Mapping[str, Any]) -> Count:
@@ -174,7 +185,8 @@ def _kernel(name: str, params: Mapping[str, Any]) -> Count:
 
 _PRODUCTS: dict[str, Callable[[Any], int]] = {
     "dot_general": _dot, "ragged_dot": _ragged_dot, "ragged_dot_general": _ragged_dot,
-    "conv_general_dilated": _convolution,
+    "conv_general_dilated": _convolution, "dot_product_attention_fwd": _fused_attention,
+    "dot_product_attention_fwd_wrapper": _fused_attention,
 }  # fmt: skip
 _CONTROL: dict[str, Callable[[Any, list[str | None]], Count]] = {"scan": _scan, "while": _while, "cond": _cond}
 

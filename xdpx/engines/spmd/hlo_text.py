@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
@@ -17,7 +18,12 @@ _CALLED = re.compile(
 )
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _NAME = re.compile(r'op_name="([^"]*)"')
+_FUSED = re.compile(r"calls=%?([\w.\-]+)")
+_TURNS = frozenset({"bitcast", "copy", "transpose", "reshape", "convert"})
+_OPERAND = re.compile(r"%([\w.\-]+)")
 _BITS = re.compile(r"(\d+)")
+_WRAPPED = re.compile(r"\b(?:jit\([\w<>]*\)|[\w]+\()")
+_NO_PLACES = frozenset({"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation", "remat", "sub", ""})
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,11 @@ class Line:
     text: str
 
     @property
+    def operands(self) -> list[str]:
+        """Names of what goes in."""
+        return _OPERAND.findall(self.text.partition("), ")[0])
+
+    @property
     def bytes(self) -> int:
         """Size of everything it makes."""
         return sum(array.bytes for array in self.results)
@@ -67,6 +78,26 @@ class Program:
             times = self.runs.get(name, 0)
             if times:
                 yield from ((line, times) for line in lines)
+
+
+def only_slices(program: Program, lines: list[Line], made: Line) -> bool:
+    """Tell whether of what one line makes only slices are used, in fusions too: each device needs its own part."""
+    users = [line for line in lines if made.name in line.operands]
+    return bool(users) and all(_slices(program, user, made.name) for user in users)
+
+
+def _slices(program: Program, user: Line, name: str) -> bool:
+    if user.kind == "dynamic-slice":
+        return True
+    fused = _FUSED.search(user.text) if user.kind == "fusion" else None
+    inside = program.computations.get(fused[1], []) if fused else []
+    place = user.operands.index(name)
+    parameter = next((line for line in inside if line.kind == "parameter" and line.text.startswith(f"{place})")), None)
+    if parameter is None:
+        return False
+    views = {parameter.name} | {line.name for line in inside if line.kind in _TURNS and parameter.name in line.operands}
+    inner = [line for line in inside if views & set(line.operands) and line.name not in views]
+    return bool(inner) and all(line.kind == "dynamic-slice" for line in inner)
 
 
 def bits_of(dtype: str) -> int:
@@ -108,12 +139,9 @@ def _read_line(name: str, rest: str) -> Line:
 def _split(rest: str) -> tuple[str, str, str]:
     """Cut `result-type kind(operands), attributes` into its three parts."""
     if rest.startswith("("):
-        depth = 0
-        for place, letter in enumerate(rest):
-            depth += (letter == "(") - (letter == ")")
-            if depth == 0:
-                break
-        result, rest = rest[: place + 1], rest[place + 1 :]
+        depths = accumulate((letter == "(") - (letter == ")") for letter in rest)
+        end = next((place for place, depth in enumerate(depths) if depth == 0), len(rest) - 1) + 1
+        result, rest = rest[:end], rest[end:]
     else:
         result, _, rest = rest.partition(" ")
     found = _OPERATION.search(rest)
@@ -153,12 +181,7 @@ def plain_source(source: str) -> str:
 
     Adds `(backward)` or `(recomputed)` where the name says so.
     """
-    if not source:
-        return ""
     note = " (recomputed)" if "rematted_computation" in source else " (backward)" if "transpose(" in source else ""
-    bare = re.sub(r"\b(?:jit|jvp|transpose|vmap|checkpoint|remat\d?|custom_vjp_call)\(([^()]*)\)", r"\1", source)
-    while bare != source:
-        source, bare = bare, re.sub(r"\b(?:jit|jvp|transpose|vmap|checkpoint|remat\d?)\(([^()]*)\)", r"\1", bare)
-    skipped = {"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation", "jvp()", "", "remat"}
-    parts = [part for part in bare.split("/") if part not in skipped]
-    return "/".join(parts[-5:]) + note
+    bare = _WRAPPED.sub("", source).replace(")", "")
+    parts = [part for part in bare.split("/") if part not in _NO_PLACES and "->" not in part and "." not in part]
+    return "/".join(dict.fromkeys(parts[-5:])) + note if parts else ""

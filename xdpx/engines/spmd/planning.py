@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -54,6 +55,8 @@ class Tensor:
 class Memory:
     """Bytes of one device. `activations` is what lives during an update beside gradients, gathered weights included.
 
+    XLA's figure for a CPU is a ceiling: it widens products to float32 and joins less than an accelerator's compiler.
+
     Attributes:
         parameters, optimizer, other, batch: exact; `other` are the model's non-trainable variables and counters.
         gradients: one for each parameter, split like it.
@@ -76,8 +79,13 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """All together, at most."""
         return self.state + self.batch + self.gradients + self.activations
+
+    @property
+    def least(self) -> int:
+        """All together, with no more than the floor for activations."""
+        return self.total - self.activations + self.activation_floor
 
 
 @dataclass(frozen=True)
@@ -188,7 +196,7 @@ def _kept_for_backward(task: SpmdTask, state: Plan, batch: Any) -> int:
     for leaf in jax.tree.leaves(kept):
         if weights[tuple(leaf.shape)] > 0:
             weights[tuple(leaf.shape)] -= 1
-        elif not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+        elif not jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
             total += int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
     return total
 
@@ -200,7 +208,7 @@ def _compiled(
     functions = Compiled(
         task, Surroundings(mesh, rules), 0, Retraces(), sizes=False, averaged=True, names=[]
     )  # fmt: skip
-    update = jitted(functions, state.placed, state.everywhere)[0]
+    update: Any = jitted(functions, state.placed, state.everywhere)[0]
     with _timed(seconds, "lower"):
         lowered = update.lower(state.shapes, (batch,))
     with _timed(seconds, "compile"):
@@ -221,7 +229,7 @@ def _placed_batch(spec: Mapping[str, Any], rules: Rules, mesh: Mesh) -> Any:
         where = batch_sharding(leaf.shape[0], rules, mesh)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
 
-    return jax.tree.map(placed, dict(spec))
+    return jax.tree.map(placed, spec)
 
 
 def _bytes_of_batch(batch: Any) -> int:
@@ -250,14 +258,16 @@ def _shown(dtype: Any, shape: tuple[int, ...]) -> str:
 
 
 def _buffers(program: Program) -> Iterator[Tensor]:
-    """Give what the program makes, one line for each shape and place, the largest first."""
-    seen: dict[tuple[str, str], Tensor] = {}
+    """Give what the program makes, one line for each shape, the largest first; with a place where one is known."""
+    seen: dict[str, Tensor] = {}
     for line, _ in program.lines():
         if line.kind in _VIEWS or not line.results:
             continue
         largest = max(line.results, key=lambda array: array.bytes)
         source = plain_source(line.source)
-        seen.setdefault((str(largest), source), Tensor(source, str(largest), largest.bytes))
+        shape = str(largest)
+        if shape not in seen or not seen[shape].name:
+            seen[shape] = Tensor(source, shape, largest.bytes)
     yield from sorted(seen.values(), key=lambda one: -one.bytes)[:20]
 
 
@@ -266,7 +276,7 @@ def _note(reports: list[str], text: str) -> None:
         reports.append(text)
 
 
-class _timed:  # noqa: N801
+class _timed:
     """Notes the seconds of a block under a name."""
 
     def __init__(self, seconds: dict[str, float], name: str) -> None:

@@ -20,8 +20,9 @@ class Verdict:
     """Whether a plan fits a device.
 
     Attributes:
-        fits: None when the memory of the device is not known.
-        room: bytes that are left; below zero, missing.
+        fits: True: even at most; False: not even at least; None: between, or the memory of the device is not known.
+        room: bytes that are left at most use; below zero, missing.
+        least_room: the same at least use.
         blame: what takes most, in words, when it does not fit.
         hints: what would help, in words.
         compute_seconds: of an update at the peak of all devices; None without a peak.
@@ -31,6 +32,7 @@ class Verdict:
     device: Device
     fits: bool | None
     room: int | None
+    least_room: int | None
     blame: tuple[str, ...]
     hints: tuple[str, ...]
     compute_seconds: float | None
@@ -41,13 +43,21 @@ def judge(plan: StepPlan, device: Device) -> Verdict:
     """Hold a plan against a device."""
     usable = None if device.memory is None else int(device.memory * (1 - ROOM))
     room = None if usable is None else usable - plan.memory.total
-    fits = None if room is None else room >= 0
+    least_room = None if usable is None else usable - plan.memory.least
+    fits = None if room is None or least_room is None else _fits(room, least_room)
     compute = None if device.peak_flops is None else plan.flops.training / (device.peak_flops * plan.num_devices)
     wire = None if device.link_bandwidth is None else seconds_on_wire(plan.collectives, device.link_bandwidth)
     slow = compute is not None and wire is not None and wire > compute
-    blame = [*(_too_large(plan) if fits is False else ()), *(_too_slow(plan.collectives) if slow else ())]
-    hints = [*(_to_shrink(plan) if fits is False else ()), *(_to_talk_less(plan) if slow else ())]
-    return Verdict(device, fits, room, tuple(blame), tuple(hints), compute, wire)
+    large = room is not None and room < 0
+    blame = [*(_too_large(plan) if large else ()), *(_too_slow(plan.collectives) if slow else ())]
+    hints = [*(_to_shrink(plan) if large else ()), *(_to_talk_less(plan) if slow else ())]
+    return Verdict(device, fits, room, least_room, tuple(blame), tuple(hints), compute, wire)
+
+
+def _fits(room: int, least_room: int) -> bool | None:
+    if room >= 0:
+        return True
+    return False if least_room < 0 else None
 
 
 def _too_large(plan: StepPlan) -> Iterator[str]:

@@ -70,7 +70,7 @@ class C4SpmdAdam(C4Recipe, TransformerLmSpmdAdam):
     """1.3B parameters, layers one by one."""
 
     NUM_LAYERS = 24
-    NUM_HEADS = 32
+    NUM_HEADS: int | None = 32
     DIMS_PER_HEAD = 64
     CHECKPOINT_POLICY = "save_dot_for_mlperf_200b"
 
@@ -80,7 +80,7 @@ class C4SpmdPipelineAdam(C4Recipe, TransformerLmSpmdPipelineAdam):
     """The same in two stages."""
 
     NUM_LAYERS = 24
-    NUM_HEADS = 32
+    NUM_HEADS: int | None = 32
     DIMS_PER_HEAD = 64
     CHECKPOINT_POLICY = "save_dot_for_mlperf_200b"
 
@@ -89,7 +89,7 @@ class C4SpmdAdamReplicas(C4SpmdAdam):
     """Layers repeated, passes in bfloat16: what the convergence examples share."""
 
     VOCAB_SIZE = 32000
-    NUM_HEADS = None
+    NUM_HEADS: int | None = None
     DIMS_PER_HEAD = 128
     FPROP_DTYPE = "bfloat16"
     USE_REPEATED_LAYER = True
@@ -157,7 +157,7 @@ class Gpt3Recipe(C4Recipe):
     LAYERNORM_EPSILON = 1e-5
     SOFTMAX_CAP_LOGITS = None
     ATTEN_LOGIT_CAP = None
-    LEARNING_RATE = 6e-5
+    LEARNING_RATE: float | None = 6e-5
     WEIGHT_DECAY = 0.1
     ADAM_BETA2 = 0.95
     ADAM_EPSILON = 1e-8
@@ -186,7 +186,7 @@ class C4SpmdPipelineGpt3AdamOrgHP(Gpt3Recipe, TransformerLmSpmdPipelineAdam):
 class MLPerfRecipe(C4SpmdPipelineGpt3AdamOrgHP):
     """The schedule of MLPerf, which follows the batch."""
 
-    LEARNING_RATE = None
+    LEARNING_RATE: float | None = None
 
     def learning_rate(self) -> float:
         """Give 2e-5, and 3e-5 above 3,584 examples per update; or LEARNING_RATE, when it is set."""

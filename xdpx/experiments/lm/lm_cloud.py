@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from xdpx.experiments.lm.model_params import ClassificationModelAdam, TransformerLm, TransformerLmPmapAdam
@@ -72,13 +73,13 @@ class LmCloudTransformerAdamLimitSteps(LmCloudTransformerAdam):
 class LmCloudSpmd(SyntheticDataset):
     """What the sharded ones share."""
 
+    ICI_MESH_SHAPE: Sequence[int] = (1, 4, 1)
     LEARNING_RATE = 2.5e-4
     NUM_LAYERS = 10
     ACTIVATION = "GELU"
     FPROP_DTYPE = "bfloat16"
     USE_REPEATED_LAYER = True
     LOOKUP_STYLE = "matmul"
-    ICI_MESH_SHAPE = (1, 4, 1)
 
 
 @experiment
