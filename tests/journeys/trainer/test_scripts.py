@@ -18,7 +18,7 @@ import pytest
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in (HERE / "scripts").glob("*.py"))
-OF_THE_CLOCK = ("_runtime", "_per_second", "_preparation_time")
+OF_THE_CLOCK = ("_runtime", "_per_second", "_preparation_time", "_wait_share")
 TOLERANCE = 1e-6
 
 
