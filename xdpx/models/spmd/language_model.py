@@ -91,7 +91,7 @@ class TransformerLm(BaseLayer):
         }
         stack = self.stacked_transformer_tpl.clone()
         given = {name: value for name, value in sizes.items() if value}
-        set_in_blocks(stack, given, causal=self.model_type != "bidirectional")
+        set_in_blocks(stack, given, causal=self.model_type == "causal")
         if self.num_layers:
             set_num_layers(stack, self.num_layers)
         return stack
