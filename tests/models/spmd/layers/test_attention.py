@@ -148,6 +148,18 @@ def test_tokens_one_by_one_with_a_cache_are_all_tokens_at_once():
     np.testing.assert_allclose(jnp.concatenate(rows, axis=1), whole, atol=1e-5)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_attention_of_jax_is_ours(causal: bool):
+    template = Attention.HParams(input_dim=32, num_heads=4, num_kv_heads=2, causal=causal, fprop_dtype=jnp.bfloat16)
+    template.relative_bias_tpl = RelativeBias.HParams()
+    ours, fused = (template.clone().set(flash=how).Instantiate() for how in ("never", "always"))
+    wide = np.concatenate([X, X], axis=-1)
+    variables = jax.jit(ours.init)(KEY, wide)
+    mask = padding_mask(jnp.array([[0, 0, 0, 0, 1, 1]] * 2))
+    run = [jax.jit(layer.apply)(variables, wide, mask).astype(jnp.float32) for layer in (ours, fused)]
+    np.testing.assert_allclose(*run, atol=0.03)
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [

@@ -126,7 +126,8 @@ class Attention(BaseLayer):
         dropout_prob: of attention probabilities.
         rotary_tpl, relative_bias_tpl: of positions; None: none.
         qk_norm_tpl: of a norm for each head's queries and keys; None: none.
-        flash: the fused kernel: `auto` where the backend has it and no field forbids it, `never`, `always`.
+        flash: `jax.nn.dot_product_attention`: `auto` where the backend has a fused kernel and no field forbids it,
+            `never`, or `always`, in whatever way the backend has.
     """
 
     input_dim: int = 0
@@ -264,10 +265,10 @@ class Attention(BaseLayer):
     ) -> jax.Array:
         """Attend with scaled queries (B, T, N, H), keys and values (B, S, K, H); gives (B, T, N, H)."""
         if self._fused(query):
-            kernel = jax.nn.dot_product_attention
-            fused: jax.Array = kernel(
-                query, key, value, bias, mask, is_causal=causal, scale=1.0, implementation="cudnn"
-            )
+            whole = None if mask is None else jnp.broadcast_to(mask, (*mask.shape[:2], query.shape[1], key.shape[1]))
+            kernel = "cudnn" if jax.default_backend() == "gpu" else None
+            options: Any = {"is_causal": causal, "scale": 1.0, "implementation": kernel}
+            fused: jax.Array = jax.nn.dot_product_attention(query, key, value, bias, whole, **options)
             return fused
         mask = all_of(mask, causal_mask(query.shape[1])) if causal else mask
         probs = self._probabilities(query, key, mask, bias)
