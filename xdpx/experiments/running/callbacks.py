@@ -299,7 +299,7 @@ class Profiling(Callback):
 
     def _is_long_enough(self, number: int) -> bool:
         first, begun = self._since or (0, 0.0)
-        return number - first >= self._least and time.monotonic() - begun >= self._seconds
+        return bool(number - first >= self._least and time.monotonic() - begun >= self._seconds)
 
     def _end(self, session: Session) -> None:
         jax.block_until_ready(session.state)

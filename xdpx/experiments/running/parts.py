@@ -122,10 +122,11 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     Raises:
         ConfigError: what was asked for cannot be.
     """
-    experiment.validate()
-    _refuse_equal_names(experiment)
     world.start(options.server_addr, options.num_hosts, options.host_idx)
     devices = jax.devices()
+    experiment.use_devices(len(devices))
+    experiment.validate()
+    _refuse_equal_names(experiment)
     shape = experiment.mesh_shape(len(devices))
     if world.process_count() == 1:
         devices = devices[: shape.num_devices]  # a smaller mesh than the machine has is fine

@@ -169,7 +169,9 @@ def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
     return {name: float(value) for name, value in found.items()}
 
 
-def aligned(keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, Mapping[str, Any]]]:
+def aligned(
+    keys: Sequence[str | None], rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[str | None, Mapping[str, Any]]]:
     """Put the key of its example to each row: rows that only fill a batch up may be there or not, others repeatedly.
 
     Raises:

@@ -156,8 +156,8 @@ def _put(parts: Parts, start: Start, found: Mapping[str, Any], *, fresh: bool) -
     """Replace tensors of a state; with `fresh`, what the optimizer keeps begins with the new weights."""
     names = dict(spmd_files.named_leaves(start.state))
     values = [found.get(name, leaf) for name, leaf in names.items()]
-    state = jax.tree.unflatten(jax.tree.structure(start.state), values)
+    state: dict[str, Any] = jax.tree.unflatten(jax.tree.structure(start.state), values)
     if fresh:
-        build = jax.jit(parts.task.learner.init, out_shardings=parts.engine.plan.placed[OPTIMIZER])
+        build = jax.jit(parts.task.learner.init, out_shardings=parts.engine.plan.placed["opt_state"])
         state = {**state, OPTIMIZER: build(state[PARAMS])}
     start.state = state

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.experiments.running import run
+from xdpx.experiments.running.options import options_of
+from xdpx.experiments.running.parts import build_parts
+from xdpx.experiments.running.training import train
+from xdpx.reports.run_logs import read_table
+from xdpx.runs.status import read_status
+from xdpx.tasks.spmd.early_stopping import TargetReached
+
+QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
+
+
+def steps_in(folder: str) -> list[int]:
+    return sorted(int(path.name[-8:]) for path in Path(folder, "checkpoints").glob("checkpoint_*"))
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_job_leaves_every_file_of_the_layout(job: str) -> None:
+    there = {str(path.relative_to(job)) for path in Path(job).rglob("*") if path.is_file()}
+    assert {
+        "model_params.txt", "experiment_cls_vars.txt", "post_init_model_params.txt", "train_state_provenance.txt",
+        "input_specs.json", "run.json", "status.json", "log.txt", "train.log.tsv", "valid.log.tsv",
+        "eval_out/text/eval_out_4_shard_0.jsonl", "eval_out/text/eval_out_8_shard_0.pickle",
+        "decoder_out/said/decoder_out_8_shard_0.jsonl", "decoder_out/said/decoder_out_8_shard_0.pickle",
+        "checkpoints/checkpoint_00000008/metadata", "checkpoints/checkpoint_00000008/train_input/process_0-of-1",
+    } <= there  # fmt: skip
+    assert {name.split("/")[1] for name in there if name.startswith("summaries/")} == {
+        "train", "eval_train", "eval_test_text", "decode_test_said"
+    }  # fmt: skip
+    assert steps_in(job) == [0, 3, 6, 8]
+    assert "dtype : float32" in Path(job, "post_init_model_params.txt").read_text()
+    assert "random initialisation" in Path(job, "train_state_provenance.txt").read_text()
+
+
+def test_a_job_learns_and_tells_how_fast_and_how_well_the_device_is_used(job: str) -> None:
+    rows, valid = read_table(f"{job}/train.log.tsv"), read_table(f"{job}/valid.log.tsv")
+    assert rows["loss"][-1] < rows["loss"][0] - 0.5
+    assert valid["valid_log_pplx"][1] < valid["valid_log_pplx"][0]
+    assert rows["tokens_per_second_per_device"].min() > 0
+    assert rows["mfu"].min() > 0
+    assert valid["best_score"][-1] == valid["valid_log_pplx"].min()
+    assert Path(job, "plots", "loss.png").is_file()
+
+
+def test_summaries_have_the_names_of_pax(job: str) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    found = {}
+    for program in ("train", "eval_test_text", "decode_test_said"):
+        events = reading.EventAccumulator(f"{job}/summaries/{program}")
+        events.Reload()
+        found[program] = events
+    tags = set(found["train"].Tags()["scalars"])
+    assert {
+        "loss", "Steps/sec", "lr_scalar", "learning/lr_scalar", "learning/raw_grad_norm_scalar",
+        "learning/clipped_grad_norm_scalar", "learning/applied_grad_norm_scalar", "learning/grad_scale_scalar",
+        "learning/is_valid_step_scalar", "learning/var_norm_scalar", "Metrics/log_pplx", "Metrics/log_pplx-weight",
+        "vars/params/lm/final_ln/scale_scalar",
+    } <= tags  # fmt: skip
+    assert {"loss", "Metrics/avg_xent", "Metrics/num_predictions-weight"} <= set(
+        found["eval_test_text"].Tags()["scalars"]
+    )
+    weights = [event.value for event in found["eval_test_text"].Scalars("Metrics/log_pplx-weight")]
+    assert weights == [128.0, 128.0]  # two batches of 64 tokens each time
+    assert "decode_metrics/num_decoded" in found["decode_test_said"].Tags()["scalars"]
+
+
+def test_a_finished_job_is_left_as_it_is(tiny: ModuleType, job: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in Path(job, "checkpoints").rglob("*")}
+    assert run(tiny.Tiny, job_log_dir=job, **QUIET) == 0
+    assert {path: path.stat().st_mtime_ns for path in Path(job, "checkpoints").rglob("*")} == before
+
+
+def test_a_job_that_was_interrupted_ends_with_the_same_bits(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "job")
+
+    class Interrupted(tiny.Characters):  # type: ignore[name-defined, misc]
+        def get_next(self) -> Any:
+            if self.get_state() == {"next": 4}:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().get_next()
+
+    class Ends(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            train, text = super().datasets()
+            return [Interrupted.HParams(name="train", batch_size=4, is_training=True), text]
+
+    assert run(Ends, job_log_dir=folder, eval_on_test=True, **QUIET) == 85
+    assert steps_in(folder)[-1] == 4
+    assert getattr(read_status(folder), "status", None) == "preempted"
+    assert run(tiny.Tiny, job_log_dir=folder, eval_on_test=True, **QUIET) == 0
+    assert same(tiny.state_of(folder, 8), tiny.state_of(job, 8))
+    mine, theirs = read_table(f"{folder}/train.log.tsv"), read_table(f"{job}/train.log.tsv")
+    assert mine["loss"].tolist() == theirs["loss"].tolist()
+    assert Path(folder, "eval_out/text/eval_out_8_metrics.json").read_text() == (
+        Path(job, "eval_out/text/eval_out_8_metrics.json").read_text()
+    )
+
+
+def test_a_job_may_save_at_a_signal_and_go_on(tiny: ModuleType, tmp_path: Path) -> None:
+    class Told(tiny.Characters):  # type: ignore[name-defined, misc]
+        def get_next(self) -> Any:
+            if self.get_state() == {"next": 1}:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().get_next()
+
+    class Goes(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            return [Told.HParams(name="train", batch_size=4, is_training=True)]
+
+    folder = str(tmp_path / "job")
+    # The signal comes before update 2 is taken: what waits for data is not ended, the save stands after it.
+    code = run(Goes(STEPS=4, SAVE=100), job_log_dir=folder, exit_after_ondemand_checkpoint=False, **QUIET)
+    assert (code, steps_in(folder)) in [(0, [0, 2, 4]), (85, [0, 1])]
+
+
+def test_a_run_that_is_longer_now_goes_on_with_another_mesh(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "job")
+    assert run(tiny.Tiny(STEPS=4), job_log_dir=folder, **QUIET) == 0
+    assert run(tiny.Tiny(ICI_MESH_SHAPE=(2, 2, 1)), job_log_dir=folder, **QUIET) == 0
+    mine, theirs = tiny.state_of(folder, 8), tiny.state_of(job, 8)
+    assert int(mine["step"]) == 8
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_allclose(mine[name], theirs[name], rtol=2e-3, atol=2e-4)
+
+
+def test_an_update_that_is_no_number_is_skipped_and_counted(tiny: ModuleType, tmp_path: Path) -> None:
+    folder = str(tmp_path / "job")
+    assert run(tiny.Tiny(POISON=2, STEPS=4, EVAL=0, SAVE=1), job_log_dir=folder, **QUIET) == 0
+    assert read_table(f"{folder}/train.log.tsv")["skipped"].tolist() == [0.0, 1.0]
+    before, after = tiny.state_of(folder, 2), tiny.state_of(folder, 3)
+    assert int(after.pop("step")) == int(before.pop("step")) + 1
+    assert same(before, after)
+    assert all(np.isfinite(leaf).all() for leaf in tiny.state_of(folder, 4).values())
+
+
+def test_every_function_is_compiled_once_in_a_whole_run(tiny: ModuleType, tmp_path: Path) -> None:
+    options = options_of(str(tmp_path / "job"), {**QUIET, "eval_on_test": True, "decode_during_train": True})
+    parts = build_parts(tiny.Tiny(STEPS=5, EVAL=2, BATCHES=2), options)
+    assert train(parts).finished
+    assert set(parts.engine.compilations.values()) == {1}
+    assert int(tiny.state_of(str(tmp_path / "job"), 5)["step"]) == 5
+    assert Path(tmp_path, "job/checkpoints/checkpoint_00000005/train_input/process_0-of-1").read_text() == (
+        '{"train": {"next": 10}}'
+    )
+
+
+def test_only_so_many_checkpoints_stay_and_others_as_time_goes_by(tiny: ModuleType, tmp_path: Path) -> None:
+    fields = {"STEPS": 4, "SAVE": 1, "EVAL": 0, "KEEP": 2}
+    run(tiny.Tiny(**fields, HOURS=None), job_log_dir=tmp_path / "few", **QUIET)
+    assert steps_in(str(tmp_path / "few")) == [3, 4]
+    run(tiny.Tiny(**fields), job_log_dir=tmp_path / "spread", jax_fully_async_checkpoint=True, **QUIET)
+    assert steps_in(str(tmp_path / "spread")) == [0, 3, 4]  # the first of twelve hours
+
+
+def test_a_run_ends_when_its_target_is_reached(tiny: ModuleType, tmp_path: Path) -> None:
+    target = TargetReached.HParams(metric="log_pplx", target=100.0)
+    assert run(tiny.Tiny(STOP=target, EVAL=2), job_log_dir=tmp_path / "job", eval_on_test=True, **QUIET) == 0
+    status = read_status(str(tmp_path / "job"))
+    assert status is not None
+    assert (status.step, status.reason) == (2, "early_stopping_fn: enough at step 2")
+
+
+def test_evaluations_that_roll_go_on_where_they_were(tiny: ModuleType, tmp_path: Path) -> None:
+    whole, halves = str(tmp_path / "whole"), str(tmp_path / "halves")
+    rolling = {"WINDOW": "rolling(1)", "EVAL": 2}
+    run(tiny.Tiny(STEPS=4, **rolling), job_log_dir=whole, eval_on_test=True, **QUIET)
+    for steps in (2, 4):
+        run(tiny.Tiny(STEPS=steps, **rolling), job_log_dir=halves, eval_on_test=True, **QUIET)
+    files = [Path(folder, "eval_out/text/eval_out_4_shard_0.jsonl").read_text() for folder in (whole, halves)]
+    assert files[0] == files[1]
+
+
+def test_weights_of_another_job_are_taken_over_by_rules(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+    rules = {job: {"load_rules": [("params/lm/(.*)", "params/lm/{}")], "ignore_rules": [".*final_ln.*"], "step": 6}}
+    folder = str(tmp_path / "job")
+    run(tiny.Tiny(INIT=rules, STEPS=1, EVAL=0), job_log_dir=folder, **QUIET)
+    begun, there = tiny.state_of(folder, 0), tiny.state_of(job, 6)
+    assert int(begun["step"]) == 0
+    np.testing.assert_array_equal(begun["params/lm/softmax/emb_var"], there["params/lm/softmax/emb_var"])
+    assert not np.array_equal(begun["params/lm/final_ln/bias"], there["params/lm/final_ln/bias"])
+    origins = Path(folder, "train_state_provenance.txt").read_text()
+    assert "params/lm/softmax/emb_var: " + job in origins
+    assert "params/lm/final_ln/bias: random initialisation" in origins
+
+
+def test_a_rule_that_fits_nothing_is_refused(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+    rules = {job: {"load_rules": [("params/encoder/(.*)", "params/lm/{}")]}}
+    with pytest.raises(ConfigError, match="matches no variable"):
+        run(tiny.Tiny(INIT=rules), job_log_dir=tmp_path / "job", **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mdoe": "train"}, "Did you mean 'mode'"),
+        ({"mode": "tain"}, "Use one of"),
+        ({"restore_checkpoint_dir": "x"}, "init_from_checkpoint_rules"),
+        ({"mode": "decode", "restore_checkpoint_step": 3}, "decode_once"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tiny: ModuleType, tmp_path: Path, options: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        run(tiny.Tiny, job_log_dir=tmp_path / "job", **options)
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_folder_with_something_else_is_left_alone(tiny: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("dear all")
+    with pytest.raises(ConfigError, match="no job"):
+        run(tiny.Tiny, job_log_dir=tmp_path, **QUIET)
+
+
+def test_inputs_must_be_told_apart_and_give_what_was_said(tiny: ModuleType, tmp_path: Path) -> None:
+    class Twice(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            return [tiny.Characters.HParams(name="a", batch_size=4, is_training=training) for training in (True, False)]
+
+    class Other(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def input_specs(self) -> Any:
+            return {name: ((8, *shape[1:]), dtype) for name, (shape, dtype) in super().input_specs().items()}
+
+    with pytest.raises(ConfigError, match="two inputs are called 'a'"):
+        run(Twice, job_log_dir=tmp_path / "job", **QUIET)
+    with pytest.raises(ConfigError, match="the training input gives"):
+        run(Other(STEPS=1, EVAL=0), job_log_dir=tmp_path / "job", **QUIET)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(tiny: ModuleType, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("tiny.py")
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+
+    def command(name: str) -> list[str]:
+        return [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.seen")]
+
+    subprocess.run(command("whole"), env=environment, check=True, capture_output=True)
+    dice, kills = random.Random(3), 0
+    for _ in range(40):
+        process = subprocess.Popen(command("killed"), env=environment, stderr=subprocess.DEVNULL)
+        folder = tmp_path / "killed" / "checkpoints"
+        known = len(list(folder.glob("checkpoint_*"))) if kills < 4 else 10**9
+        while process.poll() is None and len(list(folder.glob("checkpoint_*"))) <= known:
+            time.sleep(0.01)
+        time.sleep(dice.random() * 0.2)
+        if process.poll() is not None or kills >= 4:
+            assert process.wait() == 0
+            break
+        process.kill()
+        process.wait()
+        kills += 1
+    assert kills >= 2
+    assert same(tiny.state_of(str(tmp_path / "whole"), 40), tiny.state_of(str(tmp_path / "killed"), 40))
+    seen = [int(line) for line in (tmp_path / "killed.seen").read_text().split()]
+    last_time = {number: index for index, number in enumerate(seen)}
+    assert sorted(last_time) == list(range(len(last_time)))
+    assert [number for number, _ in sorted(last_time.items(), key=lambda item: item[1])] == sorted(last_time)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.experiments.running import run
+
+QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
+
+
+@pytest.fixture(scope="module")
+def copied(job: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The job, without what was evaluated and decoded."""
+    folder = tmp_path_factory.mktemp("copied") / "job"
+    shutil.copytree(job, folder)
+    shutil.rmtree(folder / "eval_out")
+    shutil.rmtree(folder / "decoder_out")
+    return str(folder)
+
+
+def written(folder: str, kind: str) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in Path(folder, kind).rglob("*.json*")}
+
+
+def test_each_checkpoint_is_evaluated_once(tiny: ModuleType, job: str, copied: str) -> None:
+    assert run(tiny.Tiny, job_log_dir=copied, mode="eval", **QUIET) == 0
+    first = written(copied, "eval_out")
+    assert {name for name in first if name.endswith(".jsonl")} == {f"eval_out_{n}_shard_0.jsonl" for n in (0, 3, 6, 8)}
+    for step in (8,):  # what was evaluated while training is what is evaluated after it
+        name = f"eval_out/text/eval_out_{step}_metrics.json"
+        assert json.loads(Path(copied, name).read_text()) == pytest.approx(json.loads(Path(job, name).read_text()))
+    assert run(tiny.Tiny, job_log_dir=copied, mode="eval", **QUIET) == 0
+    assert written(copied, "eval_out") == first
+    assert Path(copied, "eval_model_params.txt").is_file()
+
+
+def test_checkpoints_that_come_later_are_waited_for(tiny: ModuleType, copied: str, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    (folder / "checkpoints").mkdir(parents=True)
+    steps = ("00000003", "00000008")
+
+    def bring() -> None:
+        for step in steps:
+            time.sleep(0.3)
+            shutil.copytree(f"{copied}/checkpoints/checkpoint_{step}", folder / f".{step}.tmp-x")
+            (folder / f".{step}.tmp-x").rename(folder / "checkpoints" / f"checkpoint_{step}")
+
+    thread = threading.Thread(target=bring)
+    thread.start()
+    try:
+        assert run(tiny.Tiny, job_log_dir=folder, mode="decode", poll_seconds=0.05, **QUIET) == 0
+    finally:
+        thread.join()
+    names = {name for name in written(str(folder), "decoder_out") if name.endswith(".jsonl")}
+    assert names == {"decoder_out_3_shard_0.jsonl", "decoder_out_8_shard_0.jsonl"}
+
+
+def test_one_checkpoint_is_decoded_and_evaluated(tiny: ModuleType, copied: str, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    options: dict[str, Any] = {"restore_checkpoint_dir": copied, "restore_checkpoint_step": 6, **QUIET}
+    code = run(
+        tiny.Tiny,
+        job_log_dir=folder,
+        mode="decode_once",
+        eval_during_decode=True,
+        decode_output_pickle=False,
+        **options,
+    )
+    assert code == 0
+    assert {path.name for path in folder.rglob("*_shard_0.*")} == {
+        "decoder_out_6_shard_0.jsonl", "eval_out_6_shard_0.jsonl"
+    }  # fmt: skip
+    rows = [json.loads(line) for line in (folder / "decoder_out/said/decoder_out_6_shard_0.jsonl").open()]
+    assert len(rows) == 4
+    assert set(rows[0]) == {"prefix", "decoded"}
+
+
+def test_predictions_are_written_as_arrays(tiny: ModuleType, copied: str, tmp_path: Path) -> None:
+    assert run(tiny.Tiny, job_log_dir=tmp_path, mode="infer", restore_checkpoint_dir=copied, **QUIET) == 0
+    files = sorted((tmp_path / "infer_out/said").glob("*.npz"))
+    assert len(files) == 32
+    rows = [np.load(file)["logits"] for file in files[:4]]
+    assert {row.shape for row in rows} == {(1, 16, 128)}
+
+
+def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none to begin with"):
+        run(tiny.Tiny, job_log_dir=tmp_path, mode="decode_once", **QUIET)
+
+    class Nothing(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def decode_datasets(self) -> list[Any]:
+            return []
+
+    with pytest.raises(ConfigError, match="decode_datasets"):
+        run(Nothing, job_log_dir=tmp_path, mode="decode_once", **QUIET)
+
+
+def test_averaged_weights_are_evaluated_when_asked_for(tiny: ModuleType, tmp_path: Path) -> None:
+    folder = str(tmp_path / "job")
+    run(tiny.Tiny(STEPS=4, EMA=0.9), job_log_dir=folder, eval_on_test=True, **QUIET)
+    trained = json.loads(Path(folder, "eval_out/text/eval_out_4_metrics.json").read_text())
+    shutil.rmtree(Path(folder, "eval_out"))
+    run(tiny.Tiny(STEPS=4, EMA=0.9), job_log_dir=folder, mode="eval", **QUIET)
+    later = json.loads(Path(folder, "eval_out/text/eval_out_4_metrics.json").read_text())
+    assert later == pytest.approx(trained)
+    shutil.rmtree(Path(folder, "eval_out"))
+    run(tiny.Tiny(STEPS=4), job_log_dir=folder, mode="eval", **QUIET)
+    last = json.loads(Path(folder, "eval_out/text/eval_out_4_metrics.json").read_text())
+    assert last["log_pplx"] != pytest.approx(trained["log_pplx"], rel=1e-4)
