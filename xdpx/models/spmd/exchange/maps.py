@@ -66,6 +66,24 @@ def linear(ours: str, theirs: str, features_in: int, features_out: int) -> Pair:
     return Pair(ours, theirs, shape, shape, (1, 0))
 
 
+def heads_in(ours: str, theirs: str, width: int, heads: tuple[int, int]) -> Pair:
+    """Pair our (D, N, H) with their (N * H, D)."""
+    count, head = heads
+    return Pair(f"{ours}/w", f"{theirs}.weight", (count * head, width), (count, head, width), (2, 0, 1))
+
+
+def heads_out(ours: str, theirs: str, heads: tuple[int, int], width: int) -> Pair:
+    """Pair our (N, H, D) with their (D, N * H)."""
+    count, head = heads
+    return Pair(f"{ours}/w", f"{theirs}.weight", (width, count * head), (width, count, head), (1, 2, 0))
+
+
+def head_bias(ours: str, theirs: str, heads: tuple[int, int]) -> Pair:
+    """Pair our (N, H) with their (N * H)."""
+    count, head = heads
+    return Pair(f"{ours}/b", f"{theirs}.bias", (count * head,), heads, (0, 1))
+
+
 @dataclass(frozen=True)
 class Exchange:
     """All weights of a model in both forms.

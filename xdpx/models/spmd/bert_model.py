@@ -1,0 +1,150 @@
+"""The masked language model of BERT. B rows, T tokens, D model width, V words, P predictions per row."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, sub_config_field
+from xdpx.models.spmd.base_layer import RANDOM, BaseLayer
+from xdpx.models.spmd.initialisers import WeightInit
+from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder, MaskedLmHead
+from xdpx.models.spmd.layers.embeddings import SharedEmbeddingSoftmax
+from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
+from xdpx.utils.nested_map import NestedMap
+
+MASKED, REPLACED = 0.8, 0.1
+"""Of the chosen tokens: the share that becomes the mask, and that becomes a random word; the rest stays."""
+
+
+def tied_table() -> SharedEmbeddingSoftmax.HParams:
+    """Give the template of a table that embeds words and gives their logits, with a bias per word."""
+    return SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True)
+
+
+class BertModel(BaseLayer):
+    """Guesses words that were taken out of a text.
+
+    A batch has `ids` (B, T), and `paddings` (1 at padding), `segment_ids`, `segment_pos`, `token_types`,
+    `eval_sample_weights` where they are. What is guessed is said by `masked_ids` (what the model sees) and `masked_pos`
+    (B, T; 1 where a token is guessed), with `labels` where they differ from `ids`; without them tokens are chosen
+    here.
+
+    Attributes:
+        encoder_tpl: of the encoder.
+        head_tpl: of what stands between it and the table of words.
+        mask_token_id: the id of the mask.
+        mask_prob: share of the tokens that are chosen here.
+        random_low: the lowest id that may stand in for a chosen token, so that no control token does.
+        force_mask_generation: choose here even if the batch says what to guess.
+        label_smoothing_prob: share of the target that is spread over all words, in training.
+        max_predictions: P: at most so many tokens of a row go through the softmax, the first of those that are
+            guessed; None: all T do.
+
+    Source: Devlin et al., "BERT", NAACL 2019, section 3.1.
+    """
+
+    encoder_tpl: BertEncoder.HParams = sub_config_field(BertEncoder.HParams, embedding_tpl=tied_table())
+    head_tpl: BaseHParams = sub_config_field(MaskedLmHead.HParams)
+    mask_token_id: int = 103
+    mask_prob: float = 0.15
+    random_low: int = 0
+    force_mask_generation: bool = False
+    label_smoothing_prob: float = 0.0
+    max_predictions: int | None = None
+    params_init: WeightInit | None = sub_config_field(WeightInit, method="gaussian", scale=INIT_STD)
+
+    def setup(self) -> None:
+        """Build encoder and head.
+
+        Raises:
+            ValueError: the encoder's table gives no logits.
+        """
+        self.create_child("encoder", self.encoder_tpl)
+        self.create_child("head", self.head_tpl, model_dims=self.encoder_tpl.model_dims)
+        if not issubclass(self.encoder_tpl.embedding_tpl._owner, SharedEmbeddingSoftmax):
+            raise ValueError(
+                "BertModel.encoder_tpl.embedding_tpl: gives no logits. "
+                "Use SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True)."
+            )
+
+    def compute_predictions(self, batch: NestedMap) -> NestedMap:
+        """Guess.
+
+        Returns:
+            logits (B, P, V), positions (B, P) of what is guessed, labels and weights (B, P).
+        """
+        seen, chosen = self._seen(batch)
+        positions, weights = self._guessed(chosen)
+        names = ("paddings", "token_types", "segment_ids", "segment_pos")
+        hidden = self.encoder.hidden(seen, **{name: batch.get(name) for name in names})
+        labels = batch.ids if batch.get("labels") is None else batch.labels
+        if positions is not None:
+            hidden = jnp.take_along_axis(hidden, positions[..., None], axis=1)
+            labels = jnp.take_along_axis(labels, positions, axis=1)
+        logits = self.encoder.embedding.get_logits(self.head(hidden))
+        return NestedMap(logits=logits, positions=positions, labels=labels, weights=with_rows(weights, batch))
+
+    def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Compare what was guessed with what stood there.
+
+        Returns:
+            metrics as (mean, weight): total_loss, avg_xent and log_pplx (nats per guessed token),
+            fraction_of_correct_masked_preds, num_predictions; and per example: labels, weights, correct (B, P), scores
+            (B), the sum of log-probabilities.
+        """
+        logits, labels, weights = predictions.logits, predictions.labels, predictions.weights
+        xent = cross_entropy(logits, labels)
+        total = weights.sum()
+        smoothing = 0.0 if self.do_eval else self.label_smoothing_prob
+        correct = (jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32)
+        avg_xent = mean_of(xent, weights)
+        metrics = {
+            "total_loss": (mean_of(smoothed(xent, logits, smoothing), weights), total),
+            "avg_xent": (avg_xent, total),
+            "log_pplx": (avg_xent, total),
+            "fraction_of_correct_masked_preds": (mean_of(correct, weights), total),
+            "num_predictions": (total, jnp.ones((), jnp.float32)),
+        }
+        scores = -jnp.sum(xent * weights, axis=-1)
+        return metrics, NestedMap(labels=labels, weights=weights, correct=correct, scores=scores)
+
+    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Guess and compare."""
+        return self.compute_loss(self.compute_predictions(batch), batch)
+
+    def _seen(self, batch: NestedMap) -> tuple[jax.Array, jax.Array]:
+        """Give what the model sees, (B, T), and which tokens are guessed, (B, T)."""
+        if batch.get("masked_ids") is not None and not self.force_mask_generation:
+            return batch.masked_ids, batch.masked_pos.astype(jnp.float32)
+        paddings = batch.get("paddings")
+        real = jnp.ones(batch.ids.shape, bool) if paddings is None else paddings < 0.5
+        # Evaluation has no stream of random numbers: the same tokens are chosen every time.
+        key = self.next_prng_key() if self.has_rng(RANDOM) else jax.random.key(0)
+        return masked_tokens(key, batch.ids, real & (batch.ids >= self.random_low), self)
+
+    def _guessed(self, chosen: jax.Array) -> tuple[jax.Array | None, jax.Array]:
+        if self.max_predictions is None or self.max_predictions >= chosen.shape[1]:
+            return None, chosen
+        weights, positions = jax.lax.top_k(chosen, self.max_predictions)
+        return positions, weights
+
+
+def masked_tokens(key: jax.Array, ids: jax.Array, may_be: jax.Array, options: BertModel) -> tuple[jax.Array, jax.Array]:
+    """Choose tokens and hide them.
+
+    Args:
+        key: decides which.
+        ids: shape (B, T).
+        may_be: true at tokens that may be chosen, (B, T).
+        options: `mask_prob`, `mask_token_id`, `random_low`, and the number of words.
+
+    Returns:
+        (ids with most of the chosen ones hidden, 1 at the chosen ones as float32), both (B, T).
+    """
+    choosing, how, which = jax.random.split(key, 3)
+    chosen = may_be & (jax.random.uniform(choosing, ids.shape) < options.mask_prob)
+    lot = jax.random.uniform(how, ids.shape)
+    words = jax.random.randint(which, ids.shape, options.random_low, options.encoder_tpl.vocab_size, ids.dtype)
+    hidden = jnp.where(lot < MASKED, options.mask_token_id, jnp.where(lot < MASKED + REPLACED, words, ids))
+    return jnp.where(chosen, hidden, ids), chosen.astype(jnp.float32)

@@ -1,0 +1,191 @@
+"""The encoder of BERT: three tables added up, blocks with the norm after each part, and what stands on top.
+
+B rows, T tokens, D model width, V words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from xdpx.config.hparams import BaseHParams, sub_config_field
+from xdpx.models.spmd.base_layer import BaseLayer
+from xdpx.models.spmd.initialisers import WeightInit
+from xdpx.models.spmd.layers.activations import GELU, BaseActivation, Tanh
+from xdpx.models.spmd.layers.attention import Attention
+from xdpx.models.spmd.layers.embeddings import Embedding
+from xdpx.models.spmd.layers.linears import FeedForward
+from xdpx.models.spmd.layers.masks import all_of, padding_mask, segment_mask
+from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
+from xdpx.models.spmd.layers.positions import TrainablePositionalEmbedding, default_positions
+from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
+from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
+from xdpx.models.spmd.layers.stochastics import Dropout
+from xdpx.models.spmd.layers.transformer import ACTIVATIONS, Transformer, TransformerFeedForward
+from xdpx.models.spmd.sharding import constrain
+
+INIT_STD = 0.02
+"""Deviation of BERT's weights at the start."""
+
+
+def bert_block() -> Transformer.HParams:
+    """Give the template of a block as BERT has it: biases, exact GELU, the norm after each part."""
+    return Transformer.HParams(
+        norm_policy="post",
+        causal=False,
+        attention_tpl=Attention.HParams(per_dim_scale=False, use_bias=True),
+        ff_tpl=TransformerFeedForward.HParams(activation_tpl=GELU.HParams(approximate=False)),
+    )
+
+
+def blocks_of(stack: Any) -> list[Any]:
+    """Give the templates of the blocks inside a template of a stack, however deep."""
+    fields = stack._field_table
+    inner = stack.body if "body" in fields else stack.layer_tpl if "layer_tpl" in fields else None
+    if inner is None:
+        return [stack]
+    return [block for each in (inner if isinstance(inner, list | tuple) else [inner]) for block in blocks_of(each)]
+
+
+class BertEncoder(BaseLayer):
+    """Tokens to vectors that know their neighbours on both sides.
+
+    Attributes:
+        vocab_size: V.
+        model_dims: D.
+        hidden_dims, num_layers, num_heads: of the blocks.
+        max_positions: the longest text.
+        num_segments: kinds of tokens, as of the first and second text of a pair; 0: no such table.
+        dropout_prob: of the input and of what is added around each part.
+        attention_dropout_prob: of attention probabilities.
+        embedding_tpl: of the words; a SharedEmbeddingSoftmax gives logits with the same table.
+        stacked_transformer_tpl: of the blocks: a repeated, unrolled or pipelined stack.
+        norm_tpl: of all norms.
+        has_pooler: whether `pooled` can be asked for.
+
+    Source: Devlin et al., "BERT", NAACL 2019, section 3.
+    """
+
+    vocab_size: int = 0
+    model_dims: int = 0
+    hidden_dims: int = 0
+    num_layers: int = 1
+    num_heads: int = 1
+    max_positions: int = 512
+    num_segments: int = 2
+    dropout_prob: float = 0.0
+    attention_dropout_prob: float = 0.0
+    embedding_tpl: Embedding.HParams = sub_config_field(Embedding.HParams)
+    stacked_transformer_tpl: BaseHParams = sub_config_field(StackedTransformerRepeated.HParams, body=bert_block())
+    norm_tpl: BaseNorm.HParams = sub_config_field(LayerNorm.HParams, direct_scale=True, epsilon=1e-12)
+    has_pooler: bool = False
+    params_init: WeightInit | None = sub_config_field(WeightInit, method="gaussian", scale=INIT_STD)
+
+    def setup(self) -> None:
+        """Build tables, blocks and pooler."""
+        width = self.model_dims
+        self.create_child("embedding", self.embedding_tpl, num_classes=self.vocab_size, input_dims=width)
+        positions = TrainablePositionalEmbedding.HParams(max_seq_length=self.max_positions, embedding_dims=width)
+        self.create_child("position_emb", positions)
+        segments = Embedding.HParams(num_classes=self.num_segments, input_dims=width, axes=(None, "embed"))
+        self.create_child("segment_emb", segments if self.num_segments else None)
+        self.create_child("layer_norm", self.norm_tpl, dim=width)
+        self.create_child("dropout", Dropout.HParams(dropout_prob=self.dropout_prob))
+        self.create_child("transformer", self._stack())
+        square = FeedForward.HParams(input_dims=width, output_dims=width, activation_tpl=Tanh.HParams())
+        self.create_child("pooler", square.set(axes=("embed", "mlp")) if self.has_pooler else None)
+
+    def _stack(self) -> Any:
+        stack: Any = self.stacked_transformer_tpl.clone()
+        sizes = {
+            "input_dims": self.model_dims,
+            "hidden_dims": self.hidden_dims,
+            "num_heads": self.num_heads,
+            "norm_tpl": self.norm_tpl,
+            "dropout_prob": self.dropout_prob,
+        }
+        set_in_blocks(stack, sizes, causal=False)
+        for block in blocks_of(stack):
+            block.attention_tpl.dropout_prob = self.attention_dropout_prob
+        set_num_layers(stack, self.num_layers)
+        return stack
+
+    def hidden(
+        self,
+        ids: jax.Array,
+        *,
+        paddings: jax.Array | None = None,
+        token_types: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        segment_pos: jax.Array | None = None,
+    ) -> jax.Array:
+        """Map int ids (B, T) to vectors (B, T, D).
+
+        Args:
+            ids: the tokens.
+            paddings: 1 at padding, (B, T): nobody sees it.
+            token_types: which text of a pair, (B, T); None: the first.
+            segment_ids: which of several texts of a row, (B, T); they do not see each other.
+            segment_pos: place within the text, (B, T); None: 0, 1, 2, ...
+
+        Raises:
+            ValueError: the row is longer than the table of positions.
+        """
+        if ids.shape[1] > self.max_positions:
+            raise ValueError(
+                f"BertEncoder.max_positions: is {self.max_positions}, but rows have {ids.shape[1]} tokens. Cut the "
+                "texts, or use a model with more positions."
+            )
+        x = self.embedding.emb_lookup(ids)
+        x = x + self.position_emb(default_positions(*ids.shape) if segment_pos is None else segment_pos)
+        if self.segment_emb is not None:
+            x = x + self.segment_emb.emb_lookup(ids * 0 if token_types is None else token_types)
+        x = self.dropout(self.layer_norm(constrain(x.astype(self.compute_dtype), ACTIVATIONS)))
+        segments = None if segment_ids is None else segment_mask(segment_ids)
+        mask = all_of(segments, None if paddings is None else padding_mask(paddings))
+        out: jax.Array = self.transformer(x, mask, paddings=paddings)
+        return out
+
+    def pooled(self, ids: jax.Array, **kwargs: Any) -> jax.Array:
+        """Map ids (B, T) to one vector per row (B, D): the first token's, through a dense layer with tanh.
+
+        Raises:
+            ValueError: `has_pooler` is false.
+        """
+        if self.pooler is None:
+            raise ValueError("BertEncoder.has_pooler: is False, so there are no pooled vectors. Set it to True.")
+        first: jax.Array = self.pooler(self.hidden(ids, **kwargs)[:, 0])
+        return first
+
+    def __call__(self, ids: jax.Array, **kwargs: Any) -> jax.Array:
+        """Do what `pooled` does where there is a pooler, else what `hidden` does."""
+        return self.pooled(ids, **kwargs) if self.has_pooler else self.hidden(ids, **kwargs)
+
+
+class MaskedLmHead(BaseLayer):
+    """What stands between the encoder and the table of words: a dense layer, an activation, a norm.
+
+    Attributes:
+        model_dims: D.
+        activation_tpl: of the activation.
+        norm_tpl: of the norm.
+
+    Source: Devlin et al., "BERT", NAACL 2019, section 3.1, as in its published code.
+    """
+
+    model_dims: int = 0
+    activation_tpl: BaseActivation.HParams = sub_config_field(GELU.HParams, approximate=False)
+    norm_tpl: BaseNorm.HParams = sub_config_field(LayerNorm.HParams, direct_scale=True, epsilon=1e-12)
+    params_init: WeightInit | None = sub_config_field(WeightInit, method="gaussian", scale=INIT_STD)
+
+    def setup(self) -> None:
+        """Build the parts."""
+        dense = FeedForward.HParams(input_dims=self.model_dims, output_dims=self.model_dims, axes=("embed", "mlp"))
+        self.create_child("dense", dense, activation_tpl=self.activation_tpl)
+        self.create_child("layer_norm", self.norm_tpl, dim=self.model_dims)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Map (..., D) to (..., D)."""
+        out: jax.Array = self.layer_norm(self.dense(x))
+        return out
