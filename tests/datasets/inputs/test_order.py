@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdpx.datasets.inputs.order import PLACES_PER_BLEND, Blend, Order, num_batches, part_of, weights_of
+from xdpx.datasets.inputs.order import PLACES_PER_BLOCK, Blend, Order, num_batches, part_of, weights_of
 
 
 @given(size=st.integers(1, 50) | st.integers(1023, 1027), seed=st.integers(0, 9), epochs=st.integers(1, 3))
@@ -42,12 +42,12 @@ def test_batches_are_counted_from_sizes_alone() -> None:
 
 
 def test_a_blend_keeps_its_proportions_exactly() -> None:
-    which, _ = Blend((10, 20, 30), (1.0, 2.0, 5.0), seed=1).at(np.arange(PLACES_PER_BLEND * 3))
+    which, _ = Blend((10, 20, 30), (1.0, 2.0, 5.0), seed=1).at(np.arange(PLACES_PER_BLOCK * 3))
     assert [count for _, count in sorted(Counter(which.tolist()).items())] == [1536, 3072, 7680]
 
 
 def test_each_dataset_of_a_blend_goes_through_its_epochs() -> None:
-    which, rows = Blend((7, 11), (1.0, 3.0), seed=2).at(np.arange(PLACES_PER_BLEND))
+    which, rows = Blend((7, 11), (1.0, 3.0), seed=2).at(np.arange(PLACES_PER_BLOCK))
     for part, size in enumerate((7, 11)):
         drawn = rows[which == part]
         assert sorted(drawn[:size].tolist()) == list(range(size))
@@ -63,7 +63,7 @@ def test_a_blend_is_the_same_from_any_place() -> None:
 
 
 def test_no_dataset_is_left_out_however_little_it_weighs() -> None:
-    assert Blend((5, 5, 5), (1e-9, 1e-9, 1.0)).quotas.tolist() == [1, 1, PLACES_PER_BLEND - 2]
+    assert Blend((5, 5, 5), (1e-9, 1e-9, 1.0)).quotas.tolist() == [1, 1, PLACES_PER_BLOCK - 2]
 
 
 def test_rates_that_are_not_given_follow_sizes() -> None:

@@ -17,6 +17,13 @@ def test_dicts_of_lists_become_maps_of_arrays() -> None:
     assert isinstance(made.a, np.ndarray)
 
 
+def test_numbers_are_as_wide_as_devices_have_them() -> None:
+    made = as_batch({"a": np.array([1]), "b": np.array([0.5]), "c": np.array([True])})
+    assert [made[name].dtype.name for name in "abc"] == ["int32", "float32", "bool"]
+    with pytest.raises(ValueError, match="'a' holds 1099511627776"):
+        as_batch({"a": np.array([1 << 40])})
+
+
 def test_rows_are_counted_and_disagreement_is_told() -> None:
     assert num_rows(batch(1, 2, 3)) == 3
     with pytest.raises(ValueError, match="different numbers of rows"):

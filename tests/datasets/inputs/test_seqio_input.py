@@ -279,7 +279,9 @@ def test_exactly_one_name_or_template_is_needed(toy_task: Task.HParams) -> None:
 
 
 def test_a_registered_name_is_found_and_a_misspelt_one_offered(toy_task: Task.HParams) -> None:
-    register_task(toy_task.clone().set(name="registered_toy"))
+    named = toy_task.clone().set(name="registered_toy", source=Arrays.HParams(columns={"inputs": np.ones((2, 2), int)}))
+    named.source.columns["targets"] = named.source.columns["inputs"]
+    assert register_task(named) == register_task(named)
     options = {"batch_size": 2, "task_feature_lengths": LENGTHS, "is_training": True}
     assert SeqIOInput(mixture_name="registered_toy", **options).get_next().ids.shape == (2, 12)
     with pytest.raises(ConfigError, match="Did you mean 'registered_toy'"):

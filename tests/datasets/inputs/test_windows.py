@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.datasets.inputs import BaseInput, EvalWindow, first, full_epoch, parse_window, rolling, walk, window_of
+from xdpx.config.hparams import build, from_json, to_fiddle, to_json
+from xdpx.datasets.inputs import (
+    BaseInput,
+    EvalWindow,
+    first,
+    full_epoch,
+    parse_window,
+    rolling,
+    walk,
+    window_of,
+    with_hosts,
+)
 from xdpx.utils.nested_map import NestedMap
 
 
@@ -70,6 +81,16 @@ def test_the_default_number_with_a_reset_is_refused_with_what_to_write() -> None
     assert "eval_window='first(1)'" in told
 
 
+def test_a_default_stays_a_default_on_its_way_through_json_and_fiddle() -> None:
+    p = Counting.HParams(reset_for_eval=True)
+    for same in (from_json(to_json(p)), p.clone(), with_hosts(p, 0, 2)):
+        with pytest.raises(ConfigError, match="eval_window='first"):
+            same.Instantiate()
+    pytest.importorskip("fiddle")
+    with pytest.raises(ConfigError, match="eval_window='first"):
+        build(to_fiddle(p))
+
+
 def test_the_unsupported_cell_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"Write eval_window='full_epoch' .* or eval_window='rolling\(n\)'"):
         Counting(eval_loop_num_batches=None)
@@ -119,6 +140,12 @@ def test_a_rolling_window_says_that_data_ended_too_early() -> None:
     run(data)
     with pytest.raises(RuntimeError, match=r"'rolling\(2\)' met the end of the data after 1 batches.*repeat=True"):
         run(data)
+
+
+def test_a_walk_takes_its_window_from_the_input_or_from_a_text() -> None:
+    data = Counting(eval_window=first(2))
+    assert [int(batch.number[0]) for batch in walk(data)] == [0, 1]
+    assert [int(batch.number[0]) for batch in walk(data, "first(1)")] == [0]
 
 
 def test_a_window_longer_than_the_data_ends_with_them() -> None:

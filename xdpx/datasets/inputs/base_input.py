@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -17,6 +17,9 @@ from xdpx.utils.nested_map import NestedMap
 
 State = dict[str, Any]
 """Where an input stands: a small dict of plain JSON values."""
+
+Problem = tuple[str, str, str]
+"""A field, what is wrong with it, and what to do."""
 
 _NAME = re.compile(r"[\w.:+-]+")
 
@@ -92,7 +95,6 @@ class BaseInput(Configurable):
 
     def reset(self) -> None:
         """Begin anew: the next batch is the first one. Never called on data that are trained on."""
-        self._batches_given = 0
 
     def get_next_padded(self) -> NestedMap:
         """Give the next batch as the devices want it: with `batch_padding_size` rows without weight behind it."""
@@ -225,13 +227,18 @@ def check_fields(hparams: Any) -> None:
     Raises:
         ConfigError: names each of them.
     """
-    faults = list(_faults(hparams))
+    refuse_all(hparams, _problems(hparams))
+
+
+def refuse_all(hparams: Any, problems: Iterable[Problem]) -> None:
+    """Raise one ConfigError for all problems of an input; nothing where there is none."""
+    name = name_of(hparams)
+    faults = [Fault(f"{name}.{key}", problem, remedy) for key, problem, remedy in problems]
     if faults:
-        name = name_of(hparams)
-        raise ConfigError(THIS_RUN, [Fault(f"{name}.{key}", problem, remedy) for key, problem, remedy in faults])
+        raise ConfigError(THIS_RUN, faults)
 
 
-def _faults(hparams: Any) -> list[tuple[str, str, str]]:
+def _problems(hparams: Any) -> list[Problem]:
     faults = []
     if not _NAME.fullmatch(name_of(hparams)):
         faults.append(("name", f"is '{hparams.name}'.", "Use letters, digits and . : _ + - only: files get this name."))
@@ -303,11 +310,22 @@ def _forgetting(move: Callable[..., None]) -> Callable[..., None]:
     return forgetting
 
 
+def _restarting(reset: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Count from nought again, also where an override does not ask `super()`."""
+
+    @functools.wraps(reset)
+    def restarting(self: Any) -> None:
+        self._peeked, self._batches_given = None, 0
+        reset(self)
+
+    return restarting
+
+
 _WRAPS: dict[str, Callable[[Any], Any]] = {
     "get_next": _counted,
     "get_state": _before_peek,
     "set_state": _forgetting,
-    "reset": _forgetting,
+    "reset": _restarting,
 }
 for _name, _wrap in _WRAPS.items():
     setattr(BaseInput, _name, _wrap(BaseInput.__dict__[_name]))

@@ -7,8 +7,8 @@ that must be known to go on, with any number of hosts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,11 +22,14 @@ Rows = NDArray[np.int64]
 EXAMPLE_ORDER, BLEND_ORDER = 11, 12
 """What a key is for; two orders from the same seed must not be alike."""
 
+BLOCKS_KEPT = 4
+"""Looked-up blocks that are kept, so that a batch, a small part of one, costs next to nothing."""
+
 FEW_EXAMPLES = 1024
 """Up to so many, an epoch is sorted and not walked through."""
 
-PLACES_PER_BLEND = 4096
-"""A blend keeps its proportions exactly over this many places; weights are rounded to shares of it."""
+PLACES_PER_BLOCK = 4096
+"""Places are looked up so many at a time; a blend keeps its proportions exactly over them (weights are rounded)."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Order:
     size: int
     seed: int | None = None
     repeat: bool = False
+    _kept: dict[int, Rows] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def length(self) -> int | None:
@@ -49,16 +53,18 @@ class Order:
         return None if self.repeat else self.size
 
     def at(self, places: Rows) -> Rows:
-        """Tell which example stands at each place. Places of the last epoch's end and beyond must not be asked for."""
-        epochs, offsets = np.divmod(places, self.size)
-        if self.seed is None:
-            return offsets
+        """Tell which example stands at each place."""
+        return places % self.size if self.seed is None else _by_block(places, self._kept, self._shuffled)
+
+    def _shuffled(self, block: int) -> Rows:
+        """Look the examples up that stand in a block of places."""
+        epochs, offsets = np.divmod(_places_of(block), self.size)
         if self.size <= FEW_EXAMPLES:
             return self._sorted(epochs, offsets)
         rows = np.empty_like(offsets)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
-            rows[here] = permute(offsets[here], self.size, key(self.seed, epoch, EXAMPLE_ORDER))
+            rows[here] = permute(offsets[here], self.size, key(self.seed or 0, epoch, EXAMPLE_ORDER))
         return rows
 
     def _sorted(self, epochs: Rows, offsets: Rows) -> Rows:
@@ -82,44 +88,70 @@ class Blend:
     sizes: tuple[int, ...]
     weights: tuple[float, ...]
     seed: int | None = None
+    _kept: dict[int, Rows] = field(default_factory=dict, repr=False, compare=False)
 
     length = None
 
     @cached_property
     def quotas(self) -> NDArray[np.int64]:
-        """How many of PLACES_PER_BLEND places each dataset has; none is left out. Largest remainders are served."""
-        shares = np.array(self.weights) / sum(self.weights) * PLACES_PER_BLEND
+        """How many of PLACES_PER_BLOCK places each dataset has; none is left out. Largest remainders are served."""
+        shares = np.array(self.weights) / sum(self.weights) * PLACES_PER_BLOCK
         quotas = np.maximum(1, np.floor(shares).astype(np.int64))
-        missing = PLACES_PER_BLEND - int(quotas.sum())
+        missing = PLACES_PER_BLOCK - int(quotas.sum())
         if missing > 0:
             quotas[np.argsort(np.floor(shares) - shares, kind="stable")[:missing]] += 1
         else:  # tiny weights were rounded up: the largest pays
             quotas[np.argmax(quotas)] += missing
         return quotas
 
+    @cached_property
+    def _orders(self) -> list[Order]:
+        seeds = [None if self.seed is None else self.seed + part for part in range(len(self.sizes))]
+        return [Order(size, seed, repeat=True) for size, seed in zip(self.sizes, seeds, strict=True)]
+
     def at(self, places: Rows) -> tuple[Rows, Rows]:
         """Tell which dataset stands at each place, and which of its examples."""
-        blocks, offsets = np.divmod(places, PLACES_PER_BLEND)
-        which, rows = np.empty_like(places), np.empty_like(places)
-        for block in np.unique(blocks).tolist():
-            here = blocks == block
-            pattern, numbers = self._block(block)
-            which[here], rows[here] = pattern[offsets[here]], numbers[offsets[here]]
-        for part, size in enumerate(self.sizes):
+        both = _by_block(places, self._kept, self._block)
+        which, numbers = both[:, 0], both[:, 1]
+        rows = np.empty_like(numbers)
+        for part, order in enumerate(self._orders):
             here = which == part
-            seed = None if self.seed is None else self.seed + part
-            rows[here] = Order(size, seed, repeat=True).at(rows[here])
+            if here.any():
+                rows[here] = order.at(numbers[here])
         return which, rows
 
-    def _block(self, block: int) -> tuple[Rows, Rows]:
+    def _block(self, block: int) -> Rows:
         """Give, for each place of a block, the dataset and the number of times it was drawn before."""
         pattern = np.repeat(np.arange(len(self.sizes)), self.quotas)
-        order = np.arange(PLACES_PER_BLEND)
-        pattern = pattern[permute(order, PLACES_PER_BLEND, key(self.seed or 0, block, BLEND_ORDER))]
+        order = np.arange(PLACES_PER_BLOCK)
+        pattern = pattern[permute(order, PLACES_PER_BLOCK, key(self.seed or 0, block, BLEND_ORDER))]
         numbers = np.empty_like(pattern)
         for part, quota in enumerate(self.quotas.tolist()):
             numbers[pattern == part] = block * quota + np.arange(quota)
-        return pattern, numbers
+        return np.stack([pattern, numbers], axis=1)
+
+
+def _places_of(block: int) -> Rows:
+    return np.arange(block * PLACES_PER_BLOCK, (block + 1) * PLACES_PER_BLOCK)
+
+
+def _by_block(places: Rows, kept: dict[int, Rows], make: Callable[[int], Rows]) -> Rows:
+    """Look places up in blocks; the last few are kept, as a batch is a small part of one and costs next to nothing."""
+    if not len(places):
+        return make(0)[:0]
+    first, last = int(places.min()) // PLACES_PER_BLOCK, int(places.max()) // PLACES_PER_BLOCK
+    blocks = [_kept_block(block, kept, make) for block in range(first, last + 1)]
+    found: Rows = (blocks[0] if first == last else np.concatenate(blocks))[places - first * PLACES_PER_BLOCK]
+    return found
+
+
+def _kept_block(block: int, kept: dict[int, Rows], make: Callable[[int], Rows]) -> Rows:
+    if block not in kept:
+        made = make(block)
+        while len(kept) >= BLOCKS_KEPT:
+            kept.pop(next(iter(kept)))
+        kept[block] = made
+    return kept[block]
 
 
 def part_of(batch_size: int, num_hosts: int, host: int, *, first: int) -> Rows:

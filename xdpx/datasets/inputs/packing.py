@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 Lengths = NDArray[np.integer[Any]]
 
+LOOK_AHEAD = 32
+"""Examples that are added up at a time; more of them than fit into most rows."""
+
 
 class Packed(NamedTuple):
     """Where each example went.
@@ -58,17 +61,18 @@ def first_fit(lengths_ND: Lengths, limits_D: Lengths) -> Packed:
     packed = Packed(
         np.full(len(lengths_ND), -1, np.int64), np.zeros_like(lengths_ND), np.zeros(len(lengths_ND), np.int64), 0
     )
-    waiting, waiting_ND = _without_empty(lengths_ND)
+    waiting = np.flatnonzero(lengths_ND.any(axis=1))
+    lengths_DN = np.ascontiguousarray(lengths_ND[waiting].T)
     num_rows = 0
     while len(waiting):
-        taken = _fill(waiting_ND, limits_D)
+        taken = _fill(lengths_DN, limits_D.tolist())
         which = waiting[taken]
         packed.rows[which] = num_rows
         packed.starts[which] = np.cumsum(lengths_ND[which], axis=0) - lengths_ND[which]
         packed.segments[which] = np.arange(1, len(which) + 1)
         left = np.ones(len(waiting), np.bool_)
         left[taken] = False
-        waiting, waiting_ND = waiting[left], waiting_ND[left]
+        waiting, lengths_DN = waiting[left], lengths_DN[:, left]
         num_rows += 1
     return packed._replace(num_rows=num_rows)
 
@@ -80,25 +84,34 @@ def _refuse_too_long(lengths_ND: Lengths, limits_D: Lengths) -> None:
         raise ValueError(f"Example {too_long[0]} has {found} tokens, a row {limits_D.tolist()}. Trim examples first.")
 
 
-def _without_empty(lengths_ND: Lengths) -> tuple[NDArray[np.int64], Lengths]:
-    kept = np.flatnonzero(lengths_ND.any(axis=1))
-    return kept, lengths_ND[kept]
-
-
-def _fill(waiting_ND: Lengths, room_D: Lengths) -> NDArray[np.int64]:
+def _fill(lengths_DN: Lengths, room_D: list[int]) -> list[int]:
     """Tell which of the waiting examples go into one row."""
-    runs: list[NDArray[np.int64]] = []
+    taken: list[int] = []
     place = 0
-    while place < len(waiting_ND):
-        # Every example has a token in some feature, so that no more than this many can follow one another.
-        ahead_ND = np.cumsum(waiting_ND[place : place + int(room_D.sum()) + 1], axis=0)
-        run = int(np.searchsorted((ahead_ND > room_D).any(axis=1), True))
-        if run:
-            runs.append(np.arange(place, place + run))
-            room_D = room_D - ahead_ND[run - 1]
-            place += run
-        fits = (waiting_ND[place:] <= room_D).all(axis=1)
-        if not room_D.any() or not fits.any():
-            break
-        place += int(fits.argmax())
-    return np.concatenate(runs)
+    while True:
+        run = _run(lengths_DN[:, place : place + LOOK_AHEAD], room_D)
+        taken.extend(range(place, place + run))
+        place += run
+        fits = _fitting(lengths_DN[:, place:], room_D)
+        nearest = int(fits.argmax()) if len(fits) else 0
+        if not len(fits) or not fits[nearest]:
+            return taken
+        place += nearest
+
+
+def _run(ahead_DN: Lengths, room_D: list[int]) -> int:
+    """Count how many of the next examples fit, all of them together, and take their room."""
+    sums_DN = np.cumsum(ahead_DN, axis=1)
+    run = min(int(np.searchsorted(sums, room, "right")) for sums, room in zip(sums_DN, room_D, strict=True))
+    if run:
+        for feature, used in enumerate(sums_DN[:, run - 1].tolist()):
+            room_D[feature] -= used
+    return run
+
+
+def _fitting(lengths_DN: Lengths, room_D: list[int]) -> NDArray[np.bool_]:
+    """Tell of each example whether it fits, shape (N,)."""
+    fits: NDArray[np.bool_] = lengths_DN[0] <= room_D[0]
+    for lengths, room in zip(lengths_DN[1:], room_D[1:], strict=True):
+        fits &= lengths <= room
+    return fits

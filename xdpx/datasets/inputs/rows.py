@@ -20,14 +20,30 @@ _WITHOUT_WEIGHT = frozenset({SAMPLE_WEIGHTS, "weights"})
 
 
 def as_batch(item: Any) -> NestedMap:
-    """Turn a dict of arrays, tensors or lists into a NestedMap of NumPy arrays.
+    """Turn a dict of arrays, tensors or lists into a NestedMap of NumPy arrays, 32 bits wide as devices have them.
 
     Raises:
         TypeError: it is no dict.
+        ValueError: an integer does not fit into 32 bits.
     """
     if not isinstance(item, Mapping):
         raise TypeError(f"A batch is a dict of arrays; this is a {type(item).__name__}.")
-    return NestedMap({k: as_batch(v) if isinstance(v, Mapping) else np.asarray(v) for k, v in item.items()})
+    return NestedMap({k: as_batch(v) if isinstance(v, Mapping) else _narrow(k, np.asarray(v)) for k, v in item.items()})
+
+
+_NARROWER = {np.dtype(np.int64): np.int32, np.dtype(np.uint64): np.uint32, np.dtype(np.float64): np.float32}
+
+
+def _narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    narrower = _NARROWER.get(array.dtype)
+    if narrower is None:
+        return array
+    narrowed = array.astype(narrower)
+    if array.dtype.kind != "f" and not np.array_equal(narrowed, array):
+        raise ValueError(
+            f"'{name}' holds {array.max()}, which does not fit into 32 bits. Keep such ids out of batches."
+        )
+    return narrowed
 
 
 def num_rows(batch: NestedMap) -> int:

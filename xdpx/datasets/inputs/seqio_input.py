@@ -11,7 +11,16 @@ import numpy as np
 
 from xdpx.config.hparams import sub_config_field
 from xdpx.datasets.inputs import seqio_metrics
-from xdpx.datasets.inputs.base_input import ArraySpec, BaseInput, State, name_of, refused, state_number
+from xdpx.datasets.inputs.base_input import (
+    ArraySpec,
+    BaseInput,
+    Problem,
+    State,
+    name_of,
+    refuse_all,
+    refused,
+    state_number,
+)
 from xdpx.datasets.inputs.codecs import Codec
 from xdpx.datasets.inputs.converters import FeatureConverter, LanguageModelFeatures
 from xdpx.datasets.inputs.examples import Examples, Pool
@@ -22,9 +31,6 @@ from xdpx.datasets.inputs.streams import OnePerRow, PackedRows, Recipe, Stream
 from xdpx.datasets.inputs.windows import window_of
 from xdpx.logger import log
 from xdpx.utils.nested_map import NestedMap
-
-Problem = tuple[str, str, str]
-"""A field, what is wrong with it, and what to do."""
 
 DEFAULT_SEED = 0
 """Of the shuffle where nobody gave one: hosts that cannot ask each other must agree on the order."""
@@ -262,8 +268,7 @@ def _check(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bo
     Raises:
         ConfigError: says what to write instead.
     """
-    for key, problem, remedy in _problems(p, task, converter, repeat):
-        raise refused(p, key, problem, remedy)
+    refuse_all(p, _problems(p, task, converter, repeat))
 
 
 def _problems(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> Iterator[Problem]:

@@ -125,7 +125,7 @@ def register_task(task: Any) -> Any:
     name = template.name
     if not name:
         raise ValueError("A task that is registered needs a name: Task.HParams(name='...').")
-    if name in _REGISTERED and _REGISTERED[name] != template:
+    if name in _REGISTERED and _REGISTERED[name].to_text() != template.to_text():
         raise ValueError(f"There is a task or mixture '{name}' already. Give this one another name.")
     _REGISTERED[name] = template.clone()
     return template

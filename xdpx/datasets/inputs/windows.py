@@ -155,15 +155,25 @@ class Walkable(Protocol):
     def reset(self) -> None:
         """Begin anew."""
 
+    @property
+    def hparams(self) -> Any:
+        """The fields of the input."""
 
-def walk(data: Walkable, window: EvalWindow) -> Iterator[Any]:
+
+def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any]:
     """Yield the batches of one evaluation or decoding: THE loop of both.
 
     What resets does so also when the consumer stops early, so that the next walk sees the same batches.
 
+    Args:
+        data: an input.
+        window: what to see; None: what the fields of the input say.
+
     Raises:
         RuntimeError: a rolling window met the end of its data.
     """
+    if not isinstance(window, EvalWindow):
+        window = window_of(data.hparams) if window is None else parse_window(window)
     taken = 0
     try:
         while window.num_batches is None or taken < window.num_batches:
