@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.models.spmd.layers.activations import GELU, BaseActivation, ReLU, SiLU, Tanh
 
 SOURCE = "config.json"
 PLAIN_ROTATIONS = (None, "default")
@@ -38,6 +39,29 @@ def read_config(config: Mapping[str, Any], known: Known) -> dict[str, Any]:
     if faults:
         raise ConfigError(SOURCE, faults)
     return dict(config)
+
+
+def activation(config: Mapping[str, Any], usual: str = "gelu") -> BaseActivation.HParams:
+    """Give the template of `hidden_act`.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    named: dict[str, BaseActivation.HParams] = {
+        "gelu": GELU.HParams(approximate=False),
+        "gelu_new": GELU.HParams(approximate=True),
+        "gelu_pytorch_tanh": GELU.HParams(approximate=True),
+        "relu": ReLU.HParams(),
+        "silu": SiLU.HParams(),
+        "swish": SiLU.HParams(),
+        "tanh": Tanh.HParams(),
+    }
+    name = config.get("hidden_act") or usual
+    if name not in named:
+        near = nearest(str(name), named)
+        remedy = f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(sorted(named))}."
+        raise ConfigError(SOURCE, [Fault("hidden_act", f"is '{name}'.", remedy)])
+    return named[name]
 
 
 def _family(config: Mapping[str, Any], known: Known) -> list[Fault]:

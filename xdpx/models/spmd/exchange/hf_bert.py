@@ -11,11 +11,10 @@ from typing import Any
 
 from xdpx.models.spmd.bert_model import BertModel, tied_table
 from xdpx.models.spmd.classification_model import BertClassificationModel
-from xdpx.models.spmd.exchange.configs import Known, read_config
+from xdpx.models.spmd.exchange.configs import Known, activation, read_config
 from xdpx.models.spmd.exchange.layouts import layout_in
 from xdpx.models.spmd.exchange.maps import LAYER, Exchange, Pair, head_bias, heads_in, heads_out, linear, same
 from xdpx.models.spmd.initialisers import WeightInit
-from xdpx.models.spmd.layers.activations import GELU, BaseActivation, ReLU, SiLU, Tanh
 from xdpx.models.spmd.layers.bert import BertEncoder, MaskedLmHead, bert_block
 from xdpx.models.spmd.layers.norms import LayerNorm
 from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
@@ -46,7 +45,7 @@ def encoder(config: Mapping[str, Any], *, pooler: bool = False) -> BertEncoder.H
     """
     known = read_config(config, KNOWN)
     block = bert_block()
-    block.ff_tpl.activation_tpl = _activation(known)
+    block.ff_tpl.activation_tpl = activation(known)
     dropout = float(known.get("hidden_dropout_prob", 0.1))
     return BertEncoder.HParams(
         vocab_size=known["vocab_size"],
@@ -68,7 +67,7 @@ def encoder(config: Mapping[str, Any], *, pooler: bool = False) -> BertEncoder.H
 def masked_lm(config: Mapping[str, Any]) -> BertModel.HParams:
     """Give the template of a masked language model, as BertForMaskedLM."""
     known = read_config(config, KNOWN)
-    head = MaskedLmHead.HParams(activation_tpl=_activation(known), norm_tpl=_norm(known), params_init=_init(known))
+    head = MaskedLmHead.HParams(activation_tpl=activation(known), norm_tpl=_norm(known), params_init=_init(known))
     template = encoder(config).set(embedding_tpl=tied_table())
     return BertModel.HParams(encoder_tpl=template, head_tpl=head, params_init=_init(known))
 
@@ -200,17 +199,3 @@ def _norm(known: Mapping[str, Any]) -> LayerNorm.HParams:
 
 def _init(known: Mapping[str, Any]) -> WeightInit:
     return WeightInit.Gaussian(float(known.get("initializer_range", 0.02)))
-
-
-def _activation(known: Mapping[str, Any]) -> BaseActivation.HParams:
-    """Give the template of `hidden_act`, told by the names that config.json uses."""
-    named: dict[str, BaseActivation.HParams] = {
-        "gelu": GELU.HParams(approximate=False),
-        "gelu_new": GELU.HParams(approximate=True),
-        "gelu_pytorch_tanh": GELU.HParams(approximate=True),
-        "relu": ReLU.HParams(),
-        "silu": SiLU.HParams(),
-        "swish": SiLU.HParams(),
-        "tanh": Tanh.HParams(),
-    }
-    return named[known.get("hidden_act", "gelu")]

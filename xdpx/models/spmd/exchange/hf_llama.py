@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xdpx.models.spmd.exchange.configs import Known, read_config
+from xdpx.models.spmd.exchange.configs import Known, activation, read_config
 from xdpx.models.spmd.exchange.layouts import layout_in
 from xdpx.models.spmd.exchange.maps import LAYER, Exchange, Pair, head_bias, heads_in, heads_out, linear, same
 from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
-from xdpx.models.spmd.layers.activations import ACTIVATIONS
 from xdpx.models.spmd.layers.attention import Attention
 from xdpx.models.spmd.layers.embeddings import Embedding, FullSoftmax, SharedEmbeddingSoftmax
 from xdpx.models.spmd.layers.norms import RMSNorm
@@ -51,7 +50,7 @@ def network(config: Mapping[str, Any], *, repeated: bool = True) -> TransformerL
     feed_forward = TransformerFeedForward.HParams(
         use_gated_activation=True,
         has_bias=bool(known.get("mlp_bias", False)),
-        activation_tpl=ACTIVATIONS[known.get("hidden_act", "silu")].HParams(),
+        activation_tpl=activation(known, "silu"),
     )
     norm = RMSNorm.HParams(epsilon=float(known.get("rms_norm_eps", 1e-6)))
     block = Transformer.HParams(attention_tpl=attention, ff_tpl=feed_forward, norm_tpl=norm)
