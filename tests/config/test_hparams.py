@@ -1,5 +1,6 @@
 import copy
 import dataclasses
+import pickle
 from typing import Any, ClassVar
 
 import pytest
@@ -233,3 +234,11 @@ def test_a_child_field_can_start_with_other_values():
         child: BaseHParams = sub_config_field(Linear.HParams, input_dims=9)
 
     assert Holder().child.input_dims == 9
+
+
+def test_templates_and_what_they_built_can_be_pickled():
+    template = Wide.HParams(names=("a",), width=3).freeze()
+    again = pickle.loads(pickle.dumps(template))  # noqa: S301
+    assert again == template
+    assert again.is_frozen
+    assert pickle.loads(pickle.dumps(Optimizer(learning_rate=2.0))).learning_rate == 2.0  # noqa: S301

@@ -1,4 +1,5 @@
 import copy
+import pickle
 
 import pytest
 
@@ -66,3 +67,7 @@ def test_plain_dicts_become_maps_and_back():
 
 def test_filter_leaves_out_what_becomes_empty():
     assert _sample().Filter(lambda leaf: leaf == 1) == {"b": 1}
+
+
+def test_a_map_can_be_pickled():
+    assert pickle.loads(pickle.dumps(_sample())).a.d == 2  # noqa: S301

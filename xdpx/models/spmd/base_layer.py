@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import functools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,9 +15,9 @@ from flax import linen as nn
 from flax.core import meta
 
 from xdpx.config.hparams import BaseHParams, Configurable, build, from_fiddle
-from xdpx.config.hparams_classes import check_field
 from xdpx.config.hparams_types import made_by
 from xdpx.models.spmd.initialisers import WeightInit, draw
+from xdpx.models.spmd.layer_fields import checking_fields, declare_nested_fields
 from xdpx.models.spmd.sharding import Axes, axes_from_mapping
 from xdpx.utils.nested_map import NestedMap
 
@@ -123,9 +122,9 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
     _inherited: ClassVar[tuple[str, ...]] = ("dtype", "fprop_dtype", "params_init")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        _declare_nested_fields(cls)
+        declare_nested_fields(cls)
         super().__init_subclass__(kw_only=True, **kwargs)
-        cls.__init__ = _checking_fields(cls.__init__)  # type: ignore[method-assign]
+        cls.__init__ = checking_fields(cls.__init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         for field in _fields_of(type(self)):
@@ -376,41 +375,3 @@ def _held(value: Any) -> Any:
         )
     value.__dict__["_given_away"] = True
     return value.hparams
-
-
-def _checking_fields(function: Callable[..., None]) -> Callable[..., None]:
-    """Let `Cls(**fields)` refuse what `Cls.HParams(**fields)` refuses."""
-
-    @functools.wraps(function)
-    def __init__(self: Any, *args: Any, **fields: Any) -> None:
-        for name in fields:
-            if name not in {"parent", "name"}:
-                check_field(type(self).HParams, name, fields[name])
-        function(self, *args, **fields)
-
-    return __init__
-
-
-def _declare_nested_fields(cls: type[Any]) -> None:
-    """Make the fields of a nested HParams fields of the flax module too."""
-    own = cls.__dict__.get("HParams")
-    if not isinstance(own, type) or not issubclass(own, BaseHParams):
-        return
-    inherited = {name: f for base in cls.__mro__[1:] for name, f in _table_of(base).items()}
-    annotations = dict(cls.__dict__.get("__annotations__", {}))
-    for name, field in own._field_table.items():
-        if inherited.get(name) is not field and name != "name":
-            annotations[name] = field.type
-            setattr(cls, name, _copied(field))
-    cls.__annotations__ = annotations
-
-
-def _table_of(base: type[Any]) -> Mapping[str, Any]:
-    templates = base.__dict__.get("HParams")
-    return templates._field_table if isinstance(templates, type) and issubclass(templates, BaseHParams) else {}
-
-
-def _copied(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.field(default_factory=field.default_factory)
-    return dataclasses.field() if field.default is dataclasses.MISSING else field.default
