@@ -40,7 +40,7 @@ def test_values_follow_an_equals_sign_or_a_blank_and_numbers_are_numbers() -> No
         (["--num_hosts=two"], "Use a whole number"),
         (["--eval_on_test=perhaps"], "Use true or false"),
         (["--set", "NAME"], "Write --set NAME=value"),
-        (["--device=v4"], "goes with --plan"),
+        (["--devices=4"], "goes with --plan"),
         (["one", "two"], "stands where nothing is expected"),
         (["--job_log_dir"], "has no value"),
     ],

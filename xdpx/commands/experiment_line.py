@@ -17,7 +17,7 @@ OWN_FLAGS = {
     "dry": "resolve everything: configuration, parameters and memory per device, FLOPs; allocate nothing",
     "plan": "lower and compile for the documented mesh too: collectives, activations, whether it fits",
     "set": "NAME=value: set a field of the experiment; as often as you like",
-    "device": "with --plan or --dry: v4, v5e, v5p, v6e, a100, h100, h200, ... or name:FLOPs:memory",
+    "device": "v4, v5e, v5p, a100, h100, ... or name:FLOPs:memory: what a plan is held against, a run's peak",
     "devices": "N: what -1 in the mesh fills up to in --plan and --dry",
     "json": "with --plan or --dry: print one JSON object and nothing else",
     "verbose": "show tracebacks and warnings in full",
@@ -49,7 +49,9 @@ SWITCHES = frozenset({
     "eval_during_decode", "jax_fully_async_checkpoint", "enable_checkpoint_saving", "exit_after_ondemand_checkpoint",
     "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu",
 })  # fmt: skip
-NUMBERS = frozenset({"async_timeout_secs", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices"})
+NUMBERS = frozenset(
+    {"async_timeout_secs", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices"}
+)
 
 ALWAYS_SO = {
     "pmap_use_tensorstore": (True, "Every checkpoint is written by TensorStore."),
@@ -210,7 +212,7 @@ class _Reader:
                 remedy = "To start from another job's weights, set init_from in the experiment's task."
                 self.fault(f"--{name}", f"goes with --mode=decode and decode_once, not {mode}.", remedy)
         looks = any(self.line.asks(name) for name in ("plan", "dry"))
-        for name in ("device", "devices", "json"):
+        for name in ("devices", "json"):
             if name in self.line.values and not looks:
                 self.fault(f"--{name}", "goes with --plan and --dry.", "Add --plan.")
 

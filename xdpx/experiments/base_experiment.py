@@ -58,7 +58,7 @@ class BaseExperiment:
 
     def validate(self) -> None:
         """Raise ConfigError when the fields do not go together."""
-        self.mesh_shape(self.PLAN_DEVICES)
+        self.mesh_shape()
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
         """Give (shape, dtype) of every array of one batch over all processes, without touching data.
@@ -81,13 +81,17 @@ class BaseExperiment:
     # ---- what follows from the fields
 
     def mesh_shape(self, num_devices: int | None = None) -> MeshShape:
-        """Give the mesh, with -1 filled up for so many devices (`PLAN_DEVICES` when not said).
+        """Give the mesh, with -1 filled up for so many devices: when not said, those of `use_devices`.
 
         Raises:
             ConfigError: the numbers cannot be a mesh.
         """
-        given = num_devices if num_devices is not None else self.PLAN_DEVICES
+        given = num_devices if num_devices is not None else self.__dict__.get("_devices", self.PLAN_DEVICES)
         return filled(type(self).__name__, self.ICI_MESH_SHAPE, self.DCN_MESH_SHAPE, self.MESH_AXIS_NAMES, given)
+
+    def use_devices(self, count: int) -> None:
+        """Say how many devices are at hand: what -1 in the mesh fills up to; `PLAN_DEVICES` until somebody says."""
+        self._devices = count
 
     @property
     def num_devices(self) -> int | None:

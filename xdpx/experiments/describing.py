@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from xdpx.engines.spmd.verdict import Verdict
 
 TERA = 1e12
+_SETTING = re.compile(r"\b([A-Z][A-Z_]+)=([\w.]+)")
 
 
 def class_vars_text(experiment: BaseExperiment | type[BaseExperiment]) -> str:
@@ -24,7 +26,9 @@ def class_vars_text(experiment: BaseExperiment | type[BaseExperiment]) -> str:
     for owner, values in values_by_class(cls):
         lines = [f"    {name}: {_shown(value)}" for name, value in values.items()]
         blocks.append("\n".join([f"{owner.__module__}.{owner.__qualname__}:", *lines]))
-    own = {} if isinstance(experiment, type) else vars(experiment)
+    own = (
+        {} if isinstance(experiment, type) else {key: value for key, value in vars(experiment).items() if key.isupper()}
+    )
     if own:
         blocks.append("\n".join(["this experiment:", *(f"    {name}: {_shown(value)}" for name, value in own.items())]))
     return "\n\n".join(blocks) + "\n"
@@ -84,7 +88,7 @@ def plan_text(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Ve
         name, *(f"  {key.ljust(20)} {_number(value)}" for key, value in facts.items()),
         f"  {'parameters'.ljust(20)} {plan.parameters:,} ({plan.parameters / 1e9:.2f}B)",
         "", *_memory_lines(plan, verdict), "", *_flops_lines(plan, verdict), "", *_collective_lines(plan),
-        *_report_lines(plan), *_verdict_lines(verdict), "",
+        *_report_lines(plan), *_verdict_lines(experiment, verdict), "",
         "  " + ", ".join(f"{key} {value:.1f} s" for key, value in plan.seconds.items()) + ", nothing allocated",
     ])  # fmt: skip
 
@@ -137,7 +141,7 @@ def _report_lines(plan: StepPlan) -> Iterator[str]:
         yield from (f"  {report}" for report in plan.reports)
 
 
-def _verdict_lines(verdict: Verdict | None) -> Iterator[str]:
+def _verdict_lines(experiment: BaseExperiment, verdict: Verdict | None) -> Iterator[str]:
     if verdict is None:
         return
     yield ""
@@ -147,11 +151,17 @@ def _verdict_lines(verdict: Verdict | None) -> Iterator[str]:
     elif verdict.fits:
         yield f"it fits: {format_bytes(room)} of {name} are left"
     elif verdict.fits is None:
-        yield f"it may fit: on {name} {format_bytes(least)} are left at least use, {format_bytes(-room)} missing at most"
+        yield f"it may fit: on {name} {format_bytes(least)} are left at least use, {format_bytes(-room)} lack at most"
     else:
         yield f"it does not fit: {format_bytes(-least)} are missing on {name}"
     yield from (f"  to blame: {blame}" for blame in verdict.blame)
-    yield from (f"  try: {hint}" for hint in verdict.hints)
+    yield from (f"  try: {hint}" for hint in verdict.hints if not _is_so(experiment, hint))
+
+
+def _is_so(experiment: BaseExperiment, hint: str) -> bool:
+    """Tell whether all fields that a hint names have the value that it names."""
+    named = _SETTING.findall(hint)
+    return bool(named) and all(str(getattr(experiment, name, None)) == value for name, value in named)
 
 
 def plan_data(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Verdict | None) -> dict[str, Any]:

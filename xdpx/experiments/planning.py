@@ -30,8 +30,10 @@ def plan_experiment(experiment: BaseExperiment, *, num_devices: int | None = Non
         num_devices: what -1 in the mesh fills up to; `PLAN_DEVICES` when not said.
         compiling: False leaves out collectives and XLA's figure for activations.
     """
-    shape = experiment.mesh_shape(num_devices)
+    if num_devices is not None:
+        experiment.use_devices(num_devices)
     experiment.validate()
+    shape = experiment.mesh_shape()
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, imitated_devices(shape.num_devices))
     return plan_update(
         build(_sixteen_bits(experiment.task())), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
@@ -40,7 +42,7 @@ def plan_experiment(experiment: BaseExperiment, *, num_devices: int | None = Non
 
 
 def _sixteen_bits(template: Any) -> Any:
-    """Give a template with float16 for bfloat16: as large, and a CPU need not widen it, which would show in the plan."""
+    """Give a template with float16 for bfloat16: as large, and a CPU need not widen it, which a plan would show."""
     if isinstance(template, BaseHParams):
         copy = template.clone()
         for name, value in copy.fields_and_values():
@@ -66,7 +68,9 @@ def rules_of(experiment: BaseExperiment) -> Any:
 def specs_of(experiment: BaseExperiment) -> NestedMap:
     """Give a `ShapeDtypeStruct` for every array of one batch over all processes."""
     specs = experiment.input_specs()
-    return NestedMap({name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for name, (shape, kind) in specs.items()})
+    return NestedMap(
+        {name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for name, (shape, kind) in specs.items()}
+    )
 
 
 def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) -> flops.Count:

@@ -34,7 +34,8 @@ def test_sizes_mesh_batch_and_optimizer_are_those_of_the_table(row: dict[str, An
     one = resolve(f"lm.{row['file']}.{row['name']}")()
     one.validate()
     ours: dict[str, Any] = {
-        "L": one.NUM_LAYERS, "pcb": one.PERCORE_BATCH_SIZE, "wd": one.WEIGHT_DECAY, "clip": one.CLIP_GRADIENT_NORM_TO_VALUE,
+        "L": one.NUM_LAYERS, "pcb": one.PERCORE_BATCH_SIZE, "wd": one.WEIGHT_DECAY,
+        "clip": one.CLIP_GRADIENT_NORM_TO_VALUE,
         "b1": one.ADAM_BETA1, "b2": one.ADAM_BETA2, "sched": one.LR_SCHEDULE, "steps": one.MAX_STEPS,
         "ck": one.CHECKPOINT_EVERY_N_STEPS, "ev": one.EVAL_INTERVAL_STEPS, "lr": one.learning_rate(),
     }  # fmt: skip

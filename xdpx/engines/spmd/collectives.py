@@ -190,5 +190,3 @@ def _sizes(text: str) -> tuple[int, ...]:
 def seconds_on_wire(collectives: Sequence[Collective], bandwidth: float) -> float:
     """Give the time that the collectives need at least, were nothing hidden behind computation."""
     return sum(one.wire_bytes for one in collectives) / bandwidth
-
-

@@ -149,7 +149,7 @@ def _cond(equation: Any, seen: list[str | None]) -> Count:
 def _dot(equation: Any) -> int:
     (contract, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
-    return 2 * _size(equation.outvars[0]) * math.prod(left[axis] for axis in contract)
+    return 2 * _size(equation.outvars[0]) * int(math.prod(left[axis] for axis in contract))
 
 
 def _ragged_dot(equation: Any) -> int:
@@ -160,7 +160,7 @@ def _ragged_dot(equation: Any) -> int:
 def _convolution(equation: Any) -> int:
     numbers = equation.params["dimension_numbers"]
     kernel = equation.invars[1].aval.shape
-    taps = math.prod(kernel[axis] for axis in numbers.rhs_spec[1:])
+    taps = int(math.prod(kernel[axis] for axis in numbers.rhs_spec[1:]))
     return 2 * _size(equation.outvars[0]) * taps
 
 

@@ -23,7 +23,9 @@ _TURNS = frozenset({"bitcast", "copy", "transpose", "reshape", "convert"})
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _BITS = re.compile(r"(\d+)")
 _WRAPPED = re.compile(r"\b(?:jit\([\w<>]*\)|[\w]+\()")
-_NO_PLACES = frozenset({"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation", "remat", "sub", ""})
+_NO_PLACES = frozenset(
+    {"while", "body", "cond", "closed_call", "checkpoint", "rematted_computation", "remat", "sub", ""}
+)
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def plain_source(source: str) -> str:
     Adds `(backward)` or `(recomputed)` where the name says so.
     """
     note = " (recomputed)" if "rematted_computation" in source else " (backward)" if "transpose(" in source else ""
-    bare = _WRAPPED.sub("", source).replace(")", "")
+    whole = max(source.split(":"), key=len)  # what was joined out of several names all of them
+    bare = _WRAPPED.sub("", whole).replace("(", "").replace(")", "")
     parts = [part for part in bare.split("/") if part not in _NO_PLACES and "->" not in part and "." not in part]
     return "/".join(dict.fromkeys(parts[-5:])) + note if parts else ""

@@ -206,7 +206,7 @@ def _compiled(
 ) -> tuple[Program, int]:
     """Lower and compile the update. Gives its program and the bytes of its temporary buffers on one device."""
     functions = Compiled(
-        task, Surroundings(mesh, rules), 0, Retraces(), sizes=False, averaged=True, names=[]
+        task, Surroundings(mesh, rules), 0, Retraces(), sizes=False, averaged=True, places={}
     )  # fmt: skip
     update: Any = jitted(functions, state.placed, state.everywhere)[0]
     with _timed(seconds, "lower"):

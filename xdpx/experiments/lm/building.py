@@ -143,9 +143,7 @@ def _norm(fields: TransformerLm) -> Any:
 def _softmax(fields: TransformerLm) -> Any:
     if fields.SEPARATE_EMBEDDING:
         return FullSoftmax.HParams(soft_cap_logits=fields.SOFTMAX_CAP_LOGITS)
-    return SharedEmbeddingSoftmax.HParams(
-        soft_cap_logits=fields.SOFTMAX_CAP_LOGITS, lookup_style=fields.LOOKUP_STYLE
-    )
+    return SharedEmbeddingSoftmax.HParams(soft_cap_logits=fields.SOFTMAX_CAP_LOGITS, lookup_style=fields.LOOKUP_STYLE)
 
 
 def _embedding(fields: TransformerLm) -> Any:

@@ -20,7 +20,7 @@ class C4UnsupervisedDataset(TransformerLm):
     Attributes:
         TRAIN_DATA: training text: files of raw text, array records, or a data set of Hugging Face.
         EVAL_DATA: the text to evaluate on; None evaluates on none.
-        VOCABULARY: file or name of the tokenizer.
+        VOCABULARY: file or name of the tokenizer; `characters` takes those of the training text.
         TEXT_FIELD: the field of a record that holds the text.
         TRAINING_SEED: decides the order of the training text.
         EVAL_NUM_BATCHES: batches of one evaluation; None for all of it.
@@ -37,7 +37,7 @@ class C4UnsupervisedDataset(TransformerLm):
         """Give the training and the evaluation input. Raises ConfigError while a field does not say where they are."""
         from xdpx.experiments.lm.data import text_inputs
 
-        return text_inputs(self)
+        return list(text_inputs(self))
 
 
 @experiment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from xdpx.experiments.lm.model_params import ClassificationModelAdam, TransformerLm, TransformerLmPmapAdam
 from xdpx.experiments.registry import experiment
@@ -14,15 +14,17 @@ class SyntheticDataset(TransformerLm):
 
     Attributes:
         EVAL_NUM_BATCHES: batches of one evaluation.
+        SYNTHETIC_PATTERN: `constant`; `cycle` can be learned, `random` cannot.
     """
 
     EVAL_NUM_BATCHES: int = 1
+    SYNTHETIC_PATTERN: Literal["constant", "cycle", "random"] = "constant"
 
     def datasets(self) -> list[Any]:
         """Give a training and an evaluation input."""
         from xdpx.experiments.lm.data import synthetic_inputs
 
-        return synthetic_inputs(self)
+        return list(synthetic_inputs(self))
 
 
 @experiment
@@ -37,7 +39,7 @@ class LargeMlp(ClassificationModelAdam):
         """Give random vectors with classes that follow from them."""
         from xdpx.experiments.lm.data import vector_inputs
 
-        return vector_inputs(self)
+        return list(vector_inputs(self))
 
 
 @experiment

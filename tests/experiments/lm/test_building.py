@@ -1,0 +1,117 @@
+"""Tasks of the shipped experiments: they resolve, and have as many parameters as the table says."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from xdpx.config.hparams import build, to_fiddle
+from xdpx.engines.spmd.flops import palm_flops_per_token
+from xdpx.engines.spmd.partitioning import without_boxes
+from xdpx.experiments.lm.model_params import TransformerLm
+from xdpx.experiments.planning import flops_of, specs_of
+from xdpx.experiments.registry import names, resolve
+from xdpx.optimizers.spmd.learner import Learner
+
+TABLE = {row["name"]: row for row in json.loads((Path(__file__).parent / "families.json").read_text())}
+SHIPPED = [name for name in names() if name.startswith("xdpx.experiments.lm.")]
+LANGUAGE = [name for name in SHIPPED if issubclass(resolve(name), TransformerLm)]
+TINY: dict[str, Any] = {
+    "NUM_LAYERS": 2, "MODEL_DIMS": 32, "DIMS_PER_HEAD": 8, "NUM_HEADS": 4, "VOCAB_SIZE": 64, "MAX_SEQ_LEN": 16,
+    "TRAINABLE_PE_MAX_SEQ_LEN": 16, "ICI_MESH_SHAPE": (1, 1, 1), "DCN_MESH_SHAPE": None, "PERCORE_BATCH_SIZE": 2,
+}  # fmt: skip
+SIZES = (
+    "NUM_LAYERS",
+    "MODEL_DIMS",
+    "HIDDEN_DIMS",
+    "NUM_HEADS",
+    "DIMS_PER_HEAD",
+    "VOCAB_SIZE",
+    "TRAINABLE_POSITION_EMB",
+)
+
+
+@functools.cache
+def parameters(name: str, sizes: tuple[Any, ...]) -> dict[str, int]:
+    """Numbers by the path of their weight, with layers repeated, which changes none but traces one of them only."""
+    one = resolve(name)(**dict(zip(SIZES, sizes, strict=True)))
+    spec = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]), leaf.dtype), specs_of(one))
+    boxed = jax.eval_shape(build(one.counted_task()).init, jax.eval_shape(lambda: jax.random.key(0)), spec)
+    leaves = jax.tree_util.tree_leaves_with_path(without_boxes(boxed["params"]))
+    return {jax.tree_util.keystr(path): int(np.prod(leaf.shape, dtype=np.int64)) for path, leaf in leaves}
+
+
+def count(name: str) -> dict[str, int]:
+    cls = resolve(name)
+    sizes = tuple(getattr(cls, field) for field in SIZES)
+    first = next(other for other in LANGUAGE if tuple(getattr(resolve(other), field) for field in SIZES) == sizes)
+    return parameters(first, sizes)
+
+
+@pytest.mark.parametrize("name", LANGUAGE, ids=lambda name: name.rpartition(".")[2])
+def test_parameters_are_those_of_the_table_within_its_rounding(name: str) -> None:
+    one = resolve(name)()
+    found = count(name)
+    positions = sum(size for path, size in found.items() if "position_emb" in path)
+    assert positions == (one.TRAINABLE_PE_MAX_SEQ_LEN * one.MODEL_DIMS if one.TRAINABLE_POSITION_EMB else 0)
+    table = TABLE.get(name.rpartition(".")[2], {"N": 2.875195392})["N"] * 1e9
+    assert sum(found.values()) - positions == pytest.approx(table, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", SHIPPED, ids=lambda name: name.rpartition(".")[2])
+def test_every_shipped_task_resolves_to_a_fiddle_config(name: str) -> None:
+    task = resolve(name)().task()
+    assert to_fiddle(task).train.num_train_steps == resolve(name).MAX_STEPS
+    assert isinstance(build(task.train.learner), Learner)
+
+
+def test_fields_reach_the_templates() -> None:
+    task = resolve("C4SpmdGpt3AdamOrgHPBS1p5k1536Replicas")().task()
+    adam, lm = task.train.learner.optimizer, task.model.lm_tpl
+    assert (adam.beta2, adam.epsilon, adam.clip_threshold, adam.weight_decay) == (0.95, 1e-8, 0.0, 0.1)
+    assert (adam.learning_rate, adam.lr_schedule.warmup_steps, adam.lr_schedule.decay_end) == (6e-5, 265, 108_600)
+    assert (lm.softmax_tpl.soft_cap_logits, lm.final_ln_tpl.epsilon, task.model.params_init.scale) == (
+        None,
+        1e-5,
+        0.006,
+    )
+    assert task.early_stopping_fn.target == pytest.approx(2.69)
+
+
+def test_the_schedule_of_mlperf_follows_the_batch() -> None:
+    small = resolve("C4SpmdPipelineGpt3AdamMLPerfHPBS2k512Replicas")()
+    large = resolve("C4SpmdPipelineGpt3AdamMLPerfHPBS4k1024Replicas")()
+    assert (small.learning_rate(), large.learning_rate()) == (2e-5, 3e-5)
+    assert large.cosine_steps() == (99, 100, 40725)
+
+
+def test_flops_are_those_of_palm_and_the_last_norm_of_the_formula() -> None:
+    one = resolve("C4Spmd1BAdam4Replicas")(**TINY)
+    matrices = sum(size for path, size in parameters_of(one).items() if path.endswith(("['w']", "['emb_var']")))
+    per_token = palm_flops_per_token(matrices, layers=2, width=32, length=16)
+    assert flops_of(one).training == per_token * one.global_batch() * one.MAX_SEQ_LEN
+
+
+def parameters_of(one: Any) -> dict[str, int]:
+    boxed = jax.eval_shape(build(one.counted_task()).init, jax.eval_shape(lambda: jax.random.key(0)), specs_of(one))
+    leaves = jax.tree_util.tree_leaves_with_path(without_boxes(boxed["params"]))
+    return {jax.tree_util.keystr(path): leaf.size for path, leaf in leaves}
+
+
+@pytest.mark.parametrize(
+    "style", [{"LOOKUP_STYLE": "index"}, {"CHECKPOINT_POLICY": "everything"}, {"USE_REPEATED_LAYER": False}]
+)
+def test_how_a_model_computes_does_not_change_its_flops(style: dict[str, Any]) -> None:
+    cls = resolve("C4Spmd1BAdam4Replicas")
+    assert flops_of(cls(**TINY, **style)).flops == flops_of(cls(**TINY)).flops
+
+
+def test_bubbles_of_a_pipeline_are_no_work_of_the_model() -> None:
+    staged = TINY | {"ICI_MESH_SHAPE": (2, 1, 1, 1), "PERCORE_BATCH_SIZE": 1, "MICROBATCH_SIZE": 1}
+    pipeline = resolve("C4SpmdPipelineGpt3SmallAdam8Replicas")(**staged)
+    plain = resolve("C4SpmdGpt3L16AdamOrgHP")(**TINY)
+    assert flops_of(pipeline).flops == flops_of(plain).flops
