@@ -265,14 +265,20 @@ def test_xla_is_refused_where_it_is_not():
         choose(replace(ALONE, mode="distributed"), fsdp=replace(script.Options(), xla={"compute_dtype": "bfloat16"}))
 
 
-def test_deepspeed_is_refused_with_what_does_the_same(monkeypatch):
+def test_deepspeed_is_refused_where_it_is_not_installed_and_beside_fsdp(monkeypatch):
+    monkeypatch.setattr(strategies.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="not installed.*full_shard auto_wrap"):
-        choose(ALONE, deepspeed={"zero_optimization": {"stage": 3}})
-    monkeypatch.setattr(strategies.importlib.util, "find_spec", lambda name: object())
-    with pytest.raises(ValueError, match="does not drive DeepSpeed.*stage 2 is"):
-        choose(ALONE, deepspeed="ds.json")
+        choose(ALONE, deepspeed=dict)
     with pytest.raises(ValueError, match="together with fsdp"):
-        choose(ALONE, deepspeed="ds.json", fsdp=script.Options())
+        choose(ALONE, deepspeed=dict, fsdp=script.Options())
+
+
+def test_deepspeed_refuses_an_optimizer_that_the_arguments_do_not_name(monkeypatch):
+    monkeypatch.setattr(strategies.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr("xdpx.engines.pytorch.strategies.zero.join_alone", lambda device: None)
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    with pytest.raises(ValueError, match="names the optimizer 'OneBitAdam'. Use AdamW"):
+        choose(ALONE, deepspeed=lambda: {"optimizer": {"type": "OneBitAdam"}})
 
 
 def test_ddp_is_chosen_for_several_processes():

@@ -1,4 +1,4 @@
-"""One of two processes is told to end: both stop at the same step with a checkpoint that is whole, and go on exactly."""
+"""One of two processes is told to end: both stop at the same step with a whole checkpoint, and go on exactly."""
 
 from __future__ import annotations
 

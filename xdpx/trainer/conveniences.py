@@ -47,12 +47,15 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWor
 
     # ---- who and where
 
-    is_deepspeed_enabled = False
-
     @property
     def is_fsdp_enabled(self) -> bool:
         """Whether the model is sharded over processes."""
-        return bool(self.strategy.shards)
+        return bool(self.strategy.shards and not self.strategy.writes_own_state)
+
+    @property
+    def is_deepspeed_enabled(self) -> bool:
+        """Whether DeepSpeed trains the model."""
+        return bool(self.strategy.writes_own_state)
 
     @property
     def tokenizer(self) -> Any:

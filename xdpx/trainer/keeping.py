@@ -45,6 +45,14 @@ def _save_shards(trainer: Any, optimizer: Any, folder: str) -> None:
         trainer_files.write_arguments(folder, trainer.args.to_dict())
 
 
+def _save_with_own_state(trainer: Any, folder: str) -> None:
+    """Write the whole model, and beside it what the strategy alone can write; on all processes."""
+    trainer.save_model(folder, _internal_call=True)
+    collectives.barrier()  # until the folder is there
+    if not trainer.args.save_only_model:
+        trainer.strategy.sharded_save(folder, trainer.model_wrapped, trainer.optimizer)
+
+
 def _processing(trainer: Any) -> Any:
     return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
 
@@ -73,12 +81,14 @@ def save_checkpoint(trainer: Any, trial: Any, parent: str | None = None) -> str:
         loader = loader.state_dict() if hasattr(loader, "state_dict") else None
         own, contents = trainer_files.OwnState.of_this_process(together, loader), _to_continue(trainer, loader)
     write = partial(trainer.save_model, _internal_call=True)
-    if _in_shards(trainer):
+    if trainer.strategy.writes_own_state:
+        write = partial(_save_with_own_state, trainer)
+    elif _in_shards(trainer):
         write = partial(_save_shards, trainer, None if args.save_only_model else trainer.optimizer)
     saved = trainer_files.save_checkpoint(
         parent, state.global_step, trainer_files.Contents(json.loads(state.to_json()), **contents),
         write, own=own, ranks=together, everywhere=args.save_on_each_node,
-        background=None if _in_shards(trainer) else background.asked_for(),
+        background=None if _in_shards(trainer) or trainer.strategy.writes_own_state else background.asked_for(),
         then=partial(_after_saving, trainer, parent),
     )  # fmt: skip
     trainer.saved_step = state.global_step
@@ -87,7 +97,7 @@ def save_checkpoint(trainer: Any, trial: Any, parent: str | None = None) -> str:
 
 def _to_continue(trainer: Any, loader: Any) -> dict[str, Any]:
     scaler, strategy, wanted = trainer.precision.scaler, trainer.strategy, trainer.args.should_save
-    whole = not _in_shards(trainer)
+    whole = not (_in_shards(trainer) or strategy.writes_own_state)
     return {
         "optimizer": strategy.optimizer_state(trainer.model_wrapped, trainer.optimizer, wanted=wanted)
         if whole

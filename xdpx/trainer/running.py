@@ -140,6 +140,7 @@ def _prepare(trainer: Any, loader: Any, checkpoint: str | None) -> None:
         trainer.lr_scheduler, trainer._created_lr_scheduler = None, False
     trainer.model_wrapped = trainer._wrap_model(trainer.model)
     trainer.create_optimizer_and_scheduler(num_training_steps=trainer.plan.max_steps)
+    trainer.model_wrapped, trainer.optimizer = trainer.strategy.join(trainer.model_wrapped, trainer.optimizer)
     if checkpoint is not None:
         trainer._load_optimizer_and_scheduler(checkpoint)
     handler = trainer.callback_handler

@@ -67,11 +67,12 @@ def _choose_strategy(trainer: Any) -> None:
     ddp = strategies.DdpOptions(
         args.ddp_find_unused_parameters, args.ddp_bucket_cap_mb, args.ddp_broadcast_buffers, args.ddp_static_graph
     )
-    trainer.precision = Precision(mode, trainer.world.device)
+    zero = args.deepspeed_config if args.deepspeed_config() else None
     trainer.strategy = strategies.choose(
-        trainer.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=args.deepspeed,
+        trainer.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=zero,
         place=args.place_model_on_device is not False,
     )  # fmt: skip
+    trainer.precision = getattr(trainer.strategy, "precision", None) or Precision(mode, trainer.world.device)
 
 
 def _has_own_loss(trainer: Any) -> bool:
@@ -135,6 +136,10 @@ def refuse(trainer: Any) -> None:
         raise RuntimeError(
             "Trainer: `optimizers` hold the weights of one model, but `model_init` makes a new one for each training. "
             "Override create_optimizer_and_scheduler instead."
+        )
+    if trainer.strategy.writes_own_state and args.nonfinite_steps != "keep":
+        raise ValueError(
+            f"nonfinite_steps: is '{args.nonfinite_steps}', but DeepSpeed takes its steps by itself. Leave it out."
         )
     if given and trainer.strategy.shards:
         raise RuntimeError(

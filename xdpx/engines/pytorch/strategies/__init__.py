@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xdpx.engines.pytorch.strategies.base import DdpOptions, FsdpLike, Strategy
@@ -41,15 +42,15 @@ def choose(
         fsdp: what is sharded; None shards nothing.
         ddp: how gradients are averaged when nothing is sharded.
         precision: "no", "bf16" or "fp16".
-        deepspeed: a DeepSpeed configuration, when one was asked for.
+        deepspeed: gives the config of DeepSpeed, where that was asked for; see `strategies.zero`.
         place: whether models are moved to the device; shards always are.
 
     Raises:
         ValueError: sharding was asked for without a launcher, or in a way that is not known.
         ImportError: a library that was asked for is not there.
     """
-    if deepspeed:
-        _refuse_deepspeed(fsdp)
+    if deepspeed is not None:
+        return _by_deepspeed(world, fsdp, deepspeed)
     if fsdp is not None:
         return _sharding(world, fsdp, ddp, precision, place=place)
     if world.size > 1:
@@ -77,13 +78,15 @@ def _sharding(world: World, fsdp: FsdpLike, ddp: DdpOptions | None, precision: s
     return Sharded(world, fsdp, precision)
 
 
-def _refuse_deepspeed(fsdp: FsdpLike | None) -> None:
+def _by_deepspeed(world: World, fsdp: FsdpLike | None, config_of: Callable[..., Any]) -> Strategy:
     if fsdp is not None:
         raise ValueError("deepspeed: is given together with fsdp; both shard the model. Leave one of them out.")
-    instead = (
-        "What its ZeRO stages do is there without it: stage 3 is fsdp='full_shard auto_wrap', stage 2 is "
-        "fsdp='shard_grad_op auto_wrap', and offloading to the host adds the word offload."
-    )
     if importlib.util.find_spec("deepspeed") is None:
-        raise ImportError(f"deepspeed: is not installed: pip install deepspeed. {instead}")
-    raise ValueError(f"deepspeed: xdpx shards by torch alone and does not drive DeepSpeed. {instead}")
+        raise ImportError(
+            "deepspeed: is not installed: pip install deepspeed. What its ZeRO stages do is there without it: stage 3 "
+            "is fsdp='full_shard auto_wrap', stage 2 is fsdp='shard_grad_op auto_wrap', and offloading to the host "
+            "adds the word offload."
+        )
+    from xdpx.engines.pytorch.strategies.zero import Zero
+
+    return Zero(world, config_of)

@@ -87,9 +87,15 @@ class Strategy(Protocol):
     Attributes:
         shards: whether `prepare` replaces the parameters, so that optimizers must be made after it; evaluation must
             then run the same number of passes on all processes (`synced_gpus` of `generate`).
+        writes_own_state: whether the optimizer's state is written by `sharded_save` alone.
     """
 
     shards: bool
+    writes_own_state: bool
+
+    def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+        """Give the model and the optimizer that are trained, from a prepared model and the optimizer made for it."""
+        ...
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Give the model that is called for training, on its device. All processes start from the first's weights."""

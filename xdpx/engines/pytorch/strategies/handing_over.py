@@ -18,6 +18,11 @@ class HandsOver:
     """The verbs of `strategies.base.Strategy` that carry weights and optimizer states in and out."""
 
     world: World
+    writes_own_state: bool = False
+
+    def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+        """Give the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
+        return model, optimizer
 
     def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
         """Give all weights on the host; see `Strategy.weights`."""

@@ -1,0 +1,193 @@
+"""The strategy in which DeepSpeed spreads the training (ZeRO stages 0 to 3), where its package is installed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.precision import Precision, in_float32, in_type
+from xdpx.engines.pytorch.strategies.handing_over import HandsOver, unwrapped
+from xdpx.engines.pytorch.strategies.shard_files import OPTIMIZER
+from xdpx.engines.pytorch.strategies.states import fill_weights
+from xdpx.engines.pytorch.strategies.whole import NOTHING
+from xdpx.engines.pytorch.world import World, join_alone
+from xdpx.logger import log
+
+OURS = ("adam", "adamw")
+"""Optimizers of a config that are those of the arguments; others are made by nobody here."""
+
+ConfigOf = Callable[..., Mapping[str, Any] | None]
+"""Gives the config with "auto" filled in; takes `hidden_size`."""
+
+
+class Zero(HandsOver):
+    """Implements `strategies.base.Strategy` on an engine of DeepSpeed. On all processes.
+
+    The engine averages gradients, clips and steps by itself at the last micro-batch of an update, in its backward
+    pass; what comes after, such as `clip`, tells what it did.
+
+    Args:
+        world: where this process stands.
+        config_of: the config.
+
+    Raises:
+        ValueError: the config names an optimizer that is not that of the arguments.
+    """
+
+    shards: bool = True
+    writes_own_state: bool = True
+
+    def __init__(self, world: World, config_of: ConfigOf) -> None:
+        self.world = world
+        self.config_of = config_of
+        self.engine: Any = None
+        self._last, self._norm = True, torch.zeros(())
+        if world.device.type == "cpu":
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed reads it when it is imported
+        if not torch.distributed.is_initialized():
+            join_alone(world.device)
+        config = dict(config_of() or {})
+        kind = str(config.get("optimizer", {}).get("type", OURS[0]))
+        if kind.lower() not in OURS:
+            raise ValueError(
+                f"deepspeed: its config names the optimizer '{kind}'. Use AdamW there, or leave the section out and "
+                "name an optimizer in the argument optim."
+            )
+        if "scheduler" in config:
+            log.warning("deepspeed: the section 'scheduler' is left aside; lr_scheduler_type and warmup_steps decide.")
+        half = [name for name in ("bf16", "fp16") if config.get(name, {}).get("enabled") is True]
+        self._dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[half[0]] if half else None
+        self.precision = ZeroPrecision(self)
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Give the engine, if there is one for this model, else the model on the device; `join` makes the engine."""
+        if self.engine is not None and unwrapped(model) is self.engine.module:
+            return self.engine  # type: ignore[no-any-return]
+        return model.to(self.world.device)
+
+    def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+        """Give the engine over a model and its optimizer, and the optimizer that it makes of that one."""
+        if self.engine is not None and optimizer is self.engine.optimizer:
+            return self.engine, optimizer
+        deepspeed = _package()
+        deepspeed.init_distributed(auto_mpi_discovery=False)
+        for tensor in (*model.parameters(), *model.buffers()):
+            collectives.broadcast_tensor_(tensor.detach())
+        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=self._config(model))
+        if self._dtype is not None:
+            self.engine.register_forward_pre_hook(self._cast, with_kwargs=True)
+            self.engine.register_forward_hook(lambda _, __, outputs: in_float32(outputs))
+        return self.engine, self.engine.optimizer
+
+    def unwrap(self, model: nn.Module) -> nn.Module:
+        """Give the model that the user made."""
+        inner: Any = self.engine.module if model is self.engine else model
+        return unwrapped(inner)
+
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """Tell the engine whether the update follows."""
+        self._last = last
+        called: Any = model
+        if called is self.engine:
+            called.set_gradient_accumulation_boundary(last)
+        return NOTHING
+
+    def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+        """Give the norm that the gradient had; the engine has clipped it already, and stepped."""
+        del parameters, max_norm
+        return self._norm
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a micro-batch, and take the update with the last one."""
+        engine = self.engine
+        engine.backward(loss, scale_wrt_gas=False)
+        if not self._last:
+            return
+        whole = engine.zero_optimization_stage() == 0 and self._dtype is None
+        if whole:  # here the engine does not tell the norm
+            gradients = [each.grad for each in engine.module.parameters() if each.grad is not None]
+            self._norm = nn.utils.get_total_norm(gradients)
+        engine.step()
+        if not whole:
+            self._norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
+
+    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+        """Give all weights on the host; see `Strategy.weights`."""
+        with self._gathered(model):
+            return super().weights(self.unwrap(model), wanted=wanted)
+
+    def load_weights(
+        self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Fill the model; see `Strategy.load_weights`."""
+        with self._gathered(model, changes=True):
+            return fill_weights(self.unwrap(model), weights, strict=strict)
+
+    def sharded_save(self, folder: str, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        """Let DeepSpeed write its state, each process its part, in its own format."""
+        del model
+        if optimizer is not None:
+            self.engine.save_checkpoint(folder, tag=OPTIMIZER)
+
+    def sharded_load(self, folder: str, model: nn.Module | None = None, optimizer: Optimizer | None = None) -> None:
+        """Let DeepSpeed take back what it wrote; from as many processes as there are now."""
+        del model
+        if optimizer is not None:
+            self.engine.load_checkpoint(folder, tag=OPTIMIZER, load_lr_scheduler_states=False)
+
+    def _config(self, model: nn.Module) -> dict[str, Any]:
+        sizes = getattr(model, "config", None)
+        hidden = getattr(sizes, "hidden_size", None) or max(getattr(sizes, "hidden_sizes", None) or [0])
+        config = dict(self.config_of(hidden_size=hidden or None) or {})
+        for section in ("optimizer", "scheduler"):  # the Trainer's own are at work, by the arguments
+            config.pop(section, None)
+        zero = config.get("zero_optimization", {})
+        config["zero_optimization"] = {name: value for name, value in zero.items() if value != "auto"}
+        if not zero.get(
+            "stage"
+        ):  # there DeepSpeed divides the last update of an epoch, which may be short, as a full one
+            config["gradient_accumulation_steps"] = 1
+            config.pop("train_batch_size", None)
+        return {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False, **config}
+
+    def _cast(self, _: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return in_type(args, self._dtype), in_type(kwargs, self._dtype)
+
+    def _gathered(self, model: nn.Module, *, changes: bool = False) -> AbstractContextManager[Any]:
+        """Give a context in which the weights are whole, where stage 3 has cut them up."""
+        cut = [each for each in self.unwrap(model).parameters() if hasattr(each, "ds_id")]
+        if not cut:
+            return nullcontext()
+        writer = 0 if changes else None
+        context: AbstractContextManager[Any] = _package().zero.GatheredParameters(cut, modifier_rank=writer)
+        return context
+
+
+def _package() -> Any:
+    """Give the package, which takes seconds to import and compiles on its first use."""
+    return importlib.import_module("deepspeed")
+
+
+class ZeroPrecision(Precision):
+    """Leaves numbers, loss scale and steps to the engine of a `Zero`."""
+
+    def __init__(self, strategy: Zero) -> None:
+        super().__init__("no", strategy.world.device)
+        self._strategy = strategy
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss; the engine takes the step with the last micro-batch."""
+        self._strategy.backward(loss)
+
+    def step(self, optimizer: Optimizer) -> bool:
+        """Tell whether the engine left the step out, because gradients had overflown."""
+        del optimizer
+        return not self._strategy.engine.was_step_applied()
