@@ -15,7 +15,6 @@ os.environ["XLA_FLAGS"] = (
     "--xla_cpu_collective_timeout_seconds=300 --xla_cpu_collective_call_terminate_timeout_seconds=300"
 )
 
-import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 from xdpx.checkpoints import spmd_files, spmd_folders  # noqa: E402

@@ -76,7 +76,7 @@ class SpmdEngine:
         self._placer = transfer.Placer(rules, mesh, self._report)
         self._compiled = Compiled(
             task, Surroundings(mesh, rules, self.options.precision), self.options.seed, self._retraces,
-            sizes=self.options.gradient_sizes, averaged=self.options.score_averaged, names=[],
+            sizes=self.options.gradient_sizes, averaged=self.options.score_averaged, places={},
         )  # fmt: skip
         self._update, self._score, self._predict, self._decode = jitted(
             self._compiled, self.plan.placed, self.plan.everywhere
@@ -114,7 +114,7 @@ class SpmdEngine:
                 raise _shortage(error) from error
             raise
         self._hold_back(vector)
-        return state, transfer.facts_of(vector, self._compiled.names)
+        return state, transfer.StepFacts(vector, self._compiled.places)
 
     def score(self, state: SpmdState, batch: Batch) -> Predictions:
         """Give the sums of all metrics (`name`, `name_weight`) and what there is per example."""

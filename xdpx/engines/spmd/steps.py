@@ -60,7 +60,7 @@ class Compiled:
         retraces: counts traces.
         sizes: whether updates also give the sizes of gradients.
         averaged: whether scoring takes the averaged weights, when kept.
-        names: of the facts, in the order of the vector that `update` gives; filled by tracing it.
+        places: of each fact, its index in the vector that `update` gives; filled by tracing it.
     """
 
     task: SpmdTask
@@ -69,13 +69,13 @@ class Compiled:
     retraces: Retraces
     sizes: bool
     averaged: bool
-    names: list[str]
+    places: dict[str, int]
 
     def update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
         """Take one update from micro-batches.
 
         Returns:
-            (state, facts as one float32 vector in the order of `names`, {"summaries", "sizes"}).
+            (state, facts as one float32 vector in the order of `places`, {"summaries", "sizes"}).
         """
         self.retraces.note("update", group)
         with self.around.set(), tracing_step(state["step"]):
@@ -84,8 +84,6 @@ class Compiled:
     def _update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(self.seed), state["step"])
         sums, grads, non_trainable, summaries = self._accumulated(state, group, key)
-        divisor = jnp.where(sums["count"] > 0, sums["count"], 1.0)
-        grads = jax.tree.map(lambda grad, weight: (grad / divisor).astype(weight.dtype), grads, state["params"])
         params, opt_state, learned = self.task.learner.update(
             grads, state["opt_state"], state["params"], step=state["step"]
         )
@@ -104,9 +102,18 @@ class Compiled:
         return new, self._packed(facts), extra
 
     def _accumulated(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Give (sums of facts, sum of gradients, non-trainable variables, summaries of the last micro-batch)."""
+        """Give (sums of facts, gradient of the mean loss, non-trainable variables, summaries of the last part)."""
         if len(group) == 1:
-            return self._gradients(state["params"], state["non_trainable"], group[0], jax.random.fold_in(key, 0))
+            # Dividing the loss instead of each gradient saves a walk over all of them.
+            key = jax.random.fold_in(key, 0)
+            return self._gradients(state["params"], state["non_trainable"], group[0], key, mean=True)
+        sums, grads, non_trainable, summaries = self._added_up(state, group, key)
+        divisor = _divisor(sums["count"])
+        grads = jax.tree.map(lambda grad, weight: (grad / divisor).astype(weight.dtype), grads, state["params"])
+        return sums, grads, non_trainable, summaries
+
+    def _added_up(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
+        """Give (sums of facts, gradient of the sum of losses, non-trainable variables, summaries)."""
         if len({str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch)) for batch in group}) == 1:
             return self._scanned(state, group, key)
         total: Any = None
@@ -137,13 +144,18 @@ class Compiled:
         (total, non_trainable), summaries = jax.lax.scan(one, start, (jnp.arange(len(group)), stacked))
         return *total, non_trainable, jax.tree.map(lambda leaf: leaf[-1], summaries)
 
-    def _gradients(self, params: Any, non_trainable: Any, batch: Any, key: Any) -> tuple[Any, Any, Any, Any]:
+    def _gradients(
+        self, params: Any, non_trainable: Any, batch: Any, key: Any, *, mean: bool = False
+    ) -> tuple[Any, Any, Any, Any]:
+        """Give (sums of facts, gradient of the loss sum or of its mean, non-trainable variables, summaries)."""
+
         def loss(weights: Any) -> tuple[Any, Any]:
             variables = Variables(weights, non_trainable).as_mapping()
             loss_sum, count, out = self.task.train_loss(variables, batch, key)
-            return loss_sum, (jnp.asarray(count, jnp.float32), out)
+            count = jax.lax.stop_gradient(jnp.asarray(count, jnp.float32))
+            return loss_sum / _divisor(count) if mean else loss_sum, (loss_sum, count, out)
 
-        (loss_sum, (count, out)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        grads, (loss_sum, count, out) = jax.grad(loss, has_aux=True)(params)
         sums = {"loss_sum": loss_sum.astype(jnp.float32), "count": count, "num_tokens": tokens_in(batch)}
         return sums | sums_of(out.metrics), grads, out.non_trainable, dict(out.summaries)
 
@@ -156,8 +168,15 @@ class Compiled:
 
     def _packed(self, facts: Mapping[str, Any]) -> Any:
         # One vector instead of twenty scalars: each output of a program costs time, and each transfer more.
-        self.names[:] = list(facts)
-        return jnp.stack([jnp.asarray(value, jnp.float32).reshape(()) for value in facts.values()])
+        # Sorted, so that every shape of batch has the same order.
+        names = sorted(facts)
+        if self.places and list(self.places) != names:
+            raise TypeError(
+                f"the update gave the facts {list(self.places)} for one shape of batch, and {names} for another: let "
+                "task and learner give the same names always."
+            )
+        self.places.update({name: index for index, name in enumerate(names)})
+        return jnp.stack([jnp.asarray(facts[name], jnp.float32).reshape(()) for name in names])
 
     def score(self, state: SpmdState, batch: Any) -> dict[str, Any]:
         """Give sums of metrics, and what there is per example."""
@@ -214,6 +233,11 @@ def tokens_in(batch: Any) -> Any:
         if name in batch:
             return jnp.sum(batch[name] > 0, dtype=jnp.float32)
     return jnp.asarray(batch["ids"].size if "ids" in batch else 0, jnp.float32)
+
+
+def _divisor(count: Any) -> Any:
+    """Give what a loss sum is divided by: its count, or 1 where nothing counts."""
+    return jnp.where(count > 0, count, 1.0)
 
 
 def _mean_and_largest(sizes: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -31,9 +31,27 @@ class Fact:
         return np.asarray(float(self), dtype=dtype or np.float32)
 
 
-def facts_of(vector: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Give the numbers of a vector by name, without waiting for them."""
-    return {name: Fact(vector, index) for index, name in enumerate(names)}
+class StepFacts(Mapping[str, Any]):
+    """The facts of one update by name, still on the device; made in no time, because most are never looked at.
+
+    Args:
+        vector: all of them.
+        places: the index of each in the vector.
+    """
+
+    __slots__ = ("_places", "_vector")
+
+    def __init__(self, vector: Any, places: Mapping[str, int]) -> None:
+        self._vector, self._places = vector, places
+
+    def __getitem__(self, name: str) -> Fact:
+        return Fact(self._vector, self._places[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
