@@ -10,7 +10,7 @@ from typing import Any
 import fiddle as fdl
 
 from xdpx.config.faults import nearest
-from xdpx.config.hparams import BaseHParams, build
+from xdpx.config.hparams_classes import is_template
 from xdpx.config.hparams_types import made_by
 
 SHARED_ID = "shared_weight_layer_id"
@@ -24,7 +24,7 @@ class _Named:
         try:
             super().__setattr__(name, value)
         except AttributeError as error:
-            near = nearest(name, vars(made_by(self)).get("HParams", BaseHParams)._field_table)
+            near = nearest(name, getattr(_template_class(made_by(self)), "_field_table", ()))
             raise AttributeError(f"{error} Did you mean '{near}'?" if near else str(error)) from None
 
 
@@ -36,17 +36,17 @@ class TemplatePartial(_Named, fdl.Partial[Any]):  # type: ignore[misc]
     """A Fiddle partial of a class that has templates."""
 
 
-def config_of(hparams: BaseHParams) -> Any:
+def config_of(hparams: Any) -> Any:
     """Turn a template into a config of its owner; equal shared ids become one node."""
     return _node(hparams, {}, TemplateConfig)
 
 
-def partial_of(hparams: BaseHParams) -> Any:
+def partial_of(hparams: Any) -> Any:
     """Turn a template into a partial of its owner; the templates inside become configs."""
     return _node(hparams, {}, TemplatePartial)
 
 
-def _node(hparams: BaseHParams, memo: dict[Any, Any], kind: type[Any]) -> Any:
+def _node(hparams: Any, memo: dict[Any, Any], kind: type[Any]) -> Any:
     key = getattr(hparams, SHARED_ID) if SHARED_ID in hparams._field_table else None
     key = (type(hparams), key) if key else id(hparams)
     if key not in memo:
@@ -62,11 +62,11 @@ def _holds_template(value: Any) -> bool:
         return any(_holds_template(item) for item in value)
     if isinstance(value, dict):
         return any(_holds_template(item) for item in value.values())
-    return isinstance(value, BaseHParams)
+    return is_template(value)
 
 
 def _value(value: Any, memo: dict[Any, Any]) -> Any:
-    if isinstance(value, BaseHParams):
+    if is_template(value):
         return _node(value, memo, TemplateConfig)
     return _inside(value, lambda item: _value(item, memo))
 
@@ -94,9 +94,10 @@ def template_of(config: Any) -> Any:
     return _template(config, uses, {})
 
 
-def _template_class(made: Any) -> type[BaseHParams] | None:
-    found = made if isinstance(made, type) and issubclass(made, BaseHParams) else getattr(made, "HParams", None)
-    return found if isinstance(found, type) and issubclass(found, BaseHParams) else None
+def _template_class(made: Any) -> Any:
+    """Give the template class of what a node makes: itself, or that of a class which is built from one; else None."""
+    found = made if hasattr(made, "Instantiate") else getattr(made, "HParams", None)
+    return found if isinstance(found, type) and hasattr(found, "Instantiate") else None
 
 
 def _count(value: Any, uses: Counter[int]) -> None:
@@ -131,5 +132,5 @@ def build_fiddle(node: Any, overrides: dict[str, Any]) -> Any:
         return fdl.build(node)
     template = template_of(node)
     if isinstance(node, fdl.Partial):
-        return functools.partial(build, template, **overrides)
-    return build(template, **overrides)
+        return functools.partial(template.Instantiate, **overrides)
+    return template.Instantiate(**overrides)
