@@ -23,7 +23,9 @@ TOLERANCE = 1e-6
 
 
 def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
-    """Name every place where two outcomes differ."""
+    """Name every place where two outcomes differ. What ours logs of the clock beyond the original is no difference."""
+    if isinstance(expected, list) and isinstance(found, list):
+        found = [each for each in found if each in expected or not str(each).endswith(OF_THE_CLOCK)]
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(set(expected) | {name for name in found if not name.endswith(OF_THE_CLOCK)}):
             if key in expected and key in found:
