@@ -109,7 +109,8 @@ def _memory_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
 def _flops_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
     training = plan.flops.training
     yield f"model FLOPs per update   {training:.4g} (counted: full attention, no remat, lookups left out)"
-    yield f"  {'per token'.ljust(20)} {training / max(1, plan.tokens):.4g}"
+    unit = "per token" if plan.tokens > plan.rows else "per example"
+    yield f"  {unit.ljust(20)} {training / max(1, plan.tokens):.4g}"
     yield f"  {'per device'.ljust(20)} {training / plan.num_devices / TERA:.1f} TFLOPs"
     if verdict is not None and verdict.compute_seconds is not None:
         yield f"  {'at the peak'.ljust(20)} {verdict.compute_seconds:.3f} s per update on {verdict.device.name}"

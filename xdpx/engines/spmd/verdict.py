@@ -75,7 +75,8 @@ def _too_large(plan: StepPlan) -> Iterator[str]:
 def _too_slow(collectives: list[Collective]) -> Iterator[str]:
     for one in by_kind(collectives)[:2]:
         size = format_bytes(one.wire_bytes)
-        yield f"{one}: {one.count} in an update send {size}, most of all {one.arrays} for {one.source or 'the update'}"
+        most = f"most of all {one.arrays} for {one.source or 'the update'}"
+        yield f"the wire takes longer than computing, by {one}: {one.count} in an update send {size}, {most}"
 
 
 def shares_of(memory: Memory) -> dict[str, int]:

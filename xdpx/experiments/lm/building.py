@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from xdpx.experiments.lm.model_params import ClassificationModelAdam, TrainedExperiment, TransformerLm
 from xdpx.models.spmd import language_model as lm
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers import activations
@@ -30,6 +29,9 @@ from xdpx.tasks.spmd.early_stopping import TargetReached
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.tasks.spmd.train_fields import TrainHParams
 
+Fields = Any
+"""A recipe of `model_params`, of which fields are read; it asks for its task here, so it is not named."""
+
 ACTIVATIONS: dict[str, Any] = {
     "RELU": activations.ReLU,
     "GELU": activations.GELU,
@@ -41,7 +43,7 @@ ACTIVATIONS: dict[str, Any] = {
 # ---- language models
 
 
-def language_task(fields: TransformerLm, *, in_stages: bool = True) -> Any:
+def language_task(fields: Fields, *, in_stages: bool = True) -> Any:
     """Give the task of a language model.
 
     Args:
@@ -59,7 +61,7 @@ def language_task(fields: TransformerLm, *, in_stages: bool = True) -> Any:
     return task
 
 
-def language_rules(fields: TransformerLm) -> Rules:
+def language_rules(fields: Fields) -> Rules:
     """Give the rules: stages along `stage`, and what is kept of activations split over mdl when it is asked for.
 
     Before and after a pipeline, where all stages would compute the same, they share the tokens of a row.
@@ -71,7 +73,7 @@ def language_rules(fields: TransformerLm) -> Rules:
     return (*own, *(rule for rule in TRANSFORMER_RULES if rule[0] not in names))
 
 
-def _network(fields: TransformerLm, *, in_stages: bool) -> Any:
+def _network(fields: Fields, *, in_stages: bool) -> Any:
     return lm.TransformerLm.HParams(
         vocab_size=fields.VOCAB_SIZE,
         model_dims=fields.MODEL_DIMS,
@@ -88,7 +90,7 @@ def _network(fields: TransformerLm, *, in_stages: bool) -> Any:
     )
 
 
-def _stack(fields: TransformerLm, *, in_stages: bool) -> Any:
+def _stack(fields: Fields, *, in_stages: bool) -> Any:
     """Give the layers: in stages, repeated, or one after another."""
     block, layers = _block(fields), fields.NUM_LAYERS
     if fields.NUM_STAGES and in_stages:
@@ -111,7 +113,7 @@ def _in_a_row(block: Any, layers: int, *, repeated: bool, policy: str) -> Any:
     return StackedTransformer.HParams(layer_tpl=block, num_layers=layers, checkpoint_policy=policy)
 
 
-def _block(fields: TransformerLm) -> Any:
+def _block(fields: Fields) -> Any:
     attention = Attention.HParams(
         combine_qkv=fields.COMBINE_QKV and fields.NUM_KV_HEADS is None,
         use_bias=fields.USE_ATTENTION_BIAS,
@@ -136,23 +138,23 @@ def _block(fields: TransformerLm) -> Any:
     )
 
 
-def _norm(fields: TransformerLm) -> Any:
+def _norm(fields: Fields) -> Any:
     return LayerNorm.HParams(epsilon=fields.LAYERNORM_EPSILON)
 
 
-def _softmax(fields: TransformerLm) -> Any:
+def _softmax(fields: Fields) -> Any:
     if fields.SEPARATE_EMBEDDING:
         return FullSoftmax.HParams(soft_cap_logits=fields.SOFTMAX_CAP_LOGITS)
     return SharedEmbeddingSoftmax.HParams(soft_cap_logits=fields.SOFTMAX_CAP_LOGITS, lookup_style=fields.LOOKUP_STYLE)
 
 
-def _embedding(fields: TransformerLm) -> Any:
+def _embedding(fields: Fields) -> Any:
     if not fields.SEPARATE_EMBEDDING:
         return None
     return Embedding.HParams(lookup_style=fields.LOOKUP_STYLE, scale_sqrt_depth=True)
 
 
-def _positions(fields: TransformerLm) -> Any:
+def _positions(fields: Fields) -> Any:
     if fields.USE_ROTARY_POSITION_EMB or fields.RELATIVE_BIAS:
         return None
     if fields.TRAINABLE_POSITION_EMB:
@@ -165,7 +167,7 @@ def _positions(fields: TransformerLm) -> Any:
 # ---- classification
 
 
-def classification_task(fields: ClassificationModelAdam) -> Any:
+def classification_task(fields: Fields) -> Any:
     """Give the task of a stack of dense layers that classifies vectors."""
     from xdpx.models.spmd.classification_model import ClassificationModel
     from xdpx.models.spmd.layers.linears import MLPBlock
@@ -186,7 +188,7 @@ def classification_task(fields: ClassificationModelAdam) -> Any:
 # ---- training
 
 
-def training(fields: TrainedExperiment) -> Any:
+def training(fields: Fields) -> Any:
     """Give how a recipe is trained."""
     return TrainHParams(
         learner=Learner.HParams(optimizer=_optimizer(fields)),
@@ -202,7 +204,7 @@ def training(fields: TrainedExperiment) -> Any:
     )
 
 
-def _optimizer(fields: TrainedExperiment) -> Any:
+def _optimizer(fields: Fields) -> Any:
     common = {
         "learning_rate": fields.learning_rate(),
         "lr_schedule": _schedule(fields),
@@ -226,7 +228,7 @@ def _optimizer(fields: TrainedExperiment) -> Any:
     return plain[fields.OPTIMIZER].HParams(**common)
 
 
-def _schedule(fields: TrainedExperiment) -> Any:
+def _schedule(fields: Fields) -> Any:
     if fields.LR_SCHEDULE == "constant":
         return schedules.Constant.HParams()
     if fields.LR_SCHEDULE == "linear_rampup_exponential_decay":

@@ -26,12 +26,12 @@ from xdpx.datasets.inputs import (
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import infeed
-from xdpx.experiments.lm.c4 import C4UnsupervisedDataset
-from xdpx.experiments.lm.lm_cloud import SyntheticDataset
-from xdpx.experiments.lm.model_params import ClassificationModelAdam, TrainedExperiment
 from xdpx.experiments.planning import rules_of
 from xdpx.utils import io
 from xdpx.utils.nested_map import NestedMap
+
+Fields = Any
+"""A recipe, of which fields are read; it asks for its inputs here, so it is not named."""
 
 CHARACTERS = "characters"
 """As VOCABULARY: every character of the training text is a token."""
@@ -39,7 +39,7 @@ CHARACTERS = "characters"
 EOS = 1
 
 
-def rows_per_host(fields: TrainedExperiment) -> int:
+def rows_per_host(fields: Fields) -> int:
     """Give the rows of a batch that each input makes: processes that hold the same rows read the same input."""
     total = fields.global_batch()
     if world.process_count() == 1:
@@ -48,7 +48,7 @@ def rows_per_host(fields: TrainedExperiment) -> int:
     return total // infeed(rules_of(fields), make_mesh(shape.ici, shape.dcn, shape.names))[1]
 
 
-def synthetic_inputs(fields: SyntheticDataset) -> list[Any]:
+def synthetic_inputs(fields: Fields) -> list[Any]:
     """Give constant tokens to train and to evaluate on."""
     common = {
         "batch_size": rows_per_host(fields),
@@ -108,7 +108,7 @@ class VectorInput(BaseInput):
         )
 
 
-def vector_inputs(fields: ClassificationModelAdam) -> list[Any]:
+def vector_inputs(fields: Fields) -> list[Any]:
     """Give random vectors to train and to evaluate on."""
     common = {"batch_size": rows_per_host(fields), "dims": fields.INPUT_DIMS, "num_classes": fields.NUM_CLASSES}
     return [
@@ -117,7 +117,7 @@ def vector_inputs(fields: ClassificationModelAdam) -> list[Any]:
     ]
 
 
-def text_inputs(fields: C4UnsupervisedDataset) -> list[Any]:
+def text_inputs(fields: Fields) -> list[Any]:
     """Give the text to train on, packed, and the text to evaluate on, where one is named.
 
     Raises:
@@ -144,7 +144,7 @@ def text_inputs(fields: C4UnsupervisedDataset) -> list[Any]:
     return [_text_input(fields, task, split) for split in sources]
 
 
-def _text_input(fields: C4UnsupervisedDataset, task: Any, split: str) -> Any:
+def _text_input(fields: Fields, task: Any, split: str) -> Any:
     training = split == "train"
     template = SeqIOInput.HParams(
         name=split,
@@ -174,7 +174,7 @@ def _source(path: str) -> Any:
     return TextFiles.HParams(paths=path)
 
 
-def _vocabulary(fields: C4UnsupervisedDataset) -> Any:
+def _vocabulary(fields: Fields) -> Any:
     if fields.VOCABULARY == CHARACTERS:
         return Characters.HParams(alphabet_from=fields.TRAIN_DATA)
     return HouseTokenizer.HParams(vocab_file=fields.VOCABULARY)

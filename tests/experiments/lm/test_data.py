@@ -1,0 +1,68 @@
+"""Inputs of the shipped experiments: batches are what the experiment says they are."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.config.hparams import build
+from xdpx.experiments.lm.data import rows_per_host
+from xdpx.experiments.planning import specs_of
+from xdpx.experiments.registry import resolve
+
+SMALL: dict[str, Any] = {"MAX_SEQ_LEN": 16, "ICI_MESH_SHAPE": (1, 1, 1), "PERCORE_BATCH_SIZE": 4}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> dict[str, Any]:
+    file = tmp_path / "text.txt"
+    file.write_text("".join(f"line {number} of a text\n" for number in range(40)))
+    return {"TRAIN_DATA": str(file), "EVAL_DATA": str(file), "VOCABULARY": "characters"}
+
+
+def check(experiment: Any) -> list[Any]:
+    inputs = [build(template) for template in experiment.datasets()]
+    for data in inputs:
+        batch = data.get_next()
+        for name, leaf in specs_of(experiment).items():
+            assert (batch[name].shape, batch[name].dtype) == (leaf.shape, leaf.dtype)
+    return inputs
+
+
+@pytest.mark.parametrize("name", ["LmCloudSpmd2B", "LmCloudTransformerAdam"])
+def test_synthetic_batches_are_those_of_the_specs(name: str) -> None:
+    inputs = check(resolve(name)(VOCAB_SIZE=64, **SMALL))
+    assert [data.name for data in inputs] == ["train", "synthetic"]
+
+
+def test_vectors_have_classes_that_follow_from_them() -> None:
+    training, evaluation = check(resolve("SmallMlp")(INPUT_DIMS=8, ICI_MESH_SHAPE=(1, 1, 1)))
+    first, second = training.get_next(), training.get_next()
+    assert not np.array_equal(first.inputs, second.inputs)
+    assert set(np.unique(first.class_ids)) <= set(range(8))
+    evaluation.reset()
+    again = evaluation.get_next()
+    evaluation.reset()
+    assert np.array_equal(evaluation.get_next().inputs, again.inputs)
+
+
+def test_text_is_packed_for_training_and_whole_for_evaluation(text: dict[str, Any]) -> None:
+    training, evaluation = check(resolve("C4SpmdAdam")(**SMALL | {"MAX_SEQ_LEN": 64}, **text))
+    assert training.get_next().segment_ids.max() > 1
+    assert evaluation.get_next().segment_ids.max() == 1
+    assert "line" in training.ids_to_strings(training.get_next().ids, np.full(4, 64))[0]
+
+
+def test_text_that_nobody_named_is_asked_for(text: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolve("C4SpmdAdam")().datasets()
+    assert "--set TRAIN_DATA=..." in str(raised.value)
+    assert "--set VOCABULARY=..." in str(raised.value)
+    del text["EVAL_DATA"]
+    assert len(resolve("C4SpmdAdam")(**SMALL, **text).datasets()) == 1
+
+
+def test_one_process_reads_the_whole_batch() -> None:
+    assert rows_per_host(resolve("LmCloudSpmdPipeline175B")()) == 96
