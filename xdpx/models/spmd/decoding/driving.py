@@ -99,7 +99,8 @@ def decode_batch(
 
     Args:
         layer: the model, which may have a stream of random numbers.
-        batch: `ids` (B, P) and what `prompts_of` looks at; `labels`, `eval_sample_weights` where they are.
+        batch: `ids` (B, P) and what `prompts_of` looks at; where they are: `labels` and how many of them are real
+            (`original_lengths` (B,); else as many as `ids`), `eval_sample_weights`.
         decoder_tpl: template of a decoder.
         step_for: from a number of slots to the step that has them.
         most_positions: how many positions the network has, if that is limited.
@@ -128,7 +129,7 @@ def _result(found: Decoded, batch: Mapping[str, Any]) -> DecodeResult:
     out = NestedMap(found._asdict())
     out.update(
         original_ids=batch["ids"] if labels is None else labels,
-        original_lengths=_lengths(batch),
+        original_lengths=_lengths(batch) if batch.get("original_lengths") is None else batch["original_lengths"],
         eval_sample_weights=weights,
     )
     if batch.get("provenance") is not None:

@@ -1,0 +1,134 @@
+"""A model that turns one sequence into another. B rows, S source tokens, T target tokens, V words."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.hparams import BaseHParams, sub_config_field
+from xdpx.models.spmd.base_layer import DECODER_CACHE, BaseLayer
+from xdpx.models.spmd.decoding import driving
+from xdpx.models.spmd.decoding.cache import caching
+from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
+from xdpx.models.spmd.decoding.rows import Row
+from xdpx.models.spmd.decoding.sequences import Step
+from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
+from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, with_rows
+from xdpx.utils.nested_map import NestedMap
+
+
+class SequenceModel(BaseLayer):
+    """Predicts each token of the target from the source and the tokens before it.
+
+    A batch has `src` and `tgt`, see TransformerEncoderDecoder; `tgt` has `labels` and `weights` (B, T) too, and its
+    `ids` are the labels one place later, behind the token that begins every target.
+
+    Attributes:
+        model_tpl: of the network.
+        decoder_tpl: how targets are written (decoding/).
+        label_smoothing_prob: share of the target that is spread over all words, in training.
+        return_predictions: whether the results per example hold the logits.
+    """
+
+    model_tpl: BaseHParams = sub_config_field(TransformerEncoderDecoder.HParams)
+    decoder_tpl: Decoder.HParams = sub_config_field(GreedyDecoder.HParams)
+    label_smoothing_prob: float = 0.0
+    return_predictions: bool = False
+
+    def setup(self) -> None:
+        """Build the network."""
+        self.create_child("model", self.model_tpl)
+
+    def compute_predictions(self, batch: NestedMap) -> NestedMap:
+        """Give `logits`, float32 (B, T, V)."""
+        return NestedMap(logits=self.model(batch.src, batch.tgt))
+
+    def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Compare with the labels.
+
+        Returns:
+            metrics as (mean, weight): total_loss, avg_xent and log_pplx (nats per token),
+            fraction_of_correct_next_step_preds, num_predictions; and per example: labels, weights (B, T), scores (B),
+            the sum of log-probabilities.
+        """
+        logits, labels = predictions.logits, batch.tgt.labels
+        weights = with_rows(batch.tgt.weights, batch)
+        xent, total = cross_entropy(logits, labels), weights.sum()
+        smoothing = 0.0 if self.do_eval else self.label_smoothing_prob
+        avg_xent = mean_of(xent, weights)
+        correct = (jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32)
+        metrics = {
+            "total_loss": (mean_of(smoothed(xent, logits, smoothing), weights), total),
+            "avg_xent": (avg_xent, total),
+            "log_pplx": (avg_xent, total),
+            "fraction_of_correct_next_step_preds": (mean_of(correct, weights), total),
+            "num_predictions": (total, jnp.ones((), jnp.float32)),
+        }
+        scores = -jnp.sum(xent * weights, axis=-1)
+        per_example = NestedMap(labels=labels, weights=weights, scores=scores)
+        if self.return_predictions:
+            per_example["logits"] = logits
+        return metrics, per_example
+
+    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Predict and compare."""
+        return self.compute_loss(self.compute_predictions(batch), batch)
+
+    def decode(self, batch: NestedMap) -> driving.DecodeResult:
+        """Write the target of each source, from the token that begins targets on.
+
+        Returns:
+            metrics as (mean, weight), what there is per example, and what `process_decode_out` writes down.
+        """
+        tgt = batch.tgt
+        real = tgt.weights if tgt.get("paddings") is None else 1.0 - tgt.paddings
+        prompts = NestedMap(
+            ids=tgt.ids[:, :1],
+            prefix_lengths=jnp.ones(len(tgt.ids), jnp.int32),
+            labels=tgt.labels,
+            original_lengths=(real > 0).sum(-1).astype(jnp.int32),
+            eval_sample_weights=batch.get("eval_sample_weights"),
+            provenance=batch.get("provenance"),
+        )
+        most = getattr(self.model.position_emb_tpl, "max_seq_length", None)
+        step_for = functools.partial(_step, self.model, batch.src)
+        return driving.decode_batch(self, prompts, self.decoder_tpl, step_for, most_positions=most)
+
+    def process_decode_out(self, model_input: Any, out: Any) -> tuple[dict[str, tuple[float, float]], list[Row]]:
+        """Give metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
+        return driving.write_rows(model_input, out)
+
+
+def _step(network: Any, src: NestedMap, slots: int) -> Step:
+    """Make a step of the decoder. The source travels in the cache, since rows are repeated and moved with it."""
+    memory = network.encode(src)[:, None]
+    paddings = src.get("paddings")
+    paddings = jnp.zeros(src.ids.shape) if paddings is None else paddings
+    loose, variables = network.unbind()
+    variables = {name: tree for name, tree in variables.items() if name != DECODER_CACHE}
+
+    def step(cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> tuple[jax.Array, Any]:
+        kept = {"memory": memory, "paddings": paddings[:, None, None], "own": {}} if cache is None else cache
+        with caching(slots):
+            logits, changed = loose.apply(
+                {**variables, DECODER_CACHE: kept["own"]},
+                NestedMap(ids=ids, segment_pos=positions),
+                kept["memory"][:, 0],
+                kept["paddings"] < 0.5,
+                wanted,
+                method=_next_logits,
+                mutable=[DECODER_CACHE],
+            )
+        return logits, {**kept, "own": changed[DECODER_CACHE]}
+
+    return step
+
+
+def _next_logits(network: Any, tgt: NestedMap, memory: jax.Array, mask: jax.Array, wanted: jax.Array) -> jax.Array:
+    hidden = network.hidden(tgt, memory, mask)
+    picked = jnp.take_along_axis(hidden, wanted[:, None, None], axis=1)[:, 0]
+    logits: jax.Array = network.softmax.get_logits(picked)
+    return logits
