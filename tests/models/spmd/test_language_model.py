@@ -276,3 +276,31 @@ def test_layers_that_cannot_be_counted_out_are_refused():
     stack = StackedTransformerRepeated.HParams(body=StackedTransformer.HParams(num_layers=2))
     with pytest.raises(ValueError, match="Use a multiple of 2"):
         jax.eval_shape(_lm(num_layers=3, stacked_transformer_tpl=stack).Instantiate().init, KEY, IDS)
+
+
+def test_loss_and_gradients_on_a_mesh_of_eight_are_those_of_one_device():
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    from xdpx.models.spmd.sharding import TRANSFORMER_RULES, placed, resolve
+
+    model, params, _ = _built("packed")
+    mesh = jax.make_mesh((2, 2, 2), ("replica", "data", "mdl"), axis_types=(AxisType.Auto,) * 3)
+    shapes = jax.eval_shape(model.init, KEY, _batch())["params"]
+
+    def place(box: Any) -> NamedSharding:
+        return NamedSharding(mesh, resolve(box.names, box.value.shape, TRANSFORMER_RULES, mesh.shape)[0])
+
+    where = jax.tree.map(place, shapes, is_leaf=lambda leaf: hasattr(leaf, "names"))
+    batch = _batch(np.concatenate([IDS] * 2))
+    rows = jax.device_put(batch, NamedSharding(mesh, PartitionSpec(("replica", "data"))))
+
+    def loss(params: Any, batch: NestedMap) -> Any:
+        return model.apply({"params": params}, batch)[0]["total_loss"][0]
+
+    with placed(mesh):
+        value, grads = jax.jit(jax.value_and_grad(loss), out_shardings=(None, where))(
+            jax.device_put(params, where), rows
+        )
+    plain_value, plain_grads = jax.jit(jax.value_and_grad(loss))(params, batch)
+    np.testing.assert_allclose(value, plain_value, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), grads, plain_grads)

@@ -42,9 +42,10 @@ class Embedding(BaseLayer):
         """Map int ids (...) to vectors (..., input_dims)."""
         table = self.theta.emb_var
         if self.lookup_style == "index":
-            vectors = jnp.take(table, ids, axis=0, mode="clip")
+            # Whole rows on every device: of rows split over data, each device would look up a part for all tokens.
+            vectors = jnp.take(constrain(table, (self.axes[0], None)), ids, axis=0, mode="clip")
         else:
-            one_hot = jax.nn.one_hot(ids, self.num_classes, dtype=table.dtype)
+            one_hot = _split(jax.nn.one_hot(ids, self.num_classes, dtype=table.dtype), _LOGITS)
             vectors = jnp.einsum("...v,vd->...d", one_hot, table)
         scale = math.sqrt(self.input_dims) if self.scale_sqrt_depth else 1.0
         return _split(vectors * jnp.asarray(scale, vectors.dtype), _VECTORS)
