@@ -81,7 +81,12 @@ def test_one_checkpoint_is_decoded_and_evaluated(tiny: ModuleType, copied: str, 
     }  # fmt: skip
     rows = [json.loads(line) for line in (folder / "decoder_out/said/decoder_out_6_shard_0.jsonl").open()]
     assert len(rows) == 4
-    assert set(rows[0]) == {"prefix", "decoded"}
+    assert set(rows[0]) == {
+        "prefix", "decoded", "original", "ids", "logprobs", "prefix_length", "decode_length", "decoded_substr",
+        "decoded_ids",
+    }  # fmt: skip
+    assert rows[0]["decoded"] == rows[0]["prefix"] + rows[0]["decoded_substr"]
+    assert len(rows[0]["decoded_substr"]) == 4
 
 
 def test_predictions_are_written_as_arrays(tiny: ModuleType, copied: str, tmp_path: Path) -> None:
@@ -104,6 +109,7 @@ def test_what_is_not_there_cannot_be_looked_at(tiny: ModuleType, tmp_path: Path)
         run(Nothing, job_log_dir=tmp_path, mode="decode_once", **QUIET)
 
 
+@pytest.mark.slow
 def test_averaged_weights_are_evaluated_when_asked_for(tiny: ModuleType, tmp_path: Path) -> None:
     folder = str(tmp_path / "job")
     run(tiny.Tiny(STEPS=4, EMA=0.9), job_log_dir=folder, eval_on_test=True, **QUIET)

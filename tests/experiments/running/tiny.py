@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.models.spmd.decoding.greedy import GreedyDecoder
 from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.optimizers.spmd.optimizers import Adam
@@ -66,21 +66,9 @@ class Characters(BaseInput):
         self._next = state["next"]
 
     def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
-        return ["".join(map(chr, row)) for row in np.asarray(ids).tolist()]
-
-
-class Decoder(LanguageModel):
-    """Says the most likely next character of each row."""
-
-    def decode(self, batch: NestedMap) -> Any:
-        logits = self.compute_predictions(batch).logits[:, -1]
-        best = jnp.argmax(logits, -1)
-        return {"num_decoded": (jnp.float32(LENGTH), jnp.float32(1))}, {}, NestedMap(ids=batch.ids, next=best)
-
-    def process_decode_out(self, model_input: Any, out: Any) -> Any:
-        prefixes = model_input.ids_to_strings(out.ids)
-        rows = [(text, {"prefix": text, "decoded": chr(int(n))}) for text, n in zip(prefixes, out.next, strict=True)]
-        return {"decoded_length": (1.0, 1.0)}, rows
+        rows = np.asarray(ids).tolist()
+        counts = [len(row) for row in rows] if lengths is None else np.asarray(lengths).tolist()
+        return ["".join(map(chr, row[:count])) for row, count in zip(rows, counts, strict=True)]
 
 
 class Tiny(BaseExperiment):
@@ -104,6 +92,7 @@ class Tiny(BaseExperiment):
 
     def task(self) -> Any:
         lm = TransformerLm.HParams(vocab_size=VOCAB, model_dims=16, hidden_dims=32, num_layers=2, num_heads=2)
+        greedy = GreedyDecoder.HParams(max_decode_steps=4, eos_id=None)
         adam = Adam.HParams(learning_rate=self.RATE, clip_gradient_norm_to_value=1.0, ema_decay=self.EMA)
         train = TrainHParams(
             learner=Learner.HParams(optimizer=adam, skip_step_gradient_norm_value=self.SKIP),
@@ -113,8 +102,18 @@ class Tiny(BaseExperiment):
             eval_use_ema_states=self.EMA > 0, decode_use_ema_states=self.EMA > 0,
         )  # fmt: skip
         return SingleTask.HParams(
-            name="tiny", model=Decoder.HParams(lm_tpl=lm), train=train, early_stopping_fn=self.STOP
+            name="tiny",
+            model=LanguageModel.HParams(lm_tpl=lm, decoder_tpl=greedy),
+            train=train,
+            early_stopping_fn=self.STOP,
         )
+
+    def input_specs(self) -> Any:
+        tokens = {"ids": "int32", "labels": "int32", "weights": "float32", "paddings": "float32"}
+        return {
+            **{name: ((4, LENGTH), kind) for name, kind in tokens.items()},
+            "eval_sample_weights": ((4,), "float32"),
+        }
 
     def datasets(self) -> list[Any]:
         train = Characters.HParams(name="train", batch_size=4, is_training=True, poison=self.POISON, seen=self.SEEN)

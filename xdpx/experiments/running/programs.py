@@ -137,7 +137,8 @@ class DecodeProgram(Program):
             metrics, _, found = jax.tree.map(rows_to_host, out)
             decoded.add(_sums(metrics))
             more, told = self.parts.task.process_decode_out(self.data, found)
-            processed.add(_sums(more))
+            for everybody in _talk.gather(_sums(more)):
+                processed.add(everybody)
             rows += aligned(self._keys(batch), [row for _, row in told])
         said = {f"decode_metrics/{name}": value for name, value in _means(decoded).items()}
         said |= {f"process_decode_metrics/{name}": value for name, value in _means(processed).items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from xdpx.checkpoints.folders import attempt
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.spmd.mesh import mesh_text
 from xdpx.experiments.running import job_folder
@@ -64,9 +65,17 @@ def train(parts: Parts) -> Stop:
 
 @contextmanager
 def owned(parts: Parts) -> Generator[None]:
-    """Own the folder of the job, by its first process."""
-    with commit.Lease(parts.folder) if parts.is_first else nullcontext():
+    """Own the folder of the job, by its first process; where it cannot, all of them say so."""
+    lease = commit.Lease(parts.folder)
+    error = attempt(lease.acquire) if parts.is_first else None
+    told = parts.ranks.broadcast("" if error is None else str(error))
+    if told:
+        raise error or OSError(told)
+    try:
         yield
+    finally:
+        if parts.is_first:
+            lease.release()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import jax
@@ -288,7 +287,7 @@ class DistributedShampoo(BaseOptimizer):
     def core(self) -> Transformation:
         """Give the rule."""
         try:
-            shampoo = importlib.import_module("optax_shampoo.distributed_shampoo").distributed_shampoo
+            from optax_shampoo.distributed_shampoo import distributed_shampoo as shampoo
         except ImportError as error:
             text = (
                 "DistributedShampoo needs the package optax_shampoo, which is not installed. Install it, or use Muon."

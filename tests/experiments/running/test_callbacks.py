@@ -1,0 +1,71 @@
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from xdpx.experiments.running.callbacks import CollectingGarbage, Profiling, SkippingLedger, StoppingEarly
+from xdpx.runs.ledger import Diverged
+from xdpx.trainer.loop import Step
+from xdpx.trainer.progress import Progress
+
+
+class Engine:
+    def facts_to_host(self, facts: Any) -> Any:
+        return {name: float(value) for name, value in facts.items()}
+
+
+def step(number: int) -> Step:
+    return Step(number, {}, {}, SimpleNamespace(epoch=1, group=number))  # type: ignore[arg-type]
+
+
+def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_end_the_run() -> None:
+    ledger = SkippingLedger(Engine(), windows=("log",))  # type: ignore[arg-type]
+    ledger.add(1, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
+    ledger.add(2, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": float("nan"), "skipped": 1.0})
+    window = ledger.take("log")
+    assert (window.ratio("loss_sum", "count"), window.sums["skipped"], window.num_updates) == (2.0, 1.0, 2)
+    ledger.add(3, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
+    with pytest.raises(Diverged, match="step 3"):
+        ledger.take("log")
+
+
+def test_garbage_is_collected_at_its_updates_only() -> None:
+    callback, session = CollectingGarbage(2), SimpleNamespace()
+    try:
+        callback.on_start(session)  # type: ignore[arg-type]
+        assert not gc.isenabled()
+        callback.on_step(session, step(2))  # type: ignore[arg-type]
+    finally:
+        callback.close()
+    assert gc.isenabled()
+
+
+def test_a_trace_of_some_updates_is_written(tmp_path: Any) -> None:
+    train = SimpleNamespace(profiler_capture_step=1, profiler_num_steps=1, profiler_min_duration_sec=0.0)
+    profiling = Profiling(SimpleNamespace(train=train, folder=str(tmp_path)))  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(state=jnp.ones(2))
+    profiling.on_step(session, step(1))
+    (session.state * 2).block_until_ready()
+    profiling.on_step(session, step(2))
+    assert list(tmp_path.rglob("*.xplane.pb"))
+    profiling.on_end(session, SimpleNamespace())  # type: ignore[arg-type]
+
+
+def test_the_task_is_asked_after_each_evaluation_only() -> None:
+    asked = []
+
+    def ask(metrics: Any, mode: str, number: int, last: bool, path: str) -> bool:
+        asked.append((mode, number, last))
+        return False
+
+    ranks = SimpleNamespace(broadcast=lambda value: value)
+    parts: Any = SimpleNamespace(task=SimpleNamespace(early_stopping=ask), ranks=ranks, folder="")
+    evaluating: Any = SimpleNamespace(step=4, results={})
+    decoding: Any = SimpleNamespace(step=-1, results={})
+    session: Any = SimpleNamespace(until=8, progress=Progress())
+    callback = StoppingEarly(parts, evaluating, decoding)
+    for number in (3, 4, 5):
+        assert callback.on_step(session, step(number)) is None
+    assert asked == [("eval", 4, False)]

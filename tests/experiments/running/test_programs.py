@@ -1,0 +1,32 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xdpx.experiments.running.outputs import Outputs, rows_of
+from xdpx.experiments.running.programs import aligned
+
+
+def test_rows_find_the_key_of_their_example() -> None:
+    rows = [{"n": number} for number in range(4)]
+    assert aligned(["a", None, "b", None], rows) == [("a", rows[0]), ("b", rows[2])]
+    assert aligned(["a", "b", None], rows) == [("a", rows[0]), ("a", rows[1]), ("b", rows[2]), ("b", rows[3])]
+    with pytest.raises(ValueError, match="4 rows for 3 examples"):
+        aligned(["a", "b", "c"], rows)
+
+
+def test_columns_become_rows_and_other_lengths_are_left_out() -> None:
+    columns = {"score": np.array([1.0, 2.0]), "ids": np.arange(6).reshape(2, 3), "whole": np.zeros(5), "one": 3.0}
+    assert [sorted(row) for row in rows_of(columns, 2)] == [["ids", "score"], ["ids", "score"]]
+
+
+def test_a_step_counts_as_done_when_its_metrics_are_there(tmp_path: Path) -> None:
+    outputs = Outputs(str(tmp_path / "text"), "eval_out", process=1, pickled=True)
+    outputs.write_rows(7, [("0/1/0", {"ids": np.arange(2), "b": {"x": np.float32(0.5)}})])
+    assert outputs.metrics_of(7) is None
+    outputs.write_metrics(7, {"loss": 0.1})
+    assert outputs.metrics_of(7) == {"loss": 0.1}
+    line = (tmp_path / "text" / "eval_out_7_shard_1.jsonl").read_text()
+    assert json.loads(line) == {"ids": [0, 1], "b": {"x": 0.5}}
+    assert (tmp_path / "text" / "eval_out_7_shard_1.pickle").is_file()
