@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
-from xdpx.engines.spmd.partitioning import Rules, path_name, rules_on
+from xdpx.engines.spmd.partitioning import Rules, path_name, rules_on, spec_of
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, Variables
 from xdpx.engines.spmd.tracing import tracing_step
@@ -183,20 +183,33 @@ class Compiled:
         self.retraces.note("score", batch)
         with self.around.set():
             metrics, per_example, _ = self.task.eval_metrics(self._scored(state), batch)
-            return {**sums_of(metrics), **dict(per_example)}
+            found: dict[str, Any] = self._by_rows({**sums_of(metrics), **dict(per_example)}, batch)
+            return found
 
     def predict(self, state: SpmdState, batch: Any) -> Any:
         """Give the task's predictions."""
         self.retraces.note("predict", batch)
         with self.around.set():
-            return self.task.predict(self._scored(state), batch)
+            return self._by_rows(self.task.predict(self._scored(state), batch), batch)
 
     def decode(self, state: SpmdState, batch: Any, index: Any) -> Any:
         """Give what the task decodes; `index` is that of the batch, so that no two draw the same numbers."""
         self.retraces.note("decode", batch)
         with self.around.set():
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), state["step"]), index)
-            return self.task.decode(self._scored(state), batch, key)
+            return self._by_rows(self.task.decode(self._scored(state), batch, key), batch)
+
+    def _by_rows(self, found: Any, batch: Any) -> Any:
+        """Lay out what has a row per example as the batch is, the rest everywhere: each process can read its own."""
+        rows = next(leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim)
+        by_row = spec_of((rows,), ("batch",), self.around.rules, self.around.mesh)
+
+        def laid_out(leaf: Any) -> Any:
+            leaf = jnp.asarray(leaf)
+            has_rows = leaf.ndim and leaf.shape[0] == rows
+            return jax.lax.with_sharding_constraint(leaf, by_row if has_rows else PartitionSpec())
+
+        return jax.tree.map(laid_out, found)
 
     def _scored(self, state: SpmdState) -> dict[str, Any]:
         kept = None

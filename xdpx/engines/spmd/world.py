@@ -58,6 +58,7 @@ def start(
     """
     if jax.distributed.is_initialized():
         return process_count() > 1
+    jax.config.update("jax_enable_preemption_service", True)
     given = _given(coordinator, num_processes, process_id, os.environ if environment is None else environment)
     if given is None:
         if not _on_a_cluster():
@@ -65,7 +66,6 @@ def start(
         jax.distributed.initialize(initialization_timeout=int(seconds))
     else:
         address, size, index = given
-        jax.config.update("jax_enable_preemption_service", True)
         jax.distributed.initialize(address, size, index, initialization_timeout=int(seconds))
     return process_count() > 1
 
