@@ -105,7 +105,9 @@ def test_the_documents_experiments_compile_at_full_size_on_their_mesh(name: str)
     assert data["devices"] == devices
     assert round(data["parameters"] / 1e9, 2) == billions
     assert {axis for one in data["collectives"] for axis in one["axes"]} == axes
-    assert data["memory_per_device"]["state"] == pytest.approx(12 * data["parameters"] / split(data), rel=0.02)
+    ideal = 12 * data["parameters"] / split(data)  # float32 weights and both moments of Adam, split over all axes
+    most = 1.5 if "stage" in data["mesh"] else 1.02  # tables are outside of stages
+    assert ideal <= data["memory_per_device"]["state"] <= most * ideal
 
 
 def split(data: dict) -> int:

@@ -33,8 +33,8 @@ RUN_FLAGS = {
     "async_timeout_secs": "seconds that such a checkpoint may take",
     "enable_checkpoint_saving": "false keeps none, to look for mistakes",
     "exit_after_ondemand_checkpoint": "end after the checkpoint that a preemption asks for",
-    "restore_checkpoint_dir": "decode, decode_once: where the checkpoint is",
-    "restore_checkpoint_step": "decode, decode_once: of which update",
+    "restore_checkpoint_dir": "decode, decode_once, infer: where the checkpoint is",
+    "restore_checkpoint_step": "decode_once, infer: of which update",
     "decode_output_pickle": "write a pickle beside the JSON lines",
     "enable_summary_writer": "false writes no summaries",
     "jax_profiler_port": "port where a profiler can look in",
@@ -208,9 +208,9 @@ class _Reader:
             near = nearest(mode, MODES)
             self.fault("--mode", f"is '{mode}'.", f"Did you mean '{near}'?" if near else f"Use {', '.join(MODES)}.")
         for name in ("restore_checkpoint_dir", "restore_checkpoint_step"):
-            if name in self.line.values and mode not in {"decode", "decode_once"}:
-                remedy = "To start from another job's weights, set init_from in the experiment's task."
-                self.fault(f"--{name}", f"goes with --mode=decode and decode_once, not {mode}.", remedy)
+            if name in self.line.values and mode in {"train", "eval"}:
+                remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in task()."
+                self.fault(f"--{name}", f"goes with --mode=decode, decode_once and infer, not {mode}.", remedy)
         looks = any(self.line.asks(name) for name in ("plan", "dry"))
         for name in ("devices", "json"):
             if name in self.line.values and not looks:

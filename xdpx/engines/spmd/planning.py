@@ -97,7 +97,7 @@ class StepPlan:
         parameters: how many numbers are trained.
         memory: of one device.
         flops: of the model's forward pass over the whole batch; `flops.training` is that of an update.
-        tokens: of the whole batch.
+        rows, tokens: of the whole batch.
         collectives: of one update, the largest first; none when nothing was compiled.
         tensors: of the state, the largest on a device first.
         buffers: made during the update, the largest first; none when nothing was compiled.

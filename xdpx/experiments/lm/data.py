@@ -41,11 +41,12 @@ EOS = 1
 
 def rows_per_host(fields: Fields) -> int:
     """Give the rows of a batch that each input makes: processes that hold the same rows read the same input."""
-    total = fields.global_batch()
+    total = int(fields.global_batch())
     if world.process_count() == 1:
         return total
     shape = fields.mesh_shape()
-    return total // infeed(rules_of(fields), make_mesh(shape.ici, shape.dcn, shape.names))[1]
+    _, inputs = infeed(rules_of(fields), make_mesh(shape.ici, shape.dcn, shape.names))
+    return total // inputs
 
 
 def synthetic_inputs(fields: Fields) -> list[Any]:
