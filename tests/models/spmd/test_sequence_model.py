@@ -12,7 +12,6 @@ from flax.core import meta
 from xdpx.models.spmd.decoding.beam import BeamDecoder
 from xdpx.models.spmd.decoding.greedy import GreedyDecoder
 from xdpx.models.spmd.layers.encoder_decoder import TransformerEncoderDecoder
-from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
 from xdpx.models.spmd.sequence_model import SequenceModel
 from xdpx.utils.nested_map import NestedMap
 
@@ -20,10 +19,7 @@ LENGTH, END = 4, 1
 
 
 def model(**fields: Any) -> Any:
-    stack = StackedTransformerRepeated.HParams(checkpoint_policy="everything")
-    network = TransformerEncoderDecoder.HParams(
-        vocab_size=16, model_dims=16, hidden_dims=32, num_heads=2, encoder_tpl=stack, decoder_tpl=stack.clone()
-    )
+    network = TransformerEncoderDecoder.HParams(vocab_size=16, model_dims=16, hidden_dims=32, num_heads=2)
     limits = GreedyDecoder.HParams(max_decode_steps=LENGTH + 1, eos_id=END)
     return SequenceModel(**{"model_tpl": network, "decoder_tpl": limits, **fields})
 
@@ -41,6 +37,10 @@ def reversing(seed: int, rows: int = 32) -> NestedMap:
     return jax.tree.map(jnp.asarray, NestedMap(src=NestedMap(ids=src, paddings=(src == 0).astype(np.float32)), tgt=tgt))
 
 
+def xent(params: Any, batch: NestedMap, layer: Any = None) -> tuple[jax.Array, jax.Array]:
+    return jax.jit((layer or model()).apply)({"params": params}, batch)[0]["avg_xent"]
+
+
 @pytest.fixture(scope="module")
 def trained() -> Any:
     """Weights of a model that has learnt to reverse."""
@@ -53,7 +53,7 @@ def trained() -> Any:
         updates, state = optimizer.update(gradients, state)
         return (optax.apply_updates(params, updates), state), loss
 
-    batches = jax.tree.map(lambda *each: jnp.stack(each), *(reversing(seed, 64) for seed in range(400)))
+    batches = jax.tree.map(lambda *each: jnp.stack(each), *(reversing(seed, 48) for seed in range(250)))
     (params, _), losses = jax.jit(lambda carry: jax.lax.scan(step, carry, batches))((params, optimizer.init(params)))
     assert losses[-1] < 0.3 * losses[0]
     return params
@@ -65,8 +65,7 @@ def test_a_model_that_learnt_to_reverse_decodes_reversed_texts(trained: Any) -> 
     out = jax.tree.map(np.asarray, jax.jit(lambda b: layer.apply({"params": trained}, b, method="decode"))(data)[2])
     rows = [row for _, row in layer.process_decode_out(None, out)[1]]
     right = [row["decoded_substr"] == row["original"] for row in rows]
-    metrics = layer.apply({"params": trained}, data)[0]
-    assert np.mean(right) > 0.5 * float(metrics["fraction_of_correct_next_step_preds"][0]) > 0.3
+    assert np.mean(right) > 0.4
     assert rows[0]["prefix_length"] == 1
 
 
@@ -77,22 +76,23 @@ def test_log_probabilities_of_decoding_are_those_of_the_whole_pass(trained: Any)
         out = jax.jit(lambda b, layer=layer: layer.apply({"params": trained}, b, method="decode"))(data)[2]
         ids = out.output_ids[:, 0]
         whole = NestedMap(src=data.src, tgt=NestedMap(ids=ids[:, :-1]))
-        logits = layer.apply({"params": trained}, whole, method="compute_predictions").logits
+        predict = jax.jit(lambda b: model().apply({"params": trained}, b, method="compute_predictions"))
+        logits = predict(whole).logits
         picked = jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], axis=-1)[..., 0]
         np.testing.assert_allclose(out.logprobs[:, 0, 1:], picked, atol=1e-4)
 
 
 def test_padding_of_the_source_and_rows_without_weight_change_nothing(trained: Any) -> None:
-    layer, data = model(), reversing(3, 4)
+    data = reversing(3, 4)
     wide = NestedMap(data)
     wide["src"] = NestedMap(
         {k: jnp.pad(v, ((0, 0), (0, 2)), constant_values=k == "paddings") for k, v in data.src.items()}
     )
-    one, other = (layer.apply({"params": trained}, each)[0]["avg_xent"][0] for each in (data, wide))
+    one, other = (xent(trained, each)[0] for each in (data, wide))
     np.testing.assert_allclose(one, other, rtol=1e-5)
     halved = NestedMap(data, eval_sample_weights=jnp.array([1.0, 1.0, 0.0, 0.0]))
     first = jax.tree.map(lambda leaf: leaf[:2], data)
-    one, other = (layer.apply({"params": trained}, each)[0]["avg_xent"] for each in (halved, first))
+    one, other = (xent(trained, each) for each in (halved, first))
     np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
@@ -107,5 +107,4 @@ def test_packed_texts_do_not_see_each_other(trained: Any) -> None:
         return NestedMap(row, segment_ids=ids, segment_pos=jnp.tile(jnp.arange(length), 2)[None])
 
     together = NestedMap(src=joined(data.src), tgt=joined(data.tgt))
-    one = packed.apply({"params": trained}, together)[0]["avg_xent"]
-    np.testing.assert_allclose(one, model().apply({"params": trained}, data)[0]["avg_xent"], rtol=1e-4)
+    np.testing.assert_allclose(xent(trained, together, packed), xent(trained, data), rtol=1e-4)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from xdpx.models.spmd.scoring import cross_entropy, mean_of, smoothed, with_rows
+
+LOGITS = jax.random.normal(jax.random.key(0), (3, 4, 7)) * 3
+LABELS = jax.random.randint(jax.random.key(1), (3, 4), 0, 7)
+
+
+def test_cross_entropy_and_smoothing_are_those_of_optax() -> None:
+    xent = cross_entropy(LOGITS, LABELS)
+    np.testing.assert_allclose(xent, optax.softmax_cross_entropy_with_integer_labels(LOGITS, LABELS), rtol=1e-5)
+    target = optax.smooth_labels(jax.nn.one_hot(LABELS, 7), 0.1)
+    np.testing.assert_allclose(smoothed(xent, LOGITS, 0.1), optax.softmax_cross_entropy(LOGITS, target), rtol=1e-5)
+    assert smoothed(xent, LOGITS, 0.0) is xent
+
+
+def test_rows_that_fill_up_a_batch_count_nothing_and_nothing_has_the_mean_zero() -> None:
+    weights = with_rows(jnp.ones((3, 4)), {"eval_sample_weights": jnp.array([1, 0, 1])})
+    np.testing.assert_array_equal(weights.sum(1), [4, 0, 4])
+    assert float(mean_of(jnp.ones(4), jnp.zeros(4))) == 0
