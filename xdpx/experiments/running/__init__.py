@@ -33,6 +33,7 @@ def run(
         ConfigError: what was asked for cannot be; every reason is named.
         OSError: the disk or the network failed, or another run owns the folder.
     """
+    from xdpx.engines.spmd.pgle import warn_where_useless
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.parts import build_parts
     from xdpx.experiments.running.process import prepare
@@ -41,6 +42,7 @@ def run(
     wanted = options_of(job_log_dir, {"mode": mode, **options})
     prepare(wanted)
     parts = build_parts(experiment() if isinstance(experiment, type) else experiment, wanted)
+    warn_where_useless(wanted.profile_guided, parts.mesh.devices.flat[0].platform)
     if wanted.trains:
         from xdpx.experiments.running.training import train
 

@@ -14,6 +14,7 @@ from xdpx.engines.spmd import world
 from xdpx.engines.spmd.peaks import Efficiency
 from xdpx.experiments.running import summaries as tags
 from xdpx.experiments.running.feeding import Feed
+from xdpx.experiments.running.job_folder import SUMMARIES
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program, measured
 from xdpx.logger import log
@@ -64,7 +65,7 @@ class Summarising(Callback):
 
     def __init__(self, parts: Parts, ledger: Ledger, *, after: int, texts: Mapping[str, str]) -> None:
         shown = parts.options.enable_summary_writer and parts.is_first
-        folder = io.join(parts.folder, tags_folder()) if shown else None
+        folder = io.join(parts.folder, SUMMARIES) if shown else None
         self._writer = tags.SummaryWriter(folder, "train", after=after if after else None)
         self._parts, self._ledger, self._texts = parts, ledger, texts
         self._sizes = tags.WeightSizes() if parts.train.variable_norm_summary else None
@@ -102,13 +103,6 @@ class Summarising(Callback):
         self._writer.close()
 
 
-def tags_folder() -> str:
-    """Give the name of the folder of summaries."""
-    from xdpx.experiments.running.job_folder import SUMMARIES
-
-    return SUMMARIES
-
-
 class Evaluating(Callback):
     """Evaluate the next batch of training, and the inputs that are not for training, when it is due and at the end.
 
@@ -124,7 +118,7 @@ class Evaluating(Callback):
         self.step = -1
         self._parts, self._programs, self._feed, self._ledger, self._table = parts, programs, feed, ledger, table
         shown = parts.options.enable_summary_writer and parts.is_first and not parts.train.eval_skip_train
-        self._writer = tags.SummaryWriter(io.join(parts.folder, tags_folder()) if shown else None, "eval_train")
+        self._writer = tags.SummaryWriter(io.join(parts.folder, SUMMARIES) if shown else None, "eval_train")
 
     def on_start(self, session: Session) -> None:
         """Drop the rows of evaluations that will come again."""
@@ -283,7 +277,7 @@ class Profiling(Callback):
         self._begin, self._least, self._seconds = (
             train.profiler_capture_step, train.profiler_num_steps, train.profiler_min_duration_sec,
         )  # fmt: skip
-        self._folder = io.join(parts.folder, tags_folder(), "train")
+        self._folder = io.join(parts.folder, SUMMARIES, "train")
         self._since: tuple[int, float] | None = None
 
     def on_step(self, session: Session, step: Step) -> Stop | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.engines.spmd.pgle import Pgle, pgle_of
 from xdpx.utils import io
 
 Mode = Literal["train", "eval", "decode", "decode_once", "infer"]
@@ -38,6 +39,8 @@ class RunOptions:
         device: `name:FLOPs:memory` of a device whose peak JAX does not tell, so that MFU can be told.
         jax_profiler_port: port where a profiler can look in.
         jax_traceback_filtering_option: how JAX shortens its tracebacks.
+        pgle: profile-guided scheduling: `auto`, `profile`, the path of a profile, or `off`; see `engines.spmd.pgle`.
+        pgle_runs, pgle_percentile, pgle_strip_pointer: knobs of `auto`.
         multiprocess_gpu: several hosts, which `server_addr`, `num_hosts` and `host_idx` tell apart.
     """
 
@@ -60,10 +63,20 @@ class RunOptions:
     device: str | None = None
     jax_profiler_port: int | None = None
     jax_traceback_filtering_option: str = "auto"
+    pgle: str | None = None
+    pgle_runs: int | None = None
+    pgle_percentile: int | None = None
+    pgle_strip_pointer: bool = True
     multiprocess_gpu: bool = False
     server_addr: str | None = None
     num_hosts: int | None = None
     host_idx: int | None = None
+
+    @property
+    def profile_guided(self) -> Pgle:
+        """What is asked of PGLE. Raises ConfigError when it cannot be."""
+        knobs = {"runs": self.pgle_runs, "percentile": self.pgle_percentile}
+        return pgle_of(self.pgle, strip_pointer=self.pgle_strip_pointer, **knobs)
 
     @property
     def trains(self) -> bool:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import jax
 
+from xdpx.engines.spmd import pgle
 from xdpx.experiments.running.options import RunOptions
 
 
 def prepare(options: RunOptions) -> None:
-    """Set how JAX tells errors, and open the port of its profiler."""
+    """Set XLA's flags and how JAX tells errors, and open the port of its profiler.
+
+    Raises:
+        ConfigError: XLA has read its flags before, without those that are asked for.
+    """
+    pgle.apply(options.profile_guided)
     jax.config.update("jax_traceback_filtering", options.jax_traceback_filtering_option)
     if options.jax_profiler_port is not None:
         jax.profiler.start_server(options.jax_profiler_port)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdpx.checkpoints import spmd_files, spmd_folders
@@ -111,9 +111,6 @@ def spread(times: Mapping[int, float], seconds: float) -> set[int]:
             kept.add(step)
             last = times[step]
     return kept
-
-
-Restore = Callable[[Mapping[str, Any]], object]
 
 
 def restore_callbacks(facts: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from xdpx.runs.status import read_status
+
+
+def start(folder: Path, steps: int) -> list[subprocess.Popen[bytes]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = Path(__file__).with_name("two_processes.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    return [
+        subprocess.Popen(
+            [sys.executable, str(script), str(port), str(index), str(folder), str(steps)],
+            env=environment, stderr=(folder.parent / f"{folder.name}.{index}.log").open("wb"),
+        )
+        for index in (0, 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_job_and_each_writes_its_rows(tmp_path: Path) -> None:
+    processes = start(tmp_path / "job", 4)
+    assert [process.wait() for process in processes] == [0, 0], (tmp_path / "job.0.log").read_text()[-3000:]
+    there = {path.name for path in (tmp_path / "job").rglob("*") if path.is_file()}
+    assert {f"eval_out_4_shard_{index}.jsonl" for index in (0, 1)} <= there
+    assert {f"decoder_out_4_shard_{index}.jsonl" for index in (0, 1)} <= there
+    places = tmp_path / "job/checkpoints/checkpoint_00000004/train_input"
+    assert {path.name for path in places.iterdir()} == {"process_0-of-2", "process_1-of-2"}
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_ends_both_after_the_same_update(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    processes = start(folder, 100_000)
+    while not (folder / "checkpoints/checkpoint_00000006").is_dir() and processes[0].poll() is None:
+        time.sleep(0.05)
+    processes[1].send_signal(signal.SIGTERM)
+    assert [process.wait() for process in processes] == [85, 85], (tmp_path / "job.1.log").read_text()[-3000:]
+    status = read_status(str(folder))
+    assert status is not None
+    assert status.status == "preempted"
+    assert (folder / f"checkpoints/checkpoint_{status.step:08d}/train_input/process_1-of-2").is_file()

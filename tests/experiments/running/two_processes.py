@@ -1,0 +1,35 @@
+"""One of two real processes that run the tiny experiment: `two_processes.py <port> <index> <folder> <steps>`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_NUM_CPU_DEVICES"] = "1"
+spec = importlib.util.spec_from_file_location("tiny_experiment", Path(__file__).with_name("tiny.py"))
+assert spec
+assert spec.loader
+tiny = importlib.util.module_from_spec(spec)
+sys.modules["tiny_experiment"] = tiny
+spec.loader.exec_module(tiny)
+
+from xdpx.experiments.running import run  # noqa: E402
+
+
+class Halves(tiny.Tiny):  # type: ignore[name-defined, misc]
+    def datasets(self) -> list[Any]:
+        return [template.set(batch_size=2) for template in super().datasets()]
+
+    def decode_datasets(self) -> list[Any]:
+        return [template.set(batch_size=2) for template in super().decode_datasets()]
+
+
+if __name__ == "__main__":
+    port, index, folder, steps = sys.argv[1:]
+    sys.exit(run(
+        Halves(STEPS=int(steps), EVAL=4), job_log_dir=folder, eval_on_test=True, decode_during_train=int(steps) < 100,
+        plots=False, enable_summary_writer=False, server_addr=f"127.0.0.1:{port}", num_hosts=2, host_idx=int(index),
+    ))  # fmt: skip
