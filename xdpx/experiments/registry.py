@@ -78,7 +78,9 @@ def resolve(name: str) -> type[BaseExperiment]:
         return _from_file(name)
     found = _matches(name)
     if not found and "." in name:
-        _import_module_part(name)
+        imported = _from_module(name)
+        if imported is not None:
+            return imported
         found = _matches(name)
     if len(found) > 1:
         raise _refusal(name, f"stands for {', '.join(found)}.", "Write more of its name.")
@@ -108,18 +110,16 @@ def _class_named(full: str) -> type[BaseExperiment]:
     return _registered[full]
 
 
-def _import_module_part(name: str) -> None:
-    """Import `package.module` of `package.module.Exp`, so that what stands there registers itself."""
+def _from_module(name: str) -> type[BaseExperiment] | None:
+    """Import `package.module` of `package.module.Exp`; give the class when it is there, registered or not."""
     module, _, cls = name.rpartition(".")
     if not _exists(module):
-        return
+        return None
     try:
         found = getattr(import_module(module), cls, None)
     except Exception as error:
         raise _failed(name, module, error) from error
-    if isinstance(found, type) and issubclass(found, BaseExperiment):
-        _registered.setdefault(f"{found.__module__}.{found.__qualname__}", found)
-        _registered.setdefault(name, found)
+    return found if isinstance(found, type) and issubclass(found, BaseExperiment) else None
 
 
 def _exists(module: str) -> bool:
