@@ -7,12 +7,10 @@ the stages are vmapped, so that "products without batch dims" would keep nothing
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name
 
 from xdpx.config.faults import nearest
@@ -90,24 +88,6 @@ def policy_named(name: str, *, vmapped: bool = False) -> Policy:
 def keeps_everything(name: str) -> bool:
     """Tell whether a policy computes nothing again, so that the block needs no `jax.checkpoint` at all."""
     return name.lower().removeprefix("save_") == "everything"
-
-
-def recomputing(layer: Any, policy: str, *, scanned: bool = False) -> Callable[..., Any]:
-    """Give a flax layer as a function whose backward pass computes again what a policy does not keep.
-
-    Args:
-        layer: a bound module.
-        policy: one of POLICIES.
-        scanned: it is the body of a scan, where nothing is merged with what is computed again: one guard less.
-    """
-    if keeps_everything(policy):
-        return layer  # type: ignore[no-any-return]
-
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        return layer(*args, **kwargs)
-
-    lifted: Any = nn.remat(call, policy=policy_named(policy), prevent_cse=not scanned)
-    return functools.partial(lifted, layer)
 
 
 def _choice(name: str, known: tuple[str, ...]) -> str:
