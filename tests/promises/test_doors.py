@@ -19,6 +19,7 @@ NAMED_IMPORTS = {
     "config/catalogue.py",
     "config/registry.py",
     "config/user_modules.py",
+    "experiments/registry.py",
     "models/pytorch/preparing.py",
     "optimizers/pytorch/packages.py",
     "reports/trackers/choosing.py",
