@@ -29,8 +29,12 @@ def main(words: Sequence[str]) -> int:
     load_user_modules()
     if line.asks("list"):
         return _list(line.words or ([line.exp] if line.exp else []))
+    if "pgle" in line.values:  # XLA reads its flags when JAX starts, which the experiment's module may let it do
+        with_extra(lambda: _set_pgle(line))
     experiment = with_extra(lambda: _experiment(line))
     looks = [name for name in LOOKS if line.asks(name)]
+    if "peek" in line.values:
+        return with_extra(lambda: _peek(line, experiment))
     if looks:
         return with_extra(lambda: _look(line, experiment, looks))
     return with_extra(lambda: _run(line, experiment))
@@ -73,6 +77,33 @@ def _experiment(line: Line) -> BaseExperiment:
     experiment = with_values(resolve(line.exp), line.fields)()
     experiment.validate()
     return experiment
+
+
+def _set_pgle(line: Line) -> None:
+    from xdpx.engines.spmd import pgle
+
+    names = {"pgle_runs": "runs", "pgle_percentile": "percentile", "pgle_strip_pointer": "strip_pointer"}
+    knobs = {names[name]: value for name, value in line.values.items() if name in names}
+    pgle.apply(pgle.pgle_of(line.values["pgle"], **knobs))
+
+
+def _peek(line: Line, experiment: BaseExperiment) -> int:
+    """Print what one process would read, input by input, and what looks wrong with them together."""
+    from xdpx.datasets.inputs import peek_input
+
+    host, _, count = line.values["peek"].partition("/")
+    if not (host.isdecimal() and count.isdecimal() and int(host) < int(count)):
+        remedy = "Write I/N with I from 0 to N-1, e.g. --peek=0/4."
+        raise ConfigError("command line", [Fault("--peek", f"is '{line.values['peek']}'.", remedy)])
+    templates = [*experiment.datasets(), *experiment.decode_datasets()]
+    if not templates:
+        remedy = "Define datasets() in the experiment."
+        raise ConfigError(type(experiment).__name__, [Fault("--peek", "finds no input.", remedy)])
+    for template in templates:
+        batches = line.values.get("peek_batches", 1)
+        for text in peek_input(template, host=int(host), num_hosts=int(count), num_batches=batches):
+            print(text)
+    return 0
 
 
 def _look(line: Line, experiment: BaseExperiment, looks: list[str]) -> int:

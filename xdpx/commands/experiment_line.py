@@ -20,6 +20,8 @@ OWN_FLAGS = {
     "device": "v4, v5e, v5p, a100, h100, ... or name:FLOPs:memory: what a plan is held against, a run's peak",
     "devices": "N: what -1 in the mesh fills up to in --plan and --dry",
     "json": "with --plan or --dry: print one JSON object and nothing else",
+    "peek": "I/N: print rows of each input as process I of N sees them; alone 0/1",
+    "peek_batches": "how many batches --peek shows (1)",
     "verbose": "show tracebacks and warnings in full",
 }
 RUN_FLAGS = {
@@ -39,6 +41,10 @@ RUN_FLAGS = {
     "enable_summary_writer": "false writes no summaries",
     "jax_profiler_port": "port where a profiler can look in",
     "jax_traceback_filtering_option": "how JAX shortens its tracebacks",
+    "pgle": "profile-guided scheduling on NVIDIA GPUs: auto, profile (trace some updates), a profile.pb, off",
+    "pgle_runs": "with --pgle=auto: calls that are profiled before programs are compiled again (3)",
+    "pgle_percentile": "with --pgle=auto: which percentile over devices counts (90); lower where updates are noisy",
+    "pgle_strip_pointer": "with --pgle=auto: false keeps pointers of callbacks in the key of the compilation cache",
     "multiprocess_gpu": "several hosts with GPUs; server_addr, num_hosts and host_idx say which",
     "server_addr": "address:port of the first host",
     "num_hosts": "how many hosts there are",
@@ -47,11 +53,16 @@ RUN_FLAGS = {
 SWITCHES = frozenset({
     "list", "help", "describe", "dry", "plan", "json", "verbose", "eval_on_test", "decode_during_train",
     "eval_during_decode", "jax_fully_async_checkpoint", "enable_checkpoint_saving", "exit_after_ondemand_checkpoint",
-    "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu",
+    "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu", "pgle_strip_pointer",
 })  # fmt: skip
 NUMBERS = frozenset(
-    {"async_timeout_secs", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices"}
-)
+    {
+        "async_timeout_secs", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices",
+        "pgle_runs", "pgle_percentile", "peek_batches",
+    }
+)  # fmt: skip
+ALONE = {"peek": "0/1"}
+"""Flags that may stand without a value, and what they then mean."""
 
 ALWAYS_SO = {
     "pmap_use_tensorstore": (True, "Every checkpoint is written by TensorStore."),
@@ -166,7 +177,7 @@ class _Reader:
             self.fault(f"--{plain}", f"is {str(on).lower()}, which cannot be had.", ALWAYS_SO[plain][1])
 
     def option(self, name: str, value: str | None) -> None:
-        text = self.take(value)
+        text = self.take(value) if name not in ALONE else ALONE[name] if value is None else value
         if text is None:
             self.fault(f"--{name}", "has no value.", f"Write --{name}=...: {(OWN_FLAGS | RUN_FLAGS)[name]}.")
         elif name == "set":
@@ -215,6 +226,12 @@ class _Reader:
         for name in ("devices", "json"):
             if name in self.line.values and not looks:
                 self.fault(f"--{name}", "goes with --plan and --dry.", "Add --plan.")
+        for name in ("pgle", "pgle_runs", "pgle_percentile", "pgle_strip_pointer"):
+            if name in self.line.values and looks:
+                remedy = "It measures programs that run; --plan and --dry compile ahead of time at most. Leave it out."
+                self.fault(f"--{name}", "goes not with --plan and --dry.", remedy)
+        if "peek_batches" in self.line.values and "peek" not in self.line.values:
+            self.fault("--peek_batches", "goes with --peek.", "Add --peek.")
 
     def fault(self, key: str, problem: str, remedy: str) -> None:
         self.faults.append(Fault(key, problem, remedy))

@@ -14,7 +14,9 @@ from pathlib import Path
 from xdpx.config.faults import ConfigError, unknown_name
 from xdpx.utils import io
 
-SHIPPED = ("aggregate_results", "clean_checkpoints", "diff_params", "from_maxtext", "gather_shards", "verify")
+SHIPPED = (
+    "aggregate_results", "clean_checkpoints", "diff_params", "from_maxtext", "gather_shards", "pgle_profile", "verify",
+)  # fmt: skip
 """Scripts that live in this folder, so that an installed XDPX has them too; each has `main(argv) -> int`."""
 
 USER_FOLDER = os.path.join("user", "scripts")
@@ -50,6 +52,8 @@ def _shipped(name: str) -> Callable[[Sequence[str]], int]:
             from xdpx.commands.from_maxtext import main as chosen
         case "gather_shards":
             from xdpx.commands.gather_shards import main as chosen
+        case "pgle_profile":
+            from xdpx.commands.pgle_profile import main as chosen
         case _:
             from xdpx.commands.verify import main as chosen
     return chosen

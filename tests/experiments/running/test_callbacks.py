@@ -5,10 +5,12 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from xdpx.engines.spmd.pgle import Pgle, newest_run
 from xdpx.experiments.running.callbacks import CollectingGarbage, Profiling, SkippingLedger, StoppingEarly
 from xdpx.runs.ledger import Diverged
 from xdpx.trainer.loop import Step
 from xdpx.trainer.progress import Progress
+from xdpx.utils import io
 
 
 class Engine:
@@ -44,7 +46,8 @@ def test_garbage_is_collected_at_its_updates_only() -> None:
 
 def test_a_trace_of_some_updates_is_written(tmp_path: Any) -> None:
     train = SimpleNamespace(profiler_capture_step=1, profiler_num_steps=1, profiler_min_duration_sec=0.0)
-    profiling = Profiling(SimpleNamespace(train=train, folder=str(tmp_path)))  # type: ignore[arg-type]
+    options = SimpleNamespace(profile_guided=Pgle())
+    profiling = Profiling(SimpleNamespace(train=train, folder=str(tmp_path), options=options))  # type: ignore[arg-type]
     session: Any = SimpleNamespace(state=jnp.ones(2))
     profiling.on_step(session, step(1))
     (session.state * 2).block_until_ready()
@@ -69,3 +72,14 @@ def test_the_task_is_asked_after_each_evaluation_only() -> None:
     for number in (3, 4, 5):
         assert callback.on_step(session, step(number)) is None
     assert asked == [("eval", 4, False)]
+
+
+def test_pgle_traces_updates_after_the_first_into_a_job_folder_anywhere(any_root: str) -> None:
+    train = SimpleNamespace(profiler_capture_step=None, profiler_num_steps=1, profiler_min_duration_sec=0.0)
+    options = SimpleNamespace(profile_guided=Pgle("profile"))
+    profiling = Profiling(SimpleNamespace(train=train, folder=any_root, options=options))  # type: ignore[arg-type]
+    session = SimpleNamespace(state=jnp.ones(2), until=12, progress=SimpleNamespace(num_updates=3))
+    profiling.on_start(session)  # type: ignore[arg-type]
+    for number in range(4, 13):
+        profiling.on_step(session, step(number))  # type: ignore[arg-type]
+    assert newest_run(any_root).startswith(io.join(any_root, "summaries/train/plugins/profile/"))

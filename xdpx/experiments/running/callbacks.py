@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -269,6 +270,10 @@ class StoppingTogether(Callback):
         return None
 
 
+WARM_UP_STEPS = 5
+"""Updates before a trace that `--pgle=profile` asks for."""
+
+
 class Profiling(Callback):
     """Trace some updates for TensorBoard's profiler and Perfetto, into `plugins/profile` of the job's summaries."""
 
@@ -279,6 +284,14 @@ class Profiling(Callback):
         )  # fmt: skip
         self._folder = io.join(parts.folder, SUMMARIES, "train")
         self._since: tuple[int, float] | None = None
+        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._is_for_pgle = parts.options.profile_guided.mode == "profile"
+
+    def on_start(self, session: Session) -> None:
+        """Choose the updates to trace where the experiment does not: after the first ones, which compile."""
+        if self._begin is None and self._is_for_pgle:
+            first = session.progress.num_updates
+            self._begin = first + max(1, min(WARM_UP_STEPS, session.until - first - self._least))
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Begin or end a trace."""
@@ -286,7 +299,9 @@ class Profiling(Callback):
             return None
         if self._since is None and step.number == self._begin:
             self._since = (step.number, time.monotonic())
-            jax.profiler.start_trace(self._folder)
+            # The profiler writes local files only, and a run's folder may be anywhere.
+            self._place = tempfile.TemporaryDirectory(prefix="xdpx-trace-")
+            jax.profiler.start_trace(self._place.name)
         elif self._since is not None and self._is_long_enough(step.number):
             self._end(session)
         return None
@@ -299,7 +314,12 @@ class Profiling(Callback):
         jax.block_until_ready(session.state)
         jax.profiler.stop_trace()
         self._since, self._begin = None, None
+        if self._place is not None:
+            io.copytree(self._place.name, self._folder)
+            self._place.cleanup()
         log.info(f"a trace of updates is in {io.join(self._folder, 'plugins', 'profile')}")
+        if self._is_for_pgle:
+            log.info(f"make the profile: x-script pgle_profile {self._folder}")
 
     def on_end(self, session: Session, stop: Stop) -> None:
         """End a trace that has begun."""
