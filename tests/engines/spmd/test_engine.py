@@ -128,9 +128,10 @@ def test_the_old_state_is_donated_and_nobody_looks_at_it_again(spread, toy):
     assert not new["params"]["emb"].is_deleted()
 
 
-def test_no_step_waits_for_the_device(engine_on, toy, monkeypatch):
-    engine = engine_on([2, 2, 2], max_inflight=0)
+def test_no_step_waits_for_the_device(spread, toy, monkeypatch):
+    engine = spread
     state, _ = toy.train(engine, 1)
+    monkeypatch.setattr(engine, "_most_inflight", 0)
     batches = [engine.put(toy.batch_of(step)) for step in range(5)]
     array = type(state["step"])
 
@@ -152,6 +153,10 @@ def test_the_host_runs_ahead_by_as_many_updates_as_it_may(engine_on, toy):
     engine = engine_on([1, 2, 1])
     toy.train(engine, 6)
     assert len(engine._inflight) == engine.options.max_inflight == 2
+    alone = engine_on([1, 1, 1], max_inflight=0)
+    toy.train(alone, 3)
+    assert not alone._inflight  # a single device is not held back, imitated ones always are
+    assert engine_on([1, 2, 1], max_inflight=0)._most_inflight == 2
 
 
 def test_randomness_depends_on_seed_and_step_alone(toy):
