@@ -19,11 +19,13 @@ NAMED_IMPORTS = {
     "config/catalogue.py",
     "config/registry.py",
     "config/user_modules.py",
+    "datasets/inputs/libraries.py",
     "experiments/registry.py",
     "models/pytorch/preparing.py",
     "optimizers/pytorch/packages.py",
     "reports/trackers/choosing.py",
     "reports/trackers/tensorboard.py",
+    "tasks/spmd/paired.py",
 }
 """Files that import by a name: shipped tables, packages that may be missing, and the user's own modules; never a name
 found in a data file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -13,11 +13,31 @@ from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, find, task_of
 from xdpx.datasets.inputs.streams import source_row
 from xdpx.utils.nested_map import NestedMap
 
-if TYPE_CHECKING:
-    from xdpx.datasets.inputs.seqio_input import SeqIOInput
-
 Kind = Literal["predict", "score"]
 Outputs = Sequence[tuple[str | None, Any]]
+
+
+class Judged(Protocol):
+    """What judging asks of an input: a `SeqIOInput`."""
+
+    hparams: Any
+    name: str
+
+    @property
+    def task(self) -> Any:
+        """Give the task or mixture it reads."""
+
+    @property
+    def converter(self) -> Any:
+        """Give what makes batches of its examples."""
+
+    @property
+    def window(self) -> Any:
+        """Give how much of it one evaluation takes."""
+
+    @property
+    def pool(self) -> Any:
+        """Give its examples."""
 
 
 def row_keys(batch: NestedMap) -> list[str | None]:
@@ -36,7 +56,7 @@ def row_keys(batch: NestedMap) -> list[str | None]:
     return [f"{shard}/{shards}/{index}" if shard >= 0 else None for shard, shards, index in rows]
 
 
-def judge(data: SeqIOInput, outputs: Outputs, kind: Kind) -> dict[str, float]:
+def judge(data: Judged, outputs: Outputs, kind: Kind) -> dict[str, float]:
     """Compute the metrics of the input's task from the outputs of all hosts.
 
     Args:
@@ -67,7 +87,7 @@ def judge(data: SeqIOInput, outputs: Outputs, kind: Kind) -> dict[str, float]:
     return values
 
 
-def _functions(data: SeqIOInput, kind: Kind) -> Sequence[Callable[..., Any]]:
+def _functions(data: Judged, kind: Kind) -> Sequence[Callable[..., Any]]:
     task = data.task
     if not isinstance(task, Task):
         raise refused(data.hparams, "mixture_name", "is a mixture.", "Evaluate each task by itself.")
@@ -78,7 +98,7 @@ def _functions(data: SeqIOInput, kind: Kind) -> Sequence[Callable[..., Any]]:
     return functions  # type: ignore[no-any-return]
 
 
-def _by_example(data: SeqIOInput, outputs: Outputs) -> dict[int, Any]:
+def _by_example(data: Judged, outputs: Outputs) -> dict[int, Any]:
     size = data.hparams.batch_size
     found = {}
     for key, output in outputs:
@@ -88,7 +108,7 @@ def _by_example(data: SeqIOInput, outputs: Outputs) -> dict[int, Any]:
     return found
 
 
-def _refuse_missing(data: SeqIOInput, found: Mapping[int, Any]) -> None:
+def _refuse_missing(data: Judged, found: Mapping[int, Any]) -> None:
     count = data.pool.sizes[0]
     missing = sorted(set(range(count)) - set(found))
     if missing:
@@ -98,7 +118,7 @@ def _refuse_missing(data: SeqIOInput, found: Mapping[int, Any]) -> None:
         )
 
 
-def _target(data: SeqIOInput, row: int) -> Any:
+def _target(data: Judged, row: int) -> Any:
     """Give the target of an example as metric functions see it: all of it, however little of it the model saw."""
     part = data.pool.parts[0]
     ids = part.untrimmed(row, "targets")[: data.hparams.eval_metrics_targets_length]
@@ -106,7 +126,7 @@ def _target(data: SeqIOInput, row: int) -> Any:
     return _postprocessed(data, value, row, is_target=True)
 
 
-def _said(data: SeqIOInput, row: int, output: Any, kind: Kind) -> Any:
+def _said(data: Judged, row: int, output: Any, kind: Kind) -> Any:
     p = data.hparams
     entry = p.eval_metrics_prediction if kind == "predict" else p.eval_metrics_score
     if isinstance(output, Mapping):
@@ -119,7 +139,7 @@ def _said(data: SeqIOInput, row: int, output: Any, kind: Kind) -> Any:
     return float(np.asarray(output)) if np.ndim(output) == 0 else np.asarray(output)
 
 
-def _postprocessed(data: SeqIOInput, value: Any, row: int, *, is_target: bool) -> Any:
+def _postprocessed(data: Judged, value: Any, row: int, *, is_target: bool) -> Any:
     part = data.pool.parts[0]
     postprocess = part.task.hparams.postprocess
     return value if postprocess is None else postprocess(value, example=part.raw(row), is_target=is_target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -173,7 +172,9 @@ class Zero(HandsOver):
 
 def _package() -> Any:
     """Give the package, which takes seconds to import and compiles on its first use."""
-    return importlib.import_module("deepspeed")
+    import deepspeed
+
+    return deepspeed
 
 
 class ZeroPrecision(Precision):
