@@ -20,8 +20,13 @@ Outputs = Sequence[tuple[str | None, Any]]
 class Judged(Protocol):
     """What judging asks of an input: a `SeqIOInput`."""
 
-    hparams: Any
-    name: str
+    @property
+    def hparams(self) -> Any:
+        """Give its template."""
+
+    @property
+    def name(self) -> str:
+        """Give what it is called in messages."""
 
     @property
     def task(self) -> Any:
