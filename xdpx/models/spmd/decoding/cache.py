@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from xdpx.models.spmd.sharding import constrain
+
 COLLECTION = "decoder_cache"
 """The linen collection that holds them; a scan over layers stacks it on axis 0, as it does the weights."""
 
@@ -84,11 +86,12 @@ def _written(module: nn.Module, name: str, new: jax.Array, positions: jax.Array,
     kept: Any = module.get_variable(COLLECTION, name)
     if kept is None:
         kept = jnp.zeros((new.shape[0], slots, *new.shape[2:]), new.dtype)
-    rows = jnp.arange(new.shape[0])[:, None]
-    # A finished row may be asked for a position beyond its last slot: such a write is dropped, not wrapped.
-    written: jax.Array = kept.at[rows, positions].set(new, mode="drop")
-    module.put_variable(COLLECTION, name, written)
-    return written
+    # A finished row may be asked for a position beyond its last slot: such a write is dropped, not wrapped. Row by
+    # row, so that rows that lie on different devices stay there.
+    written = jax.vmap(lambda row, at, values: row.at[at].set(values, mode="drop"))(kept, positions, new)
+    placed = constrain(written, ("activation_batch", "activation_length", "activation_heads", "activation_kv"))
+    module.put_variable(COLLECTION, name, placed)
+    return placed
 
 
 def repeated_rows(cache: Any, times: int) -> Any:
