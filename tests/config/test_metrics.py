@@ -15,7 +15,7 @@ TRAIN: dict[str, Any] = {"loss": "cross_entropy", "model": "cls_cnn", "num_class
 
 def complaint(**values: Any) -> str:
     draft = checking.check("x-train", {**TRAIN, **values}, origins={}, meta_keys=frozenset())
-    return " ".join(str(fault) for fault in draft.faults if fault.key == "major_metric")
+    return " ".join(str(fault) for fault in draft.faults if fault.key in {"major_metric", "metrics"})
 
 
 def test_a_metric_of_the_loss_is_accepted() -> None:
@@ -32,12 +32,18 @@ def test_a_misspelt_metric_is_refused_with_the_one_that_was_meant(name: str, mea
 
 
 def test_a_metric_of_another_loss_is_refused_with_those_there_are() -> None:
-    assert complaint(major_metric="f1", loss="masked_lm").endswith("There are: acc, loss, top5_acc.")
+    assert complaint(major_metric="f1", loss="masked_lm").endswith("There are: acc, loss, ppl, top5_acc.")
 
 
 def test_a_metric_that_needs_other_data_says_so() -> None:
     text = complaint(major_metric="auc", num_classes=3)
-    assert "gives 'auc' only when num_classes is 2; it is 3. There are: acc, f1, loss, precision, recall." in text
+    assert "gives 'auc' only when num_classes is 2; it is 3. There are: acc, balanced_acc, " in text
+    assert "average_precision" not in text
+
+
+def test_every_metric_of_a_list_is_looked_at() -> None:
+    assert not complaint(major_metric="mcc", metrics=["top3_acc", "ndcg@10"])
+    assert "gives no 'mmc'. Did you mean 'mcc'?" in complaint(major_metric="acc", metrics=["mmc", "mcc"])
 
 
 def test_what_is_not_known_yet_may_hold() -> None:
@@ -88,4 +94,4 @@ def test_a_class_that_overrides_the_metrics_and_names_none_is_believed() -> None
 
 def test_help_and_editors_are_told_the_names() -> None:
     (item,) = (one for one in checking.catalogue.entry("command", "x-train").parameters if one.key == "major_metric")
-    assert metrics_of(item)["masked_lm"] == ["loss", "acc", "top5_acc"]
+    assert metrics_of(item)["masked_lm"] == ["loss", "acc", "top5_acc", "ppl"]

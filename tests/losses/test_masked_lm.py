@@ -12,9 +12,9 @@ class Fixed(nn.Module):
         return logits
 
 
-def loss():
+def loss(**keys):
     kind = losses["masked_lm"]
-    return kind(kind.Parameters())
+    return kind(kind.Parameters(**keys))
 
 
 def test_the_count_is_the_number_of_masked_tokens():
@@ -27,7 +27,8 @@ def test_top5_counts_tokens_among_the_five_best():
     logits = torch.arange(8.0).expand(3, 8)
     rows = {"net_input": {"logits": logits}, "target": torch.tensor([7, 3, 2])}
     sums = {name: float(value) for name, value in loss().predictions(Fixed(), rows).items()}
-    found = loss().metrics(sums)
+    found = loss(metrics=["ppl"]).scores(sums)
+    assert found["ppl"] == pytest.approx(2 ** found["loss"])
     assert found.keys() == losses["masked_lm"].metric_names.keys()
     assert found["acc"] == pytest.approx(1 / 3)
     assert found["top5_acc"] == pytest.approx(2 / 3)

@@ -20,14 +20,22 @@ def unknown_metrics(selection: Selection, values: Mapping[str, Any]) -> Iterator
     """
     for key, one, item in selection.declared():
         giver = _giver(selection, one.prefix, item.metric_of) if item.metric_of else None
-        name = values.get(key)
-        if giver is None or giver.entry.metrics is None or not isinstance(name, str):
+        if giver is None or giver.entry.metrics is None:
             continue
-        conditions = [when for known, when in giver.entry.metrics if fnmatchcase(name, known)]
-        if not conditions:
-            yield key, f"{giver} gives no '{name}'.", _instead(name, giver.entry.metrics)
-        elif not any(_holds(when, giver, values) for when in conditions):
-            yield key, *_without_ground(name, giver, conditions[0], values)
+        value = values.get(key)
+        for name in value if isinstance(value, list) else [value]:
+            if isinstance(name, str):
+                yield from _unknown(key, name, giver, giver.entry.metrics, values)
+
+
+def _unknown(
+    key: str, name: str, giver: Selected, metrics: tuple[Metric, ...], values: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    conditions = [when for known, when in metrics if fnmatchcase(name, known)]
+    if not conditions:
+        yield key, f"{giver} gives no '{name}'.", _instead(name, metrics)
+    elif not any(_holds(when, giver, values) for when in conditions):
+        yield key, *_without_ground(name, giver, conditions[0], values)
 
 
 def metrics_of(item: Declaration) -> dict[str, list[str]]:

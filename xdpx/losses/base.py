@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xdpx.config.parameters import Parameters
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.losses.metrics import named
+from xdpx.losses.parameters import LossParameters
 
 Batch = Mapping[str, Any]
 Gathered = Mapping[str, NDArray[Any] | float]
@@ -25,7 +27,7 @@ class Loss:
     that the sum runs over: the caller divides once, over everything it accumulated.
     """
 
-    Parameters = Parameters
+    Parameters: ClassVar[type[LossParameters]] = LossParameters
 
     metric_names: ClassVar[Mapping[str, tuple[str, str, object] | None] | None] = None
     """What `metrics` gives: {name or pattern: None, or (key, operator, value) under which it is there}. A config that
@@ -47,6 +49,40 @@ class Loss:
         """Compute every metric of a split, once, from its gathered predictions."""
         raise NotImplementedError
 
+    def metric(self, name: str, gathered: Gathered) -> float | None:
+        """Compute one more metric that a config asks for by name; None when there is none of that name.
+
+        Raises:
+            Missing: the predictions lack what it needs.
+        """
+        return named.compute(name, gathered)
+
+    def scores(self, gathered: Gathered) -> dict[str, float]:
+        """Give `metrics`, and beside them those that a config asks for by name.
+
+        Raises:
+            ConfigError: there is no metric of a name, or the data lack what it needs.
+        """
+        found = self.metrics(gathered)
+        known = self.parameters
+        for key, names in (("metrics", getattr(known, "metrics", ())), ("major_metric", [_major_metric(known)])):
+            for name in names:
+                if name is not None and name not in found:
+                    found[name] = self._asked_for(key, name, gathered, found)
+        return found
+
+    def _asked_for(self, key: str, name: str, gathered: Gathered, found: Mapping[str, float]) -> float:
+        try:
+            value = self.metric(name, gathered)
+        except named.Missing as error:
+            raise ConfigError(THIS_RUN, [Fault(key, f"{error}.", "Choose another metric.")]) from error
+        if value is None:
+            near = nearest(name, found)
+            hint = f"Did you mean '{near}'? " if near else ""
+            problem, remedy = f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(found))}."
+            raise ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+        return value
+
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows from the summed facts of some updates (`loss_sum`, `count`, ...)."""
         return {"loss": loss_in_bits(facts)}
@@ -56,3 +92,9 @@ def loss_in_bits(sums: Mapping[str, Any]) -> float:
     """Give loss_sum / count in bits; nan when nothing was counted, and nan when the sum is."""
     count = float(sums["count"])
     return float(sums["loss_sum"]) / count * BITS_PER_NAT if count else float("nan")
+
+
+def _major_metric(parameters: Any) -> str | None:
+    """Give the metric that decides what is best; None where the parameters do not tell."""
+    name = getattr(parameters, "major_metric", None)
+    return name if isinstance(name, str) else None

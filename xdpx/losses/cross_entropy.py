@@ -14,6 +14,7 @@ from torch.nn import functional
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses import metrics
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.metrics.named import CLASSIFICATION, best_threshold, compute
 from xdpx.losses.parameters import CrossEntropyParameters
 
 
@@ -32,6 +33,7 @@ class CrossEntropy(Loss):
     metric_names = {
         **dict.fromkeys(("loss", "acc", "precision", "recall", "f1")),
         "auc": ("num_classes", "is", 2),
+        **CLASSIFICATION,
     }
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
@@ -59,7 +61,7 @@ class CrossEntropy(Loss):
         return found
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per row), acc, precision, recall, f1, and auc where there are two classes."""
+        """Give loss (bits per row), acc, precision, recall, f1; auc of two classes; with a threshold the best one."""
         prob, pred, target = (np.asarray(gathered[name]) for name in ("prob", "pred", "target"))
         found = {"loss": loss_in_bits(gathered)}
         kept = self._scored_rows(gathered, prob)
@@ -73,7 +75,14 @@ class CrossEntropy(Loss):
         )
         if prob.shape[1] == 2:
             found["auc"] = metrics.area_under_curve(target, prob[:, 1])
+        if known.predict_threshold is not None:
+            cut = best_threshold(prob, target, known.negative_classes_in_f1)
+            found["best_f1"], found["best_threshold"] = cut.f1, cut.threshold
         return found
+
+    def metric(self, name: str, gathered: Gathered) -> float | None:
+        """Compute one more metric by its name; negative classes are left out of averages."""
+        return compute(name, gathered, negative_classes=self.parameters.negative_classes_in_f1)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Give loss (bits) and acc of the training batches; with R-Drop also its two parts."""

@@ -18,7 +18,7 @@ class MaskedLM(Loss):
     Source: Devlin et al., "BERT", NAACL 2019, section 3.1, task 1.
     """
 
-    metric_names = dict.fromkeys(("loss", "acc", "top5_acc"))
+    metric_names = dict.fromkeys(("loss", "acc", "top5_acc", "ppl"))
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum over masked tokens, their number, and how many are predicted right."""

@@ -9,7 +9,18 @@ from xdpx.config import parameters as declare
 Average = Literal["micro", "weighted", "macro", "samples", "binary"]
 
 
-class CrossEntropyParameters(declare.Parameters):
+class LossParameters(declare.Parameters):
+    """Keys of every loss: what else is to be computed from the predictions of a split."""
+
+    metrics: list[str] = declare.param(
+        [],
+        doc="More metrics of the held-out data to log, by name, beside those that the loss always gives.",
+        metric_of="loss",
+    )
+    major_metric: str | None = declare.param(None, doc="Metric that decides what is best; computed in any case.")
+
+
+class CrossEntropyParameters(LossParameters):
     """Keys of `cross_entropy`: what is trained and how the scores count."""
 
     negative_classes_in_f1: list[int] = declare.param(

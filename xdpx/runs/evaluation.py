@@ -31,8 +31,9 @@ def evaluate(engine: Engine, state: State, batches: Iterable[Batch], loss: Metri
     gathered = gather(predict(engine, state, batches))
     if not gathered:
         raise ValueError("there is no sample to score: the split is empty.")
+    score = getattr(loss, "scores", loss.metrics)  # `scores` also gives the metrics that a config asks for by name
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
-    return {name: float(value) for name, value in loss.metrics(gathered).items()}
+    return {name: float(value) for name, value in score(gathered).items()}
 
 
 def predict(engine: Engine, state: State, batches: Iterable[Batch]) -> Iterator[HostPredictions]:

@@ -29,6 +29,7 @@ def best_cut(
     goal: Goal = "f1",
     lowest: float = -np.inf,
     highest: float = np.inf,
+    num_wanted: int | None = None,
 ) -> Cut:
     """Find the threshold with the best F measure (or precision), looking at every score that occurs.
 
@@ -36,12 +37,13 @@ def best_cut(
     changes nothing; among equally good ones the highest is taken.
 
     Args:
-        positive_N: which rows are to be found.
+        positive_N: which rows are right to be taken.
         score_N: probabilities or other scores.
         beta: recall counts `beta` times as much as precision in the F measure.
         goal: what is to be largest; precision looks at the F measure among equals.
         lowest: least value of the threshold.
         highest: greatest value of the threshold.
+        num_wanted: how many rows there are to be found, by default those that are right to be taken.
 
     Returns:
         The cut; all nan where no row is positive, a score is nan, or nothing lies within the bounds.
@@ -50,6 +52,7 @@ def best_cut(
     if not positive_N.any() or np.isnan(score_N).any():
         return nothing
     hits, above = counts_above(positive_N, score_N)
+    wanted = hits[-1] if num_wanted is None else num_wanted
     values = -np.unique(-score_N.astype(np.float64))
     floors = np.append(values[1:], -np.inf)
     middles = np.append((values[:-1] + values[1:]) / 2.0, values[-1])
@@ -57,8 +60,8 @@ def best_cut(
     allowed = np.flatnonzero((floors < cuts) & (cuts <= values))
     if not len(allowed):
         return nothing
-    precision, recall = hits / above, hits / hits[-1]
-    measure = (1 + beta**2) * hits / (above + beta**2 * hits[-1])
+    precision, recall = hits / above, hits / wanted
+    measure = (1 + beta**2) * hits / (above + beta**2 * wanted)
     first, second = (measure, precision) if goal == "f1" else (precision, measure)
     best = allowed[np.lexsort((-second[allowed], -first[allowed]))[0]]
     return Cut(float(cuts[best]), float(measure[best]), float(precision[best]), float(recall[best]))
