@@ -202,3 +202,11 @@ def test_an_object_store_takes_a_checkpoint_and_gives_it_back(s3_root):
     path = spmd_files.save(on(mesh_of(1, 4, 1), tree), f"{s3_root}/job/checkpoints", step=4)
     assert spmd_folders.newest(f"{s3_root}/job/checkpoints") == path
     assert_same_bits(spmd_files.restore(path, target(mesh_of(1, 1, 2), tree)), tree)
+
+
+def test_a_folder_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mesh, tree = mesh_of(1, 2, 1), values()
+    folder = spmd_files.save(on(mesh, tree), "job/checkpoints", step=1)
+    assert folder.startswith("job/checkpoints/")
+    assert_same_bits(spmd_files.restore(folder, target(mesh, tree)), tree)

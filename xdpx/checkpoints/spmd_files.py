@@ -76,7 +76,7 @@ def save(
         staging = stack.enter_context(whole)
         agree(ranks, attempt(lambda: _write_small_files(staging, text, train_input)), whole.target)
         writer = _writer()
-        writer.save(io.join(staging.path, STATE), _arguments().PyTreeSave(_with_content(arrays)))
+        writer.save(io.abspath(io.join(staging.path, STATE)), _arguments().PyTreeSave(_with_content(arrays)))
         rest = stack.pop_all()
 
     def finish() -> None:
