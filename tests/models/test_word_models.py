@@ -6,6 +6,7 @@ from xdpx.models import models
 from xdpx.models.pytorch.re2 import augmented_residual
 
 SIZES = {"embedding_dim": 6, "hidden_size": 8, "vocab_size": 20, "pad_index": 0, "num_classes": 3}
+SINGLE = {"cls_cnn", "bow", "lstm", "gru", "dpcnn"}
 WORD_MODELS = [
     ("cls_cnn", {"encoder_layers": 2, "residual": True, "kernel_sizes": [2, 3]}),
     ("cls_cnn", {"pooling": "attn", "pool_output_size": 5}),
@@ -13,13 +14,24 @@ WORD_MODELS = [
     ("match_cnn", {"prediction": "simple", "pooling": "attn"}),
     ("re2", {"blocks": 3, "encoder_layers": 2, "fix_embeddings": False}),
     ("re2", {"blocks": 1, "encoder_layers": 1, "alignment": "identity", "prediction": "symmetric"}),
+    ("bow", {}),
+    ("bow", {"word_ngrams": 3, "ngram_buckets": 50}),
+    ("lstm", {"encoder_layers": 2}),
+    ("gru", {"pooling": "attn"}),
+    ("match_lstm", {"pooling": "attn", "pool_output_size": 5}),
+    ("match_gru", {"encoder_layers": 2, "prediction": "symmetric"}),
+    ("dpcnn", {"blocks": 4}),
+    ("esim", {}),
+    ("dssm", {}),
+    ("dssm", {"share_towers": False, "output_size": 5, "encoder_layers": 1}),
 ]
 
 
 def build(name, **keys):
     torch.manual_seed(0)
     kind = models[name]
-    return kind(kind.Parameters(**SIZES, **keys))
+    sizes = {key: value for key, value in SIZES.items() if key in kind.Parameters.model_fields}
+    return kind(kind.Parameters(**sizes, **keys))
 
 
 def texts(*rows, pad_to=0):
@@ -31,7 +43,7 @@ def texts(*rows, pad_to=0):
 def inputs(name, pad_to=0):
     first = texts([3, 4, 5, 6], [7, 8], pad_to=pad_to)
     second = texts([5, 6, 1], [9], pad_to=pad_to)
-    if name == "cls_cnn":
+    if name in SINGLE:
         return dict(zip(("tokens", "mask"), first, strict=True))
     return dict(zip(("tokens1", "mask1", "tokens2", "mask2"), (*first, *second), strict=True))
 
@@ -50,9 +62,11 @@ def test_every_trained_weight_gets_a_gradient(name, keys):
 
 
 def test_a_text_without_a_token_has_a_finite_score():
-    for keys in ({}, {"pooling": "attn"}):
-        tokens = torch.zeros(2, 3, dtype=torch.int64)
-        assert build("cls_cnn", **keys).eval()(tokens, tokens != 0).isfinite().all()
+    tokens = torch.zeros(2, 3, dtype=torch.int64)
+    empty = tokens, tokens != 0
+    for name, keys in WORD_MODELS:
+        given = empty if name in SINGLE else (*empty, *empty)
+        assert build(name, **keys).eval()(*given).isfinite().all(), name
 
 
 def test_a_symmetric_match_sees_the_size_of_the_difference_only():
@@ -79,10 +93,11 @@ def test_fixed_embeddings_are_not_trained():
     assert not any(weight is model.embedding.table.weight for weight in trained)
 
 
-def test_word_vectors_of_the_data_are_taken_over(tmp_path):
+@pytest.mark.parametrize(("name", "keys"), WORD_MODELS)
+def test_word_vectors_of_the_data_are_taken_over(tmp_path, name, keys):
     vectors = torch.randn(20, 6)
     torch.save(vectors, tmp_path / "embeddings.pt")
-    model = build("cls_cnn", data_dir=str(tmp_path))
+    model = build(name, **keys, data_dir=str(tmp_path))
     model.load_pretrained(torch.load)
     assert torch.equal(model.embedding.table.weight, vectors)
 

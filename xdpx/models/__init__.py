@@ -9,9 +9,20 @@ models: Registry[Any] = Registry(
     {
         "bert_classification": "xdpx.models.pytorch.bert_classification:BertClassification",
         "bert_lm": "xdpx.models.pytorch.bert_lm:BertLanguageModel",
+        "bow": "xdpx.models.pytorch.bow:BagOfWords",
         "cls_cnn": "xdpx.models.pytorch.cls_cnn:ClsCnn",
+        "cls_cnn_bce": "xdpx.models.pytorch.cls_cnn:ClsCnn",
+        "dpcnn": "xdpx.models.pytorch.dpcnn:Dpcnn",
+        "dssm": "xdpx.models.pytorch.dssm:Dssm",
+        "esim": "xdpx.models.pytorch.esim:Esim",
+        "gru": "xdpx.models.pytorch.recurrent:Gru",
+        "lstm": "xdpx.models.pytorch.recurrent:Lstm",
         "match_cnn": "xdpx.models.pytorch.match_cnn:MatchCnn",
+        "match_gru": "xdpx.models.pytorch.recurrent:MatchGru",
+        "match_lstm": "xdpx.models.pytorch.recurrent:MatchLstm",
         "re2": "xdpx.models.pytorch.re2:RE2",
+        "xdp_cls_cnn": "xdpx.models.pytorch.cls_cnn:ClsCnn",
+        "xdp_cls_cnn_bce": "xdpx.models.pytorch.cls_cnn:ClsCnn",
     },
 )
 register = models.register

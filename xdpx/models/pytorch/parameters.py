@@ -20,17 +20,22 @@ class ModelParameters(declare.Parameters):
     )
 
 
-class WordParameters(ModelParameters):
-    """Keys of the networks over word vectors, and what the data decides about them."""
+class TableParameters(ModelParameters):
+    """Keys of a table of word vectors, and what the data decides about it."""
 
     embedding_dim: int = declare.param(gt=0, doc="Length of a word vector.")
     dropout: float = declare.param(0.2, ge=0, lt=1, doc="Share of the features set to 0 in training.")
-    kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows, in tokens.")
-    hidden_size: int = declare.param(gt=0, doc="Width of the layers.")
     vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
     pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
     num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
     data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its embeddings.pt is used.")
+
+
+class WordParameters(TableParameters):
+    """Keys of the networks that look at word vectors through windows."""
+
+    kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows, in tokens.")
+    hidden_size: int = declare.param(gt=0, doc="Width of the layers.")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse windows that cannot share the width evenly."""

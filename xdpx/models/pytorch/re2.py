@@ -10,6 +10,7 @@ from xdpx.models.pytorch.modules.alignment import Alignment, Fusion, Projection
 from xdpx.models.pytorch.modules.convolution import Encoder
 from xdpx.models.pytorch.modules.pooling import MaxPooling
 from xdpx.models.pytorch.modules.prediction import Matching, MatchingPrediction
+from xdpx.models.pytorch.parameters import WordParameters
 from xdpx.models.pytorch.word_model import WordModel, given
 
 HALF_ROOT = 0.5**0.5
@@ -21,7 +22,7 @@ class RE2(WordModel):
     Source: Yang et al., "Simple and Effective Text Matching with Richer Alignment Features", ACL 2019.
     """
 
-    class Parameters(WordModel.Parameters):
+    class Parameters(WordParameters):
         """Keys of `re2`."""
 
         blocks: int = declare.param(gt=0, doc="Number of blocks of encoding, alignment and fusion.")

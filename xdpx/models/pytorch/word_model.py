@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
 from xdpx.models.pytorch.base import Model, ReadWeights
+from xdpx.models.pytorch.light_parameters import PoolingParameters
 from xdpx.models.pytorch.modules.convolution import Encoder
 from xdpx.models.pytorch.modules.embedding import Embedding
 from xdpx.models.pytorch.modules.pooling import AttentionPooling, MaxPooling
-from xdpx.models.pytorch.parameters import WordParameters
+from xdpx.models.pytorch.parameters import TableParameters, WordParameters
 from xdpx.utils import io
 
 
 class WordModel(Model):
     """A model that begins with a table of word vectors."""
 
-    class Parameters(WordParameters):
-        """Keys of the table, and what the data decides."""
+    Parameters = TableParameters
 
     embedding: Embedding
 
-    def build_embedding(self, parameters: Parameters, *, fixed: bool) -> Embedding:
+    def build_embedding(self, parameters: TableParameters, *, fixed: bool) -> Embedding:
         """Give a table of random vectors."""
         return Embedding(
             given(parameters.vocab_size, "vocab_size"),
@@ -50,18 +48,10 @@ class WordModel(Model):
         super().load_pretrained(read_weights)
 
 
-class PooledParameters(WordModel.Parameters):
-    """Keys of the networks that end in one pooled vector per text."""
+class PooledParameters(PoolingParameters, WordParameters):
+    """Keys of the convolutional networks that end in one pooled vector per text."""
 
-    fix_embeddings: bool = declare.param(False, doc="Leave the word vectors as they are.")
     encoder_layers: int | None = declare.param(None, gt=0, doc="Layers of convolutions; null: 1.")
-    pooling: Literal["max", "attn"] = declare.param("max", doc="How one vector is made of all positions.")
-    pool_hidden_size: int | None = declare.param(
-        None, gt=0, doc="Width of the attention's own layer; null: hidden_size.", when=("pooling", "is", "attn")
-    )
-    pool_output_size: int | None = declare.param(
-        None, gt=0, doc="Width of the pooled vector; null: hidden_size.", when=("pooling", "is", "attn")
-    )
 
 
 class PooledModel(WordModel):
@@ -94,7 +84,7 @@ class PooledModel(WordModel):
         return pooled
 
 
-def build_pooling(known: PooledParameters) -> tuple[MaxPooling | AttentionPooling, int]:
+def build_pooling(known: PoolingParameters) -> tuple[MaxPooling | AttentionPooling, int]:
     """Give the pooling layer and the width of what it gives."""
     if known.pooling == "max":
         return MaxPooling(), known.hidden_size

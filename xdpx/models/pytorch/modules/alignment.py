@@ -29,10 +29,20 @@ class Alignment(nn.Module):
     def forward(self, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor) -> tuple[Tensor, Tensor]:
         """Give what a sees of b (B, T, D) and what b sees of a (B, S, D)."""
         scores_BTS = (self.project(a_BTD) @ self.project(b_BSD).transpose(1, 2)) * self.temperature
-        lowest = torch.finfo(scores_BTS.dtype).min
-        over_b_BTS = scores_BTS.masked_fill(~mask_b_BS.unsqueeze(1), lowest).softmax(dim=2)
-        over_a_BTS = scores_BTS.masked_fill(~mask_a_BT.unsqueeze(2), lowest).softmax(dim=1)
-        return over_b_BTS @ b_BSD, over_a_BTS.transpose(1, 2) @ a_BTD
+        return attend_to_each_other(scores_BTS, a_BTD, b_BSD, mask_a_BT, mask_b_BS)
+
+
+def attend_to_each_other(
+    scores_BTS: Tensor, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Give what a sees of b (B, T, D) and what b sees of a (B, S, D), weighted by the scores; padding is not seen.
+
+    Source: Parikh et al., "A Decomposable Attention Model for Natural Language Inference", EMNLP 2016, section 3.1.
+    """
+    lowest = torch.finfo(scores_BTS.dtype).min
+    over_b_BTS = scores_BTS.masked_fill(~mask_b_BS.unsqueeze(1), lowest).softmax(dim=2)
+    over_a_BTS = scores_BTS.masked_fill(~mask_a_BT.unsqueeze(2), lowest).softmax(dim=1)
+    return over_b_BTS @ b_BSD, over_a_BTS.transpose(1, 2) @ a_BTD
 
 
 class Fusion(nn.Module):

@@ -16,6 +16,15 @@ class MaxPooling(nn.Module):
         return highest.masked_fill(~mask_BT.any(dim=1, keepdim=True), 0.0)
 
 
+class MeanPooling(nn.Module):
+    """The mean of each feature over the real tokens."""
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Give (B, D)."""
+        total = x_BTD.masked_fill(~mask_BT.unsqueeze(-1), 0.0).sum(dim=1)
+        return total / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+
+
 class AttentionPooling(nn.Module):
     """A mean over the real tokens, weighted by a small learned network.
 

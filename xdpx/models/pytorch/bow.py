@@ -1,0 +1,75 @@
+"""A bag of words, in the manner of fastText: the lightest classifier there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.models.pytorch.light_parameters import BagParameters
+from xdpx.models.pytorch.modules.embedding import Embedding
+from xdpx.models.pytorch.word_model import WordModel, given
+
+FASTTEXT_FACTOR = 116_049_371
+"""What fastText multiplies the hash of a run of words by before it adds the next one."""
+
+
+class BagOfWords(WordModel):
+    """The mean of the vectors of all words and short runs of words, then one linear layer.
+
+    Source: Joulin et al., "Bag of Tricks for Efficient Text Classification", EACL 2017, sections 2 and 2.2.
+    """
+
+    class Parameters(BagParameters):
+        """Keys of `bow`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self.embedding = self.build_embedding(parameters, fixed=parameters.fix_embeddings)
+        self.word_ngrams = parameters.word_ngrams
+        self.ngrams: nn.Module | None = None
+        if parameters.word_ngrams > 1:
+            self.ngrams = Embedding(
+                parameters.ngram_buckets + 1,
+                parameters.embedding_dim,
+                pad_index=parameters.ngram_buckets,
+                fixed=False,
+                dropout=parameters.dropout,
+            )
+        self.classifier = nn.Linear(parameters.embedding_dim, given(parameters.num_classes, "num_classes"))
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Give logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
+        mask = mask.bool()
+        total = (self.embedding(tokens) * mask.unsqueeze(-1)).sum(dim=1)
+        count = mask.sum(dim=1, keepdim=True)
+        if self.ngrams is not None:
+            nowhere = self.parameters_used.ngram_buckets
+            for buckets, real in hashed_ngrams(tokens, mask, self.word_ngrams, nowhere):
+                total = total + self.ngrams(buckets.masked_fill(~real, nowhere)).sum(dim=1)
+                count = count + real.sum(dim=1, keepdim=True)
+        logits: Tensor = self.classifier(total / count.clamp(min=1))
+        return logits
+
+
+def hashed_ngrams(tokens: Tensor, mask: Tensor, longest: int, buckets: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give for each length from 2 to `longest` the bucket of every run of tokens, and which runs hold no padding.
+
+    Args:
+        tokens: (B, T).
+        mask: (B, T), true at real tokens.
+        longest: runs longer than the text are left out.
+        buckets: a bucket is in [0, buckets).
+
+    Yields:
+        buckets (B, T - length + 1), int64, and a mask of that shape.
+
+    Source: section 2.2 (the hashing trick); the hash is that of fastText, of ids instead of spellings.
+    """
+    tokens = tokens.long()
+    hashed, real = tokens, mask
+    for length in range(2, min(longest, tokens.shape[1]) + 1):
+        hashed = hashed[:, :-1] * FASTTEXT_FACTOR + tokens[:, length - 1 :]
+        real = real[:, :-1] & mask[:, length - 1 :]
+        yield torch.remainder(hashed, buckets), real

@@ -1,0 +1,86 @@
+"""DPCNN: a deep pyramid of convolutions for single texts. Letters: B batch, T positions, D width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.models.pytorch.light_parameters import PyramidParameters
+from xdpx.models.pytorch.modules.dropout import Dropout
+from xdpx.models.pytorch.modules.pooling import MaxPooling
+from xdpx.models.pytorch.word_model import WordModel, given
+
+WINDOW = 3
+"""Width of every convolution and of the pooling between blocks, in positions."""
+
+
+class Dpcnn(WordModel):
+    """A region embedding, blocks of two convolutions with a shortcut, the length halved between them, one layer.
+
+    Source: Johnson and Zhang, "Deep Pyramid Convolutional Neural Networks for Text Categorization", ACL 2017.
+    """
+
+    class Parameters(PyramidParameters):
+        """Keys of `dpcnn`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        width = parameters.hidden_size
+        self.embedding = self.build_embedding(parameters, fixed=parameters.fix_embeddings)
+        self.region = _convolution(parameters.embedding_dim, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(parameters.blocks))
+        self.pooling = MaxPooling()
+        self.dropout = Dropout(parameters.dropout)
+        self.classifier = nn.Linear(width, given(parameters.num_classes, "num_classes"))
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Give logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
+        mask = mask.bool()
+        x = _convolve(self.region, self.embedding(tokens), mask)
+        for number, block in enumerate(self.blocks):
+            if number:
+                x, mask = halve(x, mask)
+            x = block(x, mask)
+        logits: Tensor = self.classifier(self.dropout(self.pooling(x, mask)))
+        return logits
+
+
+class Block(nn.Module):
+    """Two convolutions, each behind its activation, and the input added as it is.
+
+    Source: sections 2.2 and 2.3 of the paper: W sigma(x) + b, shortcuts without any mapping.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = _convolution(width, width), _convolution(width, width)
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Give (B, T, D)."""
+        inner = _convolve(self.first, functional.relu(x_BTD), mask_BT)
+        return x_BTD + _convolve(self.second, functional.relu(inner), mask_BT)
+
+
+def halve(x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the largest value of three neighbours at every second position, padding apart, and the mask of what is left.
+
+    Source: section 2.1 of the paper: size 3, stride 2. A text of one position stays as it is.
+    """
+    lowest = torch.finfo(x_BTD.dtype).min
+    across = x_BTD.masked_fill(~mask_BT.unsqueeze(-1), lowest).transpose(1, 2)
+    pooled = functional.max_pool1d(across, WINDOW, stride=2, padding=WINDOW // 2).transpose(1, 2)
+    return pooled, mask_BT[:, ::2]
+
+
+def _convolve(layer: nn.Module, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """Give (B, T, D'); padding counts as zeros."""
+    across: Tensor = layer(x_BTD.masked_fill(~mask_BT.unsqueeze(-1), 0.0).transpose(1, 2))
+    return across.transpose(1, 2)
+
+
+def _convolution(size_in: int, size_out: int) -> nn.Module:
+    layer = nn.Conv1d(size_in, size_out, WINDOW, padding=WINDOW // 2)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
