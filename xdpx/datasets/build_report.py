@@ -88,8 +88,14 @@ def show_samples(path: str, processor: Processor, target_map: TargetMap | None, 
         sample = store.sample(row)
         text = processor.decode(sample)
         text = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-        label = f" -> {target_map.labels[sample['target']]}" if target_map is not None and "target" in sample else ""
+        label = f" -> {_label(sample['target'], target_map)}" if target_map is not None and "target" in sample else ""
         log.info(f"  {row}: {text}{label}")
+
+
+def _label(target: int | list[int], target_map: TargetMap) -> str:
+    if isinstance(target, int):
+        return target_map.labels[target]
+    return " + ".join(target_map.labels[each] for each in target) or "(no label)"
 
 
 def report_speed(split: str, counts: Counts, seconds: float) -> None:

@@ -21,12 +21,12 @@ from xdpx.datasets.data_files import splits
 from xdpx.datasets.meta import read_meta, write_meta
 from xdpx.datasets.raw_data import Joiner, RawFile, made_of
 from xdpx.datasets.resources import Resources, Words
-from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe
+from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe, schema_of
 from xdpx.datasets.store import SUFFIXES
 from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.logger import EarlyLines, Progress, log
-from xdpx.processors.samples import Samples
+from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.utils import commit, io
 
@@ -102,6 +102,7 @@ class Builder:
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
         name, told = self._run.values["processor"], self._processor.meta()
         self._meta = resources.make_meta(name, told, found, suffix=self._suffix)
+        self._meta |= {"several_labels": True} if self._loader.several_labels else {}
         resources.refuse_changes(self._data_dir, old, self._meta, found)
         self._start_from(old)
         self._recipe = self._make_recipe(found)
@@ -154,7 +155,8 @@ class Builder:
             self._begin()
             log.info(f"{split}: finished before the run was stopped, kept")
             return
-        schema = self._processor.columns(labelled=file.labelled and self._resources.target_map is not None)
+        labelled = file.labelled and self._resources.target_map is not None
+        schema = schema_of(self._processor, labelled=labelled, several=self._loader.several_labels)
         start = time.monotonic()
         with _parts_folder(self._data_dir) as parts:
             part = io.join(parts, split)
@@ -188,7 +190,8 @@ class Builder:
     def _keep(self, split: str, samples: Samples, writer: PartWriter) -> None:
         writer.extend(samples)
         if "target" in samples:
-            self._labels.add(split, samples.numbers("target"))
+            target = samples.columns["target"]
+            self._labels.add(split, target.values if isinstance(target, Ragged) else target)
 
     def _expected_lines(self, file: RawFile, first: Made) -> int | None:
         """Tell how many lines a file has, or about how many, from its size and its first block."""

@@ -56,7 +56,8 @@ class _Count:
         if self._tokenizer is not None:
             for texts in records.fields.values():
                 tokens.update(self._tokenizer.count(texts))
-        return _Counted(tokens, Counter(records.targets or ()), len(records.lines), records.bad)
+        labels = Counter(label for target in records.targets or () for label in self._loader.labels_of(target))
+        return _Counted(tokens, labels, len(records.lines), records.bad)
 
 
 def count(

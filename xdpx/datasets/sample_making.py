@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import nearest
+from xdpx.loaders import marks
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
 from xdpx.processors.base import Processor
-from xdpx.processors.samples import Ragged, Samples
+from xdpx.processors.samples import Ragged, Samples, offsets_of
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap
 
@@ -41,6 +44,17 @@ class Recipe:
     def merges(self) -> bool:
         """Whether records are joined into blocks, which must be done in order."""
         return self.loader.merger(1) is not None
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Give the ids of many texts, with the marks that the loader knows of and the processor reads."""
+        wanted = self.processor.reads_marks
+        if self.loader.marks_words and wanted & marks.WORD_START:
+            encoded = _word_by_word(self.encoder, texts)
+        else:
+            encoded = self.encoder.encode_many(texts)
+        if self.merges and wanted & marks.SENTENCE_START:
+            encoded = encoded._replace(values=marks.put(marks.SENTENCE_START, encoded.values, encoded.offsets))
+        return encoded
 
 
 class Work(NamedTuple):
@@ -133,8 +147,8 @@ class Maker:
         recipe = self._recipe
         rows = recipe.parser.parse(work.block)
         records = recipe.loader.records(rows, labelled=work.labelled)
-        records, targets = self._classes(records)
-        encoded = {name: recipe.encoder.encode_many(texts) for name, texts in records.fields.items()}
+        records, targets, sets = self._classes(records)
+        encoded = {name: recipe.encode(texts) for name, texts in records.fields.items()}
         counts = _count(records, encoded, recipe.encoder.vocabulary.unk)
         counts.bytes = len(work.block.data)
         hashes = hash_records(records) if work.hashed else None
@@ -144,13 +158,33 @@ class Maker:
             borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
             return Made(None, np.arange(0), values, borders, hashes, counts, kept_rows)
         samples, kept = numerize(recipe.processor, encoded, targets)
+        if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
+            samples = samples.replaced("target", sets.take(samples.numbers("target")))
         measure(counts, recipe.processor, encoded)
         counts.too_short = len(records.lines) - len(kept)
         counts.samples = len(kept)
         hashes = hashes[kept] if hashes is not None else None
         return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows)
 
-    def _classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None]:
+    def _classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None, Ragged | None]:
+        """Give the class of each record, or the number of its set of classes and the sets; unknown labels are bad."""
+        if not self._recipe.loader.several_labels:
+            return *self._single_classes(records), None
+        target_map = self._recipe.target_map
+        if records.targets is None or target_map is None:
+            return records, None, None
+        labels = [self._recipe.loader.labels_of(target) for target in records.targets]
+        offsets = offsets_of(np.fromiter(map(len, labels), np.int64, len(labels)))
+        lines = np.repeat(records.lines, np.diff(offsets)).tolist()
+        flat = Records({}, [label for each in labels for label in each], lines, [])
+        known, classes = self._single_classes(flat)
+        if not known.bad:
+            return records, np.arange(len(labels)), Ragged(np.asarray(classes, np.int32), offsets)
+        lines = {line for line, _ in known.bad}
+        kept = [index for index, line in enumerate(records.lines) if line not in lines]
+        return self._classes(_take(records, kept, known.bad))
+
+    def _single_classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None]:
         """Give the class of each record; records whose label is not known are bad."""
         target_map = self._recipe.target_map
         if records.targets is None or target_map is None:
@@ -174,14 +208,31 @@ class Maker:
         return f"is labelled '{label}', which the target map lacks; {hint} Else {remedy}"
 
 
+def _word_by_word(encoder: Encoder, texts: Sequence[str]) -> Encoded:
+    """Encode each word by itself, with a mark on its first token. The ids are those of the whole texts."""
+    words = [text.split() for text in texts]
+    of_words = encoder.encode_many(list(chain.from_iterable(words)))
+    ends = np.cumsum([0, *map(len, words)])
+    return Encoded(marks.put(marks.WORD_START, of_words.values, of_words.offsets), of_words.offsets[ends])
+
+
 def numerize(
     processor: Processor, encoded: dict[str, Encoded], targets: NDArray[np.int64] | None
 ) -> tuple[Samples, NDArray[np.int64]]:
     """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
     fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
     columns, kept = processor.numerize_many(fields, targets)
-    schema = processor.columns(labelled=targets is not None)
+    schema = schema_of(processor, labelled=targets is not None)
     return Samples({name: columns[name] for name in schema}), kept
+
+
+def schema_of(processor: Processor, *, labelled: bool, several: bool = False) -> dict[str, str]:
+    """Give the columns of the samples of a processor: `target` is a class, or a row of classes where there are several.
+
+    A processor sees one number per record in any case, so that none has to know of several labels.
+    """
+    schema = processor.columns(labelled=labelled)
+    return {**schema, "target": "ragged int32"} if labelled and several else schema
 
 
 def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -> None:
@@ -208,7 +259,7 @@ def _count(records: Records, encoded: dict[str, Encoded], unknown: int | None) -
     counts = Counts(lines=len(records.lines) + len(records.bad), bad=list(records.bad), num_bad=len(records.bad))
     counts.tokens = sum(len(texts.values) for texts in encoded.values())
     if unknown is not None:
-        counts.unknown = sum(int(np.count_nonzero(texts.values == unknown)) for texts in encoded.values())
+        counts.unknown = sum(int(np.count_nonzero(marks.plain(texts.values) == unknown)) for texts in encoded.values())
     return counts
 
 

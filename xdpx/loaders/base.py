@@ -57,10 +57,12 @@ class Loader:
     Attributes:
         text_fields: names of the texts of a record, in the order of the columns.
         num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
+        marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     num_targets: ClassVar[int] = 1
+    marks_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):
         """What every loader can be told."""
@@ -71,10 +73,25 @@ class Loader:
             False, doc="Skip lines that cannot be used, and count them; else stop at the first."
         )
         tokenizer: str = param(doc="How texts are cut into tokens.", registry="tokenizer")
+        label_separator: str | None = param(
+            None, doc="What stands between labels where a row may have several, or none; null: one label per row."
+        )
         parser: str = param("csv", doc="How files are cut into columns.", registry="parser")
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters: Any = parameters
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a row may have several labels, or none."""
+        return self.parameters.label_separator is not None
+
+    def labels_of(self, target: str) -> list[str]:
+        """Give the labels that a cell, in lower case already, stands for: each once, in its order."""
+        separator = self.parameters.label_separator
+        if separator is None:
+            return [target]
+        return list(dict.fromkeys(label.strip() for label in target.split(separator) if label.strip()))
 
     @property
     def num_sections(self) -> int:
@@ -113,7 +130,11 @@ class Loader:
         fields = {name: list(columns[index]) for index, name in enumerate(self.text_fields)}
         if not labelled:
             return Records(fields, None, rows.lines, rows.bad)
-        return _drop_empty_labels(Records(fields, plain_labels(columns[width - 1]), rows.lines, rows.bad))
+        return self._labelled(Records(fields, plain_labels(columns[width - 1]), rows.lines, rows.bad))
+
+    def _labelled(self, records: Records) -> Records:
+        """Sort out records without a label, unless a row may have none."""
+        return records if self.several_labels else _drop_empty_labels(records)
 
     def _one_by_one(self, rows: Rows, labelled: bool) -> Records:
         parsed: list[Record] = []
@@ -127,7 +148,7 @@ class Loader:
                 bad.append(BadLine(line, str(error)))
         fields = {name: [record[name] for record in parsed] for name in self.text_fields}
         targets = plain_labels([record["target"] for record in parsed]) if labelled else None
-        return _drop_empty_labels(Records(fields, targets, lines, sorted(bad)))
+        return self._labelled(Records(fields, targets, lines, sorted(bad)))
 
     def merger(self, max_len: int) -> Merger | None:
         """Give what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from xdpx.config import parameters as declare
 
@@ -18,6 +18,7 @@ class LossParameters(declare.Parameters):
         metric_of="loss",
     )
     major_metric: str | None = declare.param(None, doc="Metric that decides what is best; computed in any case.")
+    several_labels: bool = declare.param(False, doc="Whether a row may have several labels, from meta.hjson.")
 
 
 class CrossEntropyParameters(LossParameters):
@@ -35,12 +36,19 @@ class CrossEntropyParameters(LossParameters):
     kl_alpha: float = declare.param(
         0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
     )
+    takes_several_labels: ClassVar[bool] = False
+    class_weights: list[float] | None = declare.param(
+        None, ge=0, doc="Factor on the loss of the rows of each class, in the order of the classes; null: 1."
+    )
     num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse class numbers out of range, and settings that need another number of classes."""
         found = []
         classes = self.num_classes
+        if self.several_labels and not self.takes_several_labels:
+            problem = "is true, but this loss is for one label per row. Choose a loss for several, such as bce."
+            found.append(("several_labels", problem))
         outside = [index for index in self.negative_classes_in_f1 if index < 0 or (classes and index >= classes)]
         if outside:
             found.append(
@@ -48,4 +56,7 @@ class CrossEntropyParameters(LossParameters):
             )
         if self.f1_average == "binary" and classes and classes != 2:
             found.append(("f1_average", f"is 'binary' but there are {classes} classes. Use macro, micro or weighted."))
+        weights = self.class_weights
+        if weights is not None and classes and len(weights) != classes:
+            found.append(("class_weights", f"holds {len(weights)} numbers for {classes} classes. Use one for each."))
         return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
-from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
+from xdpx.processors.samples import Column, Ragged, Samples, multi_hot, offsets_of
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 Fields = Mapping[str, Sequence[int]]
@@ -54,6 +54,8 @@ class Processor(ABC):
     """Tokens that a vocabulary must have beside those for padding and for the unknown."""
     num_special: ClassVar[int] = 0
     """How many tokens of `max_len` are taken by special ones."""
+    reads_marks: ClassVar[int] = 0
+    """Marks of `xdpx.loaders.marks` that may stand on the ids in `numerize`, and do where the loader knows them."""
 
     def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
         self.parameters: Any = parameters
@@ -176,10 +178,20 @@ class Processor(ABC):
         ids[mask] = rows.values
         return ids, mask
 
+    def _targets(self, samples: Samples) -> NDArray[Any]:
+        """Give the class of each sample, (B,); where rows have several labels, 1 for each of them, (B, C) float32."""
+        column = samples.columns["target"]
+        if not isinstance(column, Ragged):
+            return column
+        if self.parameters.num_classes is None:
+            problem = "is missing, but samples with several labels need it."
+            raise ConfigError(THIS_RUN, [Fault("num_classes", problem, "Inherit the data's meta.hjson.")])
+        return multi_hot(column, self.parameters.num_classes)
+
     def _batch(self, samples: Samples, net_input: dict[str, Any], ntokens: int) -> Batch:
         batch: Batch = {"id": samples.ids, "net_input": net_input, "ntokens": ntokens}
         if "target" in samples:
-            batch["target"] = samples.numbers("target")
+            batch["target"] = self._targets(samples)
         return batch
 
 

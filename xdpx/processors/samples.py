@@ -164,6 +164,10 @@ class Samples:
         }
         return Samples(columns, ids=ids)
 
+    def replaced(self, name: str, column: Column) -> Samples:
+        """Give the same samples with another column of that name."""
+        return Samples({**self.columns, name: column}, ids=self.ids)
+
     def sample(self, index: int) -> dict[str, Any]:
         """Give one sample as plain Python numbers and lists, as `numerize` made it."""
         return {
@@ -175,6 +179,13 @@ class Samples:
         if name not in self.columns:
             raise KeyError(f"There is no column '{name}' in these samples, only: {', '.join(self.columns)}.")
         return self.columns[name]
+
+
+def multi_hot(rows: Ragged, num_classes: int) -> NDArray[np.float32]:
+    """Give 1 for each class that stands in a row, else 0; shape (N, num_classes)."""
+    found = np.zeros((len(rows), num_classes), np.float32)
+    found[np.repeat(np.arange(len(rows)), rows.lengths), rows.values] = 1.0
+    return found
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:

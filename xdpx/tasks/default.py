@@ -86,9 +86,20 @@ class Task:
         prob = np.asarray(predictions["prob"], dtype=np.float64).round(6)
         pred = np.asarray(predictions["pred"])
         target = np.asarray(predictions.get("target", pred))
+        if pred.ndim == 2:
+            yield from _rows_of_several(prob, pred, target, labels)
+            return
         known = (target >= 0) & (target < prob.shape[1])
         wanted = np.take_along_axis(prob, np.where(known, target, 0)[:, None], axis=1)[:, 0]
         wanted = np.where(known, wanted, math.nan)
         names = labels or [str(index) for index in range(prob.shape[1])]
         for choice, shares, share in zip(pred.tolist(), prob.tolist(), wanted.tolist(), strict=True):
             yield [names[choice], str(shares), str(share)]
+
+
+def _rows_of_several(prob: Any, pred: Any, target: Any, labels: Sequence[str] | None) -> Iterator[list[str]]:
+    """Give the labels of each row (joined by commas), all probabilities, and those of the row's targets, as lists."""
+    names = labels or [str(index) for index in range(prob.shape[1])]
+    for found, shares, wanted in zip(pred.astype(bool), prob, target.astype(bool), strict=True):
+        chosen = ",".join(name for name, there in zip(names, found, strict=True) if there)
+        yield [chosen, str(shares.tolist()), str(shares[wanted].tolist())]
