@@ -27,7 +27,13 @@ class OutOfMemory(OSError):
 
 
 class Task(Protocol):
-    """What an engine needs of a task."""
+    """What an engine needs of a task.
+
+    A task may have more. `begin_update(number)` hears which update comes (from 1). `train_passes(batch)` stands in for
+    `train_step` and yields what that gives, once per pass: the engine goes backward before it asks for the next, so
+    that a pass may follow the gradients of the one before. `state_dict` and `load_state_dict` keep what the task
+    learns beside the weights.
+    """
 
     model: Any
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses import metrics
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.divergence import symmetric_divergence
 from xdpx.losses.metrics.named import CLASSIFICATION, best_threshold, compute
 from xdpx.losses.parameters import CrossEntropyParameters
 
@@ -40,23 +41,31 @@ class CrossEntropy(Loss):
         """Give the sum over the rows of the batch, its number of rows, and how many are predicted right."""
         logits = model(**batch["net_input"]).float()
         target = batch["target"]
-        loss = functional.cross_entropy(logits, target, reduction="sum")
+        loss = self.objective(logits, target)
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
         if self.parameters.use_r_dropout:
             loss, more = self._with_second_pass(model, batch, logits, loss)
             facts.update(more)
         return loss, len(target), facts
 
+    def objective(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Give the sum over rows, in nats, of what is minimised for logits (B, C) and classes (B). To be overridden."""
+        return functional.cross_entropy(logits, target, weight=self._weights(logits), reduction="sum")
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Give the probability of each class, (B, C). To be overridden together with `objective`."""
+        return logits.softmax(dim=-1)
+
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
         logits = model(**batch["net_input"]).float()
-        prob = logits.softmax(dim=-1)
+        prob = self.probabilities(logits)
         found = {"prob": prob, "pred": self._predict(prob)}
         if "query_id" in batch:
             found["query_id"] = batch["query_id"]
         if "target" in batch:
             target = batch["target"]
-            loss_sum = functional.cross_entropy(logits, target, reduction="sum")
+            loss_sum = self.objective(logits, target)
             found |= {"target": target, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
         return found
 
@@ -98,10 +107,14 @@ class CrossEntropy(Loss):
         self, model: nn.Module, batch: Batch, first: Tensor, first_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         second = model(**batch["net_input"]).float()
-        likelihood = (first_loss + functional.cross_entropy(second, batch["target"], reduction="sum")) / 2.0
-        disagreement = _symmetric_divergence(first, second)
+        likelihood = (first_loss + self.objective(second, batch["target"])) / 2.0
+        disagreement = symmetric_divergence(first, second)
         facts = {"ce_loss": likelihood.detach(), "kl_loss": disagreement.detach()}
         return likelihood + self.parameters.kl_alpha * disagreement, facts
+
+    def _weights(self, logits: Tensor) -> Tensor | None:
+        weights = self.parameters.class_weights
+        return None if weights is None else logits.new_tensor(weights)
 
     def _predict(self, prob: Tensor) -> Tensor:
         threshold = self.parameters.predict_threshold
@@ -121,9 +134,3 @@ class CrossEntropy(Loss):
             problem = "is true, but the data holds no query ids."
             raise ConfigError(THIS_RUN, [Fault("query_level_f1", problem, "Set it to false.")])
         return metrics.best_row_per_query(np.asarray(gathered["query_id"]), prob[:, -1])
-
-
-def _symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
-    """Give the sum over rows of (KL(p|q) + KL(q|p)) / 2 in nats."""
-    p, q = first.log_softmax(dim=-1), second.log_softmax(dim=-1)
-    return ((p.exp() - q.exp()) * (p - q)).sum() / 2.0

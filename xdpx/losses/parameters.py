@@ -21,6 +21,13 @@ class LossParameters(declare.Parameters):
     several_labels: bool = declare.param(False, doc="Whether a row may have several labels, from meta.hjson.")
 
 
+class BertLossParameters(LossParameters):
+    """Keys of the losses that also guess masked tokens."""
+
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
+    num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
+
+
 class CrossEntropyParameters(LossParameters):
     """Keys of `cross_entropy`: what is trained and how the scores count."""
 

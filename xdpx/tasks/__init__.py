@@ -4,5 +4,14 @@ from typing import Any
 
 from xdpx.config.registry import Registry
 
-tasks: Registry[Any] = Registry("task", {"default": "xdpx.tasks.default:Task"})
+tasks: Registry[Any] = Registry(
+    "task",
+    {
+        "default": "xdpx.tasks.default:Task",
+        "fgm": "xdpx.tasks.one_attack:FGM",
+        "freelb": "xdpx.tasks.freelb:FreeLB",
+        "pgd": "xdpx.tasks.one_attack:PGD",
+        "smart": "xdpx.tasks.smart:Smart",
+    },
+)
 register = tasks.register

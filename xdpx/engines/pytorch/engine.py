@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
+from xdpx.engines.pytorch.averaging import average, share_of_new
 from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, numbers_of, scale_of, use_row_gradients
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
@@ -79,6 +80,8 @@ class PyTorchEngine:
         """Take one update. See `engines.base.Engine.update`."""
         number = state.num_updates + 1
         _set_mode(state.task.model, training=True)
+        if hasattr(state.task, "begin_update"):
+            state.task.begin_update(number)
         facts, state.update_parts = self._in_parts.do(
             lambda batches: self._gradients(state, batches, number),
             group, state.update_parts, what=f"update {number}", release=lambda: self._drop_gradients(state),
@@ -118,6 +121,7 @@ class PyTorchEngine:
             "ema_decay": self.options.ema_decay,
             **copied(
                 {
+                    "task": state.task.state_dict() if hasattr(state.task, "state_dict") else {},
                     "model": model_weights(state.task.model),
                     "optimizer": state.optimizer.state_dict(),
                     "averaged": averaged,
@@ -133,8 +137,8 @@ class PyTorchEngine:
         """
         if saved.get("format") != FORMAT:
             raise _resume_fault("format", f"is {saved.get('format')!r}; this engine reads {FORMAT!r}.")
-        if (saved["averaged"] is None) != (self.options.ema_decay == 1.0):
-            had = "no averaged weights" if saved["averaged"] is None else f"ema_decay {saved['ema_decay']}"
+        if (saved["averaged"] is not None) != self.options.averages:
+            had = "no averaged weights" if saved["averaged"] is None else "averaged weights"
             raise _resume_fault("ema_decay", f"is {self.options.ema_decay}, but the checkpoint has {had}.")
         state = self._build(self.options.seed)
         fill_model(state.task.model, saved["model"], source="resume")
@@ -142,6 +146,8 @@ class PyTorchEngine:
         if state.averaged is not None:
             fill_model(state.averaged.model, saved["averaged"], source="resume")
         _load_optimizer(state.optimizer, saved)
+        if saved.get("task"):
+            cast(Any, state.task).load_state_dict(saved["task"])
         if self.options.precision == "fp16" and saved["precision"] == "fp16":
             state.loss_scale = LossScale(**saved["loss_scale"])
         state.num_updates = saved["num_updates"]
@@ -195,7 +201,7 @@ class PyTorchEngine:
             if self.device.type == "cpu":
                 use_row_gradients(state.task.model, state.optimizer)
             _tell_size(state.task.model, state.optimizer)
-        if self.options.ema_decay < 1.0:
+        if self.options.averages:
             state.averaged = averaging_copy(state.task)
         if self.options.precision == "fp16":
             state.loss_scale = LossScale(self.options.init_scale)
@@ -221,12 +227,24 @@ class PyTorchEngine:
         for index, batch in enumerate(group):
             if index:
                 self.tell("on_substep_end")
-            with self._autocast():
-                loss_sum, count, found = state.task.train_step(to_device(batch, self.device))
-            (loss_sum * scale if scale != 1.0 else loss_sum).backward()
-            sums = {"loss_sum": loss_sum.detach(), "count": count, "num_tokens": batch.get("ntokens", 0), **found}
-            facts |= {name: facts.get(name, 0) + value for name, value in sums.items()}
+            facts["num_tokens"] += batch.get("ntokens", 0)
+            for loss_sum, count, found in self._passes(state.task, to_device(batch, self.device)):
+                (loss_sum * scale if scale != 1.0 else loss_sum).backward()
+                sums = {"loss_sum": loss_sum.detach(), "count": count, **found}
+                facts |= {name: facts.get(name, 0) + value for name, value in sums.items()}
         return facts
+
+    def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
+        """Yield what each pass over a batch gives; most tasks take one."""
+        several = getattr(task, "train_passes", None)
+        passes = (task.train_step(each) for each in [batch]) if several is None else several(batch)
+        with closing(passes):
+            while True:
+                with self._autocast():
+                    found = next(passes, None)
+                if found is None:
+                    return
+                yield found
 
     def _drop_gradients(self, state: PyTorchState) -> None:
         state.optimizer.zero_grad(set_to_none=True)
@@ -249,8 +267,9 @@ class PyTorchEngine:
     def _step(self, state: PyTorchState, scaling: Scaling) -> None:
         state.optimizer.grad_scale, state.optimizer.found_inf = scaling.divisor, scaling.broken
         state.optimizer.step()
-        if state.averaged is not None:
-            _average(state.averaged.model, state.task.model, self.options.ema_decay)
+        share = share_of_new(self.options, state.num_updates)
+        if state.averaged is not None and share is not None:
+            average(state.averaged.model, state.task.model, share)
         if self.options.precision == "fp16":
             # The only wait for the device in an update: the next one must know its loss scale.
             overflow = bool(scaling.broken)
@@ -269,17 +288,6 @@ def _set_mode(model: nn.Module, *, training: bool) -> None:
     # Walking over every module costs more than looking at the first.
     if model.training != training:
         model.train(training)
-
-
-@torch.no_grad()
-def _average(averaged: nn.Module, model: nn.Module, decay: float) -> None:
-    """Move the averaged weights by (1 - decay) of the way towards the new ones; take buffers over."""
-    pairs = [
-        (mean, new) for mean, new in zip(averaged.parameters(), model.parameters(), strict=True) if new.requires_grad
-    ]
-    torch._foreach_lerp_([mean for mean, _ in pairs], [new for _, new in pairs], 1.0 - decay)
-    for mine, theirs in zip(averaged.buffers(), model.buffers(), strict=True):
-        mine.copy_(theirs)
 
 
 def _load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:

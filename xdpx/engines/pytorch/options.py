@@ -22,6 +22,8 @@ class EngineOptions:
         precision: type that matrix products are computed in; weights are always float32.
         clip_norm: gradients are scaled down to this norm; 0 leaves them.
         ema_decay: share of the averaged weights that stays at each update; 1 keeps no average.
+        swa_start: update at which stochastic weight averaging begins; None never begins.
+        swa_interval: updates from one averaged point to the next.
         seed: with the number of the update, decides all randomness of an update.
         init_scale: first loss scale of fp16.
         scale_window: updates without overflow after which the loss scale doubles.
@@ -34,12 +36,19 @@ class EngineOptions:
     precision: Precision = "fp32"
     clip_norm: float = 0.0
     ema_decay: float = 1.0
+    swa_start: int | None = None
+    swa_interval: int = 1
     seed: int = 1
     init_scale: float = 128.0
     scale_window: int = 16384
     scale_tolerance: float = 0.0
     lowest_scale: float = 0.0
     min_loss_scale: float = 0.1
+
+    @property
+    def averages(self) -> bool:
+        """Whether averaged weights are kept, which are scored and saved."""
+        return self.ema_decay < 1.0 or self.swa_start is not None
 
 
 def pick_device(name: str) -> torch.device:

@@ -50,6 +50,17 @@ class Model(nn.Module):
         trained = [weight for weight in self.parameters() if weight.requires_grad]
         return [{"params": trained, "lr": learning_rate, "name": "all"}]
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Give the table of token vectors: the first of a network's tables, unless a subclass says another.
+
+        Raises:
+            NotImplementedError: there is none.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                return module
+        raise NotImplementedError(f"{type(self).__name__} has no table of token vectors.")
+
     def resource_files(self) -> dict[str, str]:
         """Give the text files that must lie beside a checkpoint to rebuild the model, by name (`config.json`)."""
         return {}

@@ -1,0 +1,83 @@
+"""FGM and PGD: the loss of each batch as it is, and once more with the noise that hurts it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import torch
+
+from xdpx.losses.base import Batch
+from xdpx.tasks import noise as noises
+from xdpx.tasks.noise import Features, NoisyTask, Result, SameDropout, scaled
+from xdpx.tasks.noise_parameters import FGMParameters, PGDParameters
+
+
+class Attack(NoisyTask):
+    """The mean of the clean loss and the loss under noise. How the noise is found is left to a subclass."""
+
+    def train_passes(self, batch: Batch) -> Generator[Result]:
+        """Yield the clean pass, whose gradient the noise begins with, then the noisy one."""
+        if not self.noise_is_due:
+            yield self.train_step(batch)
+            return
+        dropout = self.dropout(batch)
+        dropout.rewind()
+        bottom = self.bottom_predict(batch)
+        clean = noises.noisy(bottom, noises.first_noise(bottom, self.masks(batch, bottom), 0.0, "l2"))
+        dropout.rewind()
+        yield scaled(self.upper_predict(batch, clean), 0.5, counts=True)
+        gradients = {name: each.grad for name, each in clean.items() if each.grad is not None}
+        noise = self.attack(batch, gradients, dropout)
+        dropout.rewind()
+        hurt = noises.noisy(self.bottom_predict(batch), noise)
+        dropout.rewind()
+        yield scaled(self.upper_predict(batch, hurt), 0.5, counts=False)
+
+    def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
+        """Give the noise, from the gradients of the clean loss."""
+        raise NotImplementedError
+
+
+class FGM(Attack):
+    """One step along the gradient.
+
+    Source: Miyato, Dai and Goodfellow, "Adversarial Training Methods for Semi-Supervised Text Classification",
+    ICLR 2017, equation 5.
+    """
+
+    class Parameters(Attack.Parameters, FGMParameters):
+        """Keys of `fgm`."""
+
+    def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
+        """Give adv_lr * gradient / |gradient|."""
+        known = self.parameters
+        nothing = {name: torch.zeros_like(each) for name, each in gradients.items()}
+        return noises.ascended(nothing, gradients, step=known.adv_lr, limit=0.0, norm=known.norm_method)
+
+
+class PGD(Attack):
+    """Several steps along the gradient, each back into a ball; weights get no gradient before the last.
+
+    Source: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018, section 2.1.
+    """
+
+    class Parameters(Attack.Parameters, PGDParameters):
+        """Keys of `pgd`."""
+
+    def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
+        """Climb; the first step follows the gradients of the clean loss unless the noise begins at random."""
+        known: Any = self.parameters
+        with torch.no_grad():
+            bottom = self.bottom_predict(batch)
+        noise: Features = noises.first_noise(bottom, self.masks(batch, bottom), known.rand_init_mag, known.norm_method)
+        for number in range(known.adv_steps):
+            if number or known.rand_init_mag > 0:
+                gradients = self._gradients(batch, noises.noisy(bottom, noise), dropout)
+            noise = noises.ascended(noise, gradients, step=known.adv_lr, limit=known.max_norm, norm=known.norm_method)
+        return noise
+
+    def _gradients(self, batch: Batch, features: Features, dropout: SameDropout) -> Features:
+        dropout.rewind()
+        loss_sum, _, _ = self.upper_predict(batch, features)
+        return dict(zip(features, torch.autograd.grad(loss_sum, list(features.values())), strict=True))
