@@ -17,6 +17,8 @@ from xdpx.utils.nested_map import NestedMap
 
 LENGTH, END = 4, 1
 
+pytestmark = pytest.mark.slow
+
 
 def model(**fields: Any) -> Any:
     network = TransformerEncoderDecoder.HParams(vocab_size=16, model_dims=16, hidden_dims=32, num_heads=2)

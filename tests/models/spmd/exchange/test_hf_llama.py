@@ -120,7 +120,14 @@ def test_greedy_decoding_equals_generate_of_transformers(least: int, eos: list[i
         np.testing.assert_array_equal(out.output_ids[row, 0, :total], theirs)
 
 
-@pytest.mark.parametrize(("alpha", "early"), [(1.0, False), (0.6, True), (0.0, False)])
+@pytest.mark.parametrize(
+    ("alpha", "early"),
+    [
+        (1.0, False),
+        pytest.param(0.6, True, marks=pytest.mark.slow),
+        pytest.param(0.0, False, marks=pytest.mark.slow),
+    ],
+)
 def test_beam_search_equals_generate_of_transformers(alpha: float, early: bool) -> None:
     model = llama()
     ends = [7, 20, 33, 41]

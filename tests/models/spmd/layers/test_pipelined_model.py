@@ -22,6 +22,8 @@ from xdpx.utils.nested_map import NestedMap
 
 STAGES, ROWS, LENGTH = 2, 8, 6
 
+pytestmark = pytest.mark.slow
+
 
 def model(stack: Any) -> Any:
     sizes = {"vocab_size": 32, "model_dims": 16, "hidden_dims": 32, "num_heads": 2, "packed_input": True}
