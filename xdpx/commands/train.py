@@ -10,6 +10,7 @@ from xdpx.checkpoints import aliases
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
+from xdpx.config.spmd_keys import SPMD, spmd_faults
 from xdpx.datasets.meta import read_meta
 from xdpx.logger import wrong_name
 from xdpx.processors import processors
@@ -34,6 +35,7 @@ class Train:
         about_paths = [*self._about_weights(), *self._about_folder()]
         return [
             *self._about_data(), *self._about_meta(), *about_paths, *self._about_widths(), *self._about_callbacks(),
+            *self._about_engine(),
         ]  # fmt: skip
 
     def run(self) -> int:
@@ -98,6 +100,10 @@ class Train:
             from xdpx.runs import listeners
 
             yield from listeners.faults_of(self._settings.callbacks)
+
+    def _about_engine(self) -> Iterator[Fault]:
+        if self._settings.engine == SPMD:
+            yield from spmd_faults(self._run)
 
     def _about_folder(self) -> Iterator[Fault]:
         settings = self._settings

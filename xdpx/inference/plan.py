@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from xdpx.config import parameters as declare
 from xdpx.config.args_file import newest_args, read_args
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
+from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
 from xdpx.datasets.store import split_name
 from xdpx.utils import io
+from xdpx.utils.raw_places import is_raw
 
-_TRAINING_ONLY = {"update_freq": 1, "ema_decay": 1.0, "resume": False, "overwrite": False, "fp16": False, "bf16": False}
+_TRAINING_ONLY = {
+    "update_freq": 1, "ema_decay": 1.0, "resume": False, "overwrite": False, "fp16": False, "bf16": False,
+    "auto_ga": False, "device_id": "auto", "inspect_gradient": False,
+}  # fmt: skip
 
 
 class InferenceParameters(declare.Parameters):
@@ -34,6 +39,12 @@ class InferenceParameters(declare.Parameters):
     from_tf: bool = param(False, doc="Read a TensorFlow checkpoint; not available yet.")
     batch_size: int | None = param(None, doc="Samples per batch; by default as in training.", gt=0)
     cuda: bool | None = param(None, doc="Use the GPU; by default whether there is one.")
+    engine: Literal["pytorch", "spmd"] | None = param(
+        None, doc="What computes; by default as in training. Weights of either engine fit both."
+    )
+    mesh: list[int] | None = param(
+        None, doc="How the engine spmd spreads [rows, weights and rows, matrices] over devices; null: all on the rows."
+    )
     seed: int = param(1, doc="Decides initial weights where there is no checkpoint.")
     workers: int | None = param(None, doc="Processes that read raw text; by default as in preprocessing.", gt=0)
     skip_bad_lines: bool = param(False, doc="Skip lines of raw files that cannot be read, and count them.")
@@ -46,7 +57,7 @@ class InferenceParameters(declare.Parameters):
             found.append(("save_dir", f"and config {both}. Give exactly one: a finished run, or a training config."))
         if self.from_tf:
             found.append(("from_tf", "is true, but TensorFlow checkpoints cannot be read yet. Set it to false."))
-        return found
+        return [*found, *mesh_conflicts(self.mesh)]
 
 
 @dataclass(frozen=True)
@@ -117,12 +128,25 @@ def make_plan(options: InferenceParameters, source: str) -> Plan:
     checkpoint = _find_checkpoint(options, source)
     train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
+    train_values |= {"engine": options.engine, "mesh": None} if options.engine else {}
+    train_values |= {"mesh": options.mesh} if options.mesh else {}
     train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint, options.save_dir)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False)
+    _refuse_for_engine(train, options, source)
     prepro = _preprocessing(train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
     folders = (options.save_dir, train.values["data_dir"]) if options.save_dir else (train.values["data_dir"],)
     return Plan(train, prepro, checkpoint, tuple(str(folder) for folder in folders))
+
+
+def _refuse_for_engine(train: Run, options: InferenceParameters, source: str) -> None:
+    if train.values["engine"] == SPMD:
+        faults = list(spmd_faults(train))
+    else:
+        remedy = "Leave it out, or set engine: spmd."
+        faults = [Fault("mesh", "is given, but the engine is pytorch.", remedy)] if options.mesh else []
+    if faults:
+        raise ConfigError(source, faults)
 
 
 def _kept(wanted: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +266,7 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     splits = {split_name(path): path for path in _stores(plan.data_dir)}
     if name in splits:
         return Input(name, splits[name], is_store=True)
-    if not io.isfile(name):
+    if not is_raw(name):
         near = nearest(name, splits)
         remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(splits) or 'none'}."
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)

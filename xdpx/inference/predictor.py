@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
 from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
@@ -247,13 +248,22 @@ class Predictor:
 
 def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
     from xdpx.checkpoints.trusted import load_weights
+
+    run = plan.train
+
+    def make_task() -> Any:
+        return run.build("task", model=run.build("model"), loss=run.build("loss"))
+
+    if run.values["engine"] == SPMD:
+        from xdpx.tasks.spmd.building import build_engine
+
+        return build_engine(run, make_task, seed=seed, cuda=cuda, read_weights=load_weights, trains=False)
     from xdpx.engines.pytorch.engine import PyTorchEngine
     from xdpx.engines.pytorch.options import EngineOptions
 
-    run = plan.train
     device = "auto" if cuda is None else "cuda" if cuda else "cpu"
     return PyTorchEngine(
-        lambda: run.build("task", model=run.build("model"), loss=run.build("loss")),
+        make_task,
         options=EngineOptions(device=device, seed=seed),
         read_weights=load_weights,
         split=split,

@@ -12,6 +12,7 @@ processors: Registry[Any] = Registry(
         "bert_single": "xdpx.processors.bert:BertSingleProcessor",
         "bert_pair": "xdpx.processors.bert:BertPairProcessor",
         "bert_lm": "xdpx.processors.bert_lm:BertLMProcessor",
+        "causal_lm": "xdpx.processors.causal_lm:CausalLMProcessor",
     },
 )
 register = processors.register

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from xdpx.checkpoints import aliases
 from xdpx.config.loading import Run
+from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Position, TrainingData
@@ -88,7 +89,8 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
     loss = run.build("loss")
     texts: dict[str, str] = {}
     split = processor.split if settings.auto_ga else None
-    engine = _build_engine(run, engine_options(settings, seed), loss=loss, total=total, split=split, texts=texts)
+    build = _build_spmd_engine if settings.engine == SPMD else _build_engine
+    engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
     return Parts(engine, loss, data, _held_out(settings, data, processor, seed=seed), total, seed, texts)
 
 
@@ -145,27 +147,52 @@ def _pad_multiple(settings: TrainParameters) -> int:
     return WIDTH_OF_MIXED_PRECISION if settings.fp16 or settings.bf16 else 1
 
 
-def _build_engine(
-    run: Run, options: EngineOptions, *, loss: Any, total: int, split: Split | None, texts: dict[str, str]
-) -> Engine:
-    from xdpx.checkpoints.trusted import load_weights
-    from xdpx.engines.pytorch.engine import PyTorchEngine
-
-    run = replace(run, values=aliases.with_files(run.values))
+def _task_maker(run: Run, loss: Any, texts: dict[str, str]) -> Callable[[], Any]:
+    """Give what makes the task, and fills `texts` with what must lie beside its checkpoints."""
 
     def make_task() -> Any:
         model = run.build("model")
         texts.update(model.resource_files())
         return run.build("task", model=model, loss=loss)
 
+    return make_task
+
+
+def _build_spmd_engine(
+    run: Run, settings: TrainParameters, *, seed: int, loss: Any, total: int, split: object, texts: dict[str, str]
+) -> Engine:
+    from xdpx.checkpoints.trusted import load_weights
+    from xdpx.tasks.spmd.building import build_engine
+
+    run = replace(run, values=aliases.with_files(run.values))
+    schedule = run.build("lr_scheduler", total_steps=total)
+    make_task = _task_maker(run, loss, texts)
+    return build_engine(run, make_task, seed=seed, cuda=settings.cuda, read_weights=load_weights, schedule=schedule)
+
+
+def _build_engine(
+    run: Run,
+    settings: TrainParameters,
+    *,
+    seed: int,
+    loss: Any,
+    total: int,
+    split: Split | None,
+    texts: dict[str, str],
+) -> Engine:
+    from xdpx.checkpoints.trusted import load_weights
+    from xdpx.engines.pytorch.engine import PyTorchEngine
+
+    run = replace(run, values=aliases.with_files(run.values))
+
     def make_optimizer(model: Any) -> Any:
         return run.build("optimizer", groups=model.parameter_groups(run.values["learning_rate"]))
 
     return PyTorchEngine(
-        make_task,
+        _task_maker(run, loss, texts),
         make_optimizer=make_optimizer,
         schedule=run.build("lr_scheduler", total_steps=total),
-        options=options,
+        options=engine_options(settings, seed),
         read_weights=load_weights,
         split=split,
     )

@@ -13,10 +13,10 @@ import xdpx
 PACKAGES = ("torch", "numpy", "transformers")
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES, *, engine: Any = None) -> dict[str, str]:
     """Give the versions that decide a result, by name, without importing anything heavy."""
     found = {"xdpx": xdpx.__version__, "python": platform.python_version()}
-    for package in packages:
+    for package in (*packages, *getattr(engine, "packages", ())):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -26,6 +26,9 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 def device_name(engine: Any) -> str:
     """Name the device of an engine, as its maker calls it; of a CPU also the threads, which decide the last bits."""
+    text = getattr(engine, "device_text", None)
+    if text is not None:
+        return f"{text} ({platform.processor() or platform.machine()})"
     device = getattr(engine, "device", None)
     if device is None:
         return f"unknown device ({platform.processor() or platform.machine()})"

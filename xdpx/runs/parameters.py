@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from xdpx.config import parameters as declare
 from xdpx.config.parameters import param
+from xdpx.config.spmd_keys import mesh_conflicts
 from xdpx.reports.references import format_conflicts, reference_conflicts
 
 
@@ -82,6 +83,16 @@ class TrainerParameters(declare.Parameters):
         group="trainer",
     )
     task: str = param("default", doc="How model and loss are trained.", registry="task", group="trainer")
+    engine: Literal["pytorch", "spmd"] = param(
+        "pytorch", doc="What computes: pytorch; or spmd: JAX, sharded over all local devices.", group="trainer"
+    )
+    mesh: list[int] | None = param(
+        None,
+        doc="How many devices share the [rows of a batch, weights and rows, matrices]; one may be -1: the rest. null: "
+        "all on the rows.",
+        when=("engine", "is", "spmd"),
+        group="trainer",
+    )
     processor: str = param(doc="How samples become batches, from meta.hjson.", registry="processor", group="trainer")
 
 
@@ -265,7 +276,10 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Give every rule between these keys that is broken."""
-        return [*self._about_length(), *self._about_saving(), *self._about_evaluation(), *self._about_devices()]
+        return [
+            *self._about_length(), *self._about_saving(), *self._about_evaluation(), *self._about_devices(),
+            *mesh_conflicts(self.mesh),
+        ]  # fmt: skip
 
     def _about_length(self) -> list[tuple[str, str]]:
         found = []

@@ -158,10 +158,13 @@ class _Training:
                 self._status("failed", progress, reason).write(self.settings.save_dir)
             raise
 
+    def _versions(self) -> dict[str, str]:
+        return environment.versions(engine=self.parts.engine)
+
     def _describe(self, progress: Progress, *, continued: bool) -> None:
         for line in environment.commit_lines():
             log.info(line)
-        log.info(", ".join(f"{name} {number}" for name, number in environment.versions().items()))
+        log.info(", ".join(f"{name} {number}" for name, number in self._versions().items()))
         log.info(f"device {environment.device_name(self.parts.engine)}, seed {self.parts.seed}")
         if self.settings.fp16_backend == "apex":
             log.info("fp16_backend apex: torch's own mixed precision is used, and opt_level has no effect")
@@ -229,7 +232,7 @@ class _Training:
     def _metadata(self) -> dict[str, Any]:
         """Give what says where a checkpoint comes from."""
         return {
-            "versions": environment.versions(),
+            "versions": self._versions(),
             "device": environment.device_name(self.parts.engine),
             "fingerprint": fingerprint(self.run),
             "seed": self.parts.seed,
@@ -240,6 +243,8 @@ class _Training:
 
     def _tell_end(self, progress: Progress, stop: Stop) -> None:
         log.info(f"step {progress.num_updates}: {stop.reason}")
+        if hasattr(self.parts.engine, "closing_line"):
+            log.info(self.parts.engine.closing_line())
         if progress.best_score is not None:
             log.info(f"best {self.settings.major_metric} {progress.best_score:.6g}, at step {progress.best_step}")
         if not stop.finished:

@@ -102,3 +102,47 @@ class BertParameters(ModelParameters):
         if bad:
             found.append(("pruned_heads", f"names the layers {bad}. Use numbers, e.g. {{0: [1, 2], -1: [0]}}."))
         return found
+
+
+LLAMA_GROUP = "llama_config"
+
+
+class CausalLMParameters(ModelParameters):
+    """Keys of `causal_lm`; the group llama_config is small by default, about 20 million weights beside the tokens."""
+
+    gradient_checkpointing: bool = declare.param(
+        False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+    )
+    vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
+    pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
+    max_len: int | None = declare.param(None, gt=0, doc="Longest text in tokens, from meta.hjson.")
+    hidden_size: int = declare.param(512, gt=0, doc="Width of the layers.", group=LLAMA_GROUP)
+    intermediate_size: int = declare.param(1376, gt=0, doc="Width inside the feed-forward layers.", group=LLAMA_GROUP)
+    num_hidden_layers: int = declare.param(6, gt=0, doc="Number of layers.", group=LLAMA_GROUP)
+    num_attention_heads: int = declare.param(8, gt=0, doc="Attention heads of each layer.", group=LLAMA_GROUP)
+    num_key_value_heads: int | None = declare.param(
+        None, gt=0, doc="Heads of keys and values, each shared by several of the others; null: as many.",
+        group=LLAMA_GROUP,
+    )  # fmt: skip
+    max_position_embeddings: int = declare.param(512, gt=0, doc="Longest text in tokens.", group=LLAMA_GROUP)
+    rope_theta: float = declare.param(10000.0, gt=0, doc="Base of the rotary positions' waves.", group=LLAMA_GROUP)
+    rms_norm_eps: float = declare.param(1e-6, gt=0, doc="Added to the mean square in norms.", group=LLAMA_GROUP)
+    initializer_range: float = declare.param(0.02, gt=0, doc="Spread of random weights.", group=LLAMA_GROUP)
+    attention_dropout: float = declare.param(
+        0.0, ge=0, lt=1, doc="Share of the attention weights set to 0 in training.", group=LLAMA_GROUP
+    )
+    tie_word_embeddings: bool = declare.param(
+        False, doc="Let embeddings and logits share one table.", group=LLAMA_GROUP
+    )
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse widths that heads cannot share, and heads that those of keys and values cannot."""
+        heads, shared = self.num_attention_heads, self.num_key_value_heads
+        found = []
+        if self.hidden_size % (2 * heads):
+            found.append(
+                ("hidden_size", f"is {self.hidden_size}. Use a multiple of 2 * num_attention_heads ({2 * heads}).")
+            )
+        if shared is not None and heads % shared:
+            found.append(("num_key_value_heads", f"is {shared}. Use a divisor of num_attention_heads ({heads})."))
+        return found

@@ -1,0 +1,25 @@
+"""To which sizes batches are filled up, so that few shapes are compiled."""
+
+from __future__ import annotations
+
+SMALLEST = 8
+
+
+def bucket(size: int, most: int | None = None) -> int:
+    """Give the smallest of 8, 16, 24, 32, 48, 64, 96, 128, 192, ... that has room, and `most` where that is less.
+
+    At most a third of a width is filling, and there are two widths for each doubling.
+    """
+    room = SMALLEST
+    while room < size:
+        room = room * 3 // 2 if room & (room - 1) == 0 and room > SMALLEST else _next_power(room)
+    return room if most is None else max(size, min(room, most))
+
+
+def multiple(size: int, of: int) -> int:
+    """Give the smallest multiple of `of` that is not below `size`."""
+    return -(-size // of) * of
+
+
+def _next_power(room: int) -> int:
+    return 1 << room.bit_length()

@@ -1,0 +1,147 @@
+"""A model of x-train, its loss and its optimizer on JAX, from what they are on PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xdpx.config.spmd_keys import COUNTERPARTS
+from xdpx.engines.spmd.paired import Pair
+from xdpx.models.spmd.base_layer import NON_TRAINABLE, PARAMS, RANDOM, eval_context
+from xdpx.models.spmd.counterparts import Counterpart
+from xdpx.models.spmd.exchange.maps import LAYER, Exchange
+from xdpx.optimizers.spmd.grouped import GroupedLearner, Plan
+from xdpx.tasks.spmd.single_task import Outputs
+
+Variables = Mapping[str, Any]
+
+
+class PairedTask:
+    """What the engine needs of a task: the functions of a counterpart and a loss.
+
+    Args:
+        counterpart: of the model.
+        loss: of `tasks.spmd.losses`.
+        learner: from gradients to new weights.
+    """
+
+    def __init__(self, counterpart: Counterpart, loss: Any, learner: GroupedLearner) -> None:
+        self.counterpart, self.loss, self.learner = counterpart, loss, learner
+        self.model: Any = counterpart.template.Instantiate()
+
+    def init(self, key: jax.Array, batch: Any) -> dict[str, Any]:
+        """Give all variables, boxed with the names of their axes. To be traced."""
+        keys = dict(zip((PARAMS, RANDOM), jax.random.split(key), strict=True))
+        with eval_context(True):
+            variables = self.model.init(keys, batch, method=self._forward)
+        return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
+
+    def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, Outputs]:
+        """Give (loss sum in nats, count, the rest) of one micro-batch."""
+        keys = [key, *jax.random.split(key, self.loss.passes - 1)]
+        with eval_context(False):
+            logits = [self._logits(variables, batch, {RANDOM: each}) for each in keys]
+        loss_sum, count, facts = self.loss.train(logits, batch)
+        sums = {name: (jax.lax.stop_gradient(value), 0.0) for name, value in facts.items()}
+        return loss_sum, count, Outputs(sums, variables[NON_TRAINABLE], {})
+
+    def eval_metrics(self, variables: Variables, batch: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Give (sums with weight 1, what there is per row, nothing)."""
+        found = self.predict(variables, batch)
+        sums = {name: (value, 1.0) for name, value in found.items() if jnp.ndim(value) == 0}
+        return sums, {name: value for name, value in found.items() if name not in sums}, {}
+
+    def predict(self, variables: Variables, batch: Any) -> dict[str, Any]:
+        """Give the predictions of one batch, filled-up rows included."""
+        with eval_context(True):
+            found: dict[str, Any] = self.loss.predictions(self._logits(variables, batch, {}), batch)
+        return found
+
+    def decode(self, variables: Variables, batch: Any, key: jax.Array) -> Any:
+        """Refuse: x-train continues no texts."""
+        raise ValueError("a task of x-train decodes nothing: continue texts by an experiment (x-exp, mode decode).")
+
+    def _forward(self, model: Any, batch: Any) -> jax.Array:
+        return self.counterpart.logits(model, batch)
+
+    def _logits(self, variables: Variables, batch: Any, rngs: Mapping[str, Any]) -> jax.Array:
+        logits: jax.Array = self.model.apply(variables, batch, rngs=dict(rngs), method=self._forward)
+        return logits.astype(jnp.float32)
+
+
+def pair_with(
+    host: Any,
+    names: Mapping[str, str],
+    *,
+    optimizer: Any = None,
+    groups: Sequence[Mapping[str, Any]] = (),
+    bf16: bool = False,
+    **limits: Any,
+) -> Pair:
+    """Give what computes a task of x-train on JAX.
+
+    Args:
+        host: the task on PyTorch, with model and loss.
+        names: under which model, loss and optimizer are registered.
+        optimizer: parameters of the optimizer; None for an engine that only scores.
+        groups: of the weights that are trained, as `parameter_groups` gives them.
+        bf16: compute in bfloat16.
+        limits: clip_norm, ema_decay, sizes, as `GroupedLearner` takes them.
+
+    Raises:
+        ConfigError: the architecture asks for what is not computed here.
+    """
+    counterpart = found("model", names["model"])(host.model, dtype=jnp.bfloat16 if bf16 else None)
+    loss = found("loss", names["loss"])(host.loss.parameters)
+    rule = None if optimizer is None else found("optimizer", names["optimizer"])(optimizer)
+    plans = {} if optimizer is None else plans_of(host.model, counterpart.exchange, groups, optimizer.weight_decay)
+    learner = GroupedLearner(rule, plans, **limits)
+    return Pair(PairedTask(counterpart, loss, learner), counterpart, loss.facts, rule)
+
+
+def found(kind: str, name: str) -> Any:
+    """Give the class that stands for a registered one on JAX."""
+    module, _, attribute = COUNTERPARTS[kind][name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def plans_of(
+    model: Any, exchange: Exchange, groups: Sequence[Mapping[str, Any]], weight_decay: float
+) -> dict[str, Plan]:
+    """Tell how each weight moves, by its path here; those in no group are left out.
+
+    Raises:
+        TypeError: only some layers of a stack are trained.
+    """
+    of_weight = {id(weight): group for group in groups for weight in group["params"]}
+    known = {name: of_weight.get(id(weight)) for name, weight in model.named_parameters()}
+    plans = {}
+    for path, stacked, names in _stacks(exchange):
+        rules = [rule for rule in (known.get(name) for name in names) if rule is not None]
+        if len(rules) not in {0, len(names)}:
+            raise TypeError(
+                f"{names[0]}: is trained in {len(rules)} of {len(names)} layers, which engine spmd cannot do."
+            )
+        if rules:
+            decays = [float(rule.get("weight_decay", weight_decay)) for rule in rules]
+            plans[path] = Plan(names, stacked, [float(rule["lr"]) for rule in rules], decays)
+    return plans
+
+
+def _stacks(exchange: Exchange) -> list[tuple[str, tuple[int, ...], list[str]]]:
+    """Give (path here, leading dims of its layers, names there) of each weight."""
+    numbers = [str(number) for number in range(exchange.layers)]
+    found: list[tuple[str, tuple[int, ...], list[str]]] = []
+    for pair in exchange.pairs:
+        if LAYER not in pair.theirs:
+            found.append((pair.ours, (), [pair.theirs]))
+        elif LAYER in pair.ours:
+            found += [(pair.ours.replace(LAYER, one), (), [pair.theirs.replace(LAYER, one)]) for one in numbers]
+        else:
+            stacked = exchange.stacked or (exchange.layers,)
+            found.append((pair.ours, stacked, [pair.theirs.replace(LAYER, one) for one in numbers]))
+    return found
