@@ -257,3 +257,34 @@ def test_parquet_gives_its_columns_as_text_and_nulls_are_bad(tmp_path: Path) -> 
 )
 def test_delimiters_and_quotes_that_cannot_work_are_conflicts(values: dict[str, Any], key: str) -> None:
     assert [where for where, _ in parsers["csv"].Parameters(**values).conflicts()] == [key]
+
+
+@pytest.mark.parametrize("quotechar", [None, '"'])
+def test_columns_are_taken_by_the_names_in_the_header(tmp_path: Path, quotechar: str | None) -> None:
+    parser = make("csv", fields=["text", "label"], quotechar=quotechar, delimiter=",")
+    (tmp_path / "a.csv").write_text("\ufeffid,label, text \n7,pos,good film\n8,neg\n")
+    rows, lines, bad = read(parser, tmp_path / "a.csv")
+    assert (rows, lines) == ([["good film", "pos"]], [2])
+    assert bad == [BadLine(3, "has 2 columns, fewer than the header")]
+    assert parser.header(str(tmp_path / "a.csv")) == ["text", "label"]
+
+
+def test_each_file_has_its_own_order_of_columns_and_may_lack_the_label(tmp_path: Path) -> None:
+    parser = make("csv", fields=["text", "label"], start_line=1)
+    assert rows_of(parser, tmp_path / "a.tsv", "# made by hand\ntext\tlabel\na\t1\n") == [["a", "1"]]
+    assert rows_of(parser, tmp_path / "b.tsv", "# made by hand\nid\ttext\n3\tb\n") == [["b"]]
+
+
+@pytest.mark.parametrize("block_bytes", [7, 1 << 20])
+def test_the_header_is_read_once_whatever_the_size_of_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
+    text = "label\ttext\n" + "".join(f"{index}\tt{index}\n" for index in range(9))
+    found = rows_of(make("csv", fields=["text"]), tmp_path / "a.tsv", text)
+    assert found == [[f"t{index}"] for index in range(9)]
+
+
+def test_a_name_that_is_not_in_the_header_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"fields: there is no column 'lable'\. Did you mean 'label'\?"):
+        rows_of(make("csv", fields=["text", "lable"]), tmp_path / "a.tsv", "text\tlabel\na\t1\n")

@@ -11,8 +11,9 @@ from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
 from xdpx.logger import wrong_name
 from xdpx.utils import io
+from xdpx.utils.raw_places import is_table
 
-EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow"}
+EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow", "datasets": "pyarrow"}
 """What a parser needs beyond the installation of XDPX; `xdpx[data]` brings both."""
 
 
@@ -52,10 +53,19 @@ class Prepro:
             yield Fault("log_file", wrong_name(self._settings.log_file))
 
     def _about_raw_files(self) -> Iterator[Fault]:
+        yield from self._about_tables()
         try:
             splits(self._settings.data_source, self._settings.data_files)
         except ConfigError as error:
             yield from error.faults
+
+    def _about_tables(self) -> Iterator[Fault]:
+        parser, source = self._run.values["parser"], self._settings.data_source
+        if is_table(source) and parser != "table":
+            yield Fault("parser", f"is '{parser}', but data_source is a database.", "Use parser: table.")
+        elif parser == "table" and not is_table(source):
+            problem, remedy = "is 'table', but data_source is no database.", "Give e.g. sqlite:///reviews.db."
+            yield Fault("parser", problem, remedy)
 
     def _about_fields(self) -> Iterator[Fault]:
         loader, processor = self._run.picked("loader"), self._run.picked("processor")

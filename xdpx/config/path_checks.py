@@ -10,6 +10,7 @@ from xdpx.config.checking import Draft
 from xdpx.config.faults import Fault, nearest
 from xdpx.config.hints import shown, swallowed_part
 from xdpx.utils import io
+from xdpx.utils.raw_places import is_table
 
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EILSEQ})
 
@@ -74,7 +75,8 @@ def _look(check: str, path: str) -> tuple[str, str]:
         return _look_at_new(path)
     if check == "directory":
         # Many web servers show no folders, only the files in them; data_files says which, and those are looked for.
-        if io.isdir(path) or path.lower().startswith(("http://", "https://")):
+        # A database is no folder either: its tables are looked for by name.
+        if is_table(path) or path.lower().startswith(("http://", "https://")) or io.isdir(path):
             return "", ""
         return (f"'{path}' is a file.", "Name a directory.") if io.isfile(path) else _absent(path, "directory")
     if io.isfile(path):

@@ -29,6 +29,7 @@ from xdpx.logger import EarlyLines, Progress, log
 from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.utils import commit, io
+from xdpx.utils.raw_places import SAVED, is_table
 
 PARTS = ".parts"
 """Folder in data_dir (of a remote one: in the read cache) for what is not yet a split."""
@@ -301,5 +302,9 @@ def _read_status(data_dir: str) -> tuple[str, str]:
 
 
 def _identity(path: str) -> dict[str, Any]:
-    """What tells that a raw file has not been changed."""
+    """What tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
+    if is_table(path):
+        return {"path": path, "read": time.time()}
+    if io.isdir(path):
+        return {"path": path, "size": io.size(path), "modified": io.last_modified(io.join(path, SAVED))}
     return {"path": path, "size": io.size(path), "modified": io.last_modified(path)}

@@ -6,11 +6,15 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.loaders.tables import open_tables, place_of
 from xdpx.utils import io
+from xdpx.utils.raw_places import is_saved_dataset, is_table
 
 DataFiles = dict[str, str] | list[str] | str
 
 COMPRESSED = (".gz", ".bz2", ".xz")
+LIST_OF_SPLITS = "dataset_dict.json"
+"""What `datasets` puts beside the folders of splits; no split itself."""
 RESERVED = frozenset({"embeddings", "resources"})
 """Names that other files of data_dir have taken."""
 
@@ -50,6 +54,8 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
 
 def split_of(path: str) -> str:
     """Name the split of a raw file: its name without the ending, and without that of a compression."""
+    if is_table(path):
+        return place_of(path).table.partition("/")[0]
     name = io.name(path)
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -64,19 +70,34 @@ def _named(data_files: DataFiles) -> Iterable[tuple[str, str | None]]:
 
 
 def _matching(data_source: str, name: str) -> list[str]:
+    if is_table(data_source):
+        return _matching_tables(data_source.rstrip("/"), name)
     path = io.join(data_source, name)
-    if io.isfile(path):
+    if io.isfile(path) or is_saved_dataset(path):
         return [path]
     pattern = io.name(path)
     folder = io.parent(path)
     if not any(mark in pattern for mark in "*?[") or not io.isdir(folder or "."):
         return []
     names = [entry for entry in io.listdir(folder or ".") if fnmatch.fnmatchcase(io.name(entry), pattern)]
+    names = [entry for entry in names if io.name(entry) != LIST_OF_SPLITS]
     paths = [io.join(folder, io.name(entry)) for entry in names if not io.name(entry).startswith(".")]
-    return sorted(found for found in paths if io.isfile(found))
+    return sorted(found for found in paths if io.isfile(found) or is_saved_dataset(found))
+
+
+def _matching_tables(source: str, name: str) -> list[str]:
+    """Give the tables of a database that a name or pattern means; what stands behind a slash is a partition."""
+    if any(mark in name for mark in "*?["):
+        there = open_tables(place_of(io.join(source, "any")).source).names()
+        return [io.join(source, table) for table in there if fnmatch.fnmatchcase(table, name)]
+    place = place_of(io.join(source, name))
+    open_tables(place.source).columns(place.table)
+    return [io.join(source, name)]
 
 
 def _nothing(data_source: str, name: str) -> Fault:
+    if is_table(data_source):
+        return Fault("data_files", f"'{name}' matches no table of {data_source}.", "Name one.", code="missing_path")
     try:
         there = [io.name(entry) for entry in io.listdir(data_source)]
     except OSError:

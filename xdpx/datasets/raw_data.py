@@ -25,6 +25,7 @@ from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.utils import io
+from xdpx.utils.raw_places import is_table
 
 SCORING_REMEDY = "set ignore_novel_target: true to count it as the first class"
 
@@ -62,7 +63,7 @@ class RawFile:
             return cls(path, parser, labelled)
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
-        problem = "is empty." if not io.size(path) else "holds no line that can be used."
+        problem = "is empty." if is_table(path) or not io.size(path) else "holds no line that can be used."
         fault = Fault("data_files", problem, f"A line has: {loader.expected()}.")
         raise ConfigError(path, [fault])
 

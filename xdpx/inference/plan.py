@@ -15,7 +15,7 @@ from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
 from xdpx.datasets.store import split_name
 from xdpx.utils import io
-from xdpx.utils.raw_places import is_raw
+from xdpx.utils.raw_places import is_raw, is_table
 
 _TRAINING_ONLY = {
     "update_freq": 1, "ema_decay": 1.0, "resume": False, "overwrite": False, "fp16": False, "bf16": False,
@@ -275,6 +275,9 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     if plan.prepro is None:
         problem = f"'{name}' is raw text, but {io.join(plan.data_dir, 'args.py')}, which says how to read it, is gone."
         raise _missing(source, key, problem, "Give data_dir in extra_config, or a split.")
+    if is_table(name) and plan.prepro.values["parser"] != "table":
+        problem = f"'{name}' is a table, but the data were read by the parser '{plan.prepro.values['parser']}'."
+        raise _refuse(source, key, problem, "Set extra_config: {parser: table, fields: [...]}, or give a file.")
     return Input(name, name, is_store=False)
 
 

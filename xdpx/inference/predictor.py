@@ -18,6 +18,7 @@ from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.inference.plan import Input, Plan
 from xdpx.logger import log
+from xdpx.processors.samples import Ragged, multi_hot
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, plain_label
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -43,14 +44,15 @@ class Chunk(NamedTuple):
         samples: what the model reads.
         kept: row of each sample within the chunk, int64, shape (samples,).
         labelled: whether the last of the columns is a label.
-        targets: class of each sample, -1 for a label that training never saw; None where no class is known.
+        targets: class of each sample, -1 for a label that training never saw, or for rows of several labels a 1 for
+            each, (samples, C); None where no class is known.
     """
 
     rows: list[list[str]]
     samples: Samples
     kept: NDArray[np.int64]
     labelled: bool
-    targets: NDArray[np.int64] | None
+    targets: NDArray[Any] | None
 
     @property
     def num_rows(self) -> int:
@@ -168,7 +170,7 @@ class Predictor:
         """Give how many rows an input has, None where counting would cost as much as reading."""
         if source.is_store:
             return len(Store.open(source.path))
-        return io.lines(source.path) if io.islocal(source.path) else None
+        return io.lines(source.path) if io.islocal(source.path) and io.isfile(source.path) else None
 
     def column_names(self, source: Input, chunk: Chunk) -> list[str]:
         """Name the original columns: as the file does, else after the texts, with `target` for the label."""
@@ -221,16 +223,31 @@ class Predictor:
         for raw in self._stream(source):
             targets = None
             if raw.labelled and self.targets is not None:
-                labels = [plain_label(raw.rows[row][-1]) for row in raw.kept.tolist()]
-                targets = self.targets.classes(labels, unknown=UNKNOWN)
+                targets = self._classes_of([plain_label(raw.rows[row][-1]) for row in raw.kept.tolist()], self.targets)
             yield Chunk(raw.rows, raw.samples, raw.kept, raw.labelled, targets)
 
     def _store_chunks(self, source: Input) -> Iterator[Chunk]:
         store = Store.open(source.path)
         for start in range(0, len(store), CHUNK_ROWS):
             samples = store.take(np.arange(start, min(start + CHUNK_ROWS, len(store))))
-            targets = samples.numbers("target") if "target" in samples else None
+            targets = self._classes_in(samples) if "target" in samples else None
             yield Chunk([], samples, np.arange(len(samples)), targets is not None, targets)
+
+    def _classes_of(self, cells: list[str], known: TargetMap) -> NDArray[Any]:
+        """Give the class of each label, or for rows of several a 1 for each class that training saw, (N, C)."""
+        loader = self.plan.prepro.build("loader") if self.plan.prepro else None
+        if loader is None or not loader.several_labels:
+            return known.classes(cells, unknown=UNKNOWN)
+        rows = [[known.find(label) for label in loader.labels_of(cell)] for cell in cells]
+        found = np.zeros((len(rows), len(known)), np.float32)
+        for index, row in enumerate(rows):
+            found[index, [each for each in row if each is not None]] = 1.0
+        return found
+
+    def _classes_in(self, samples: Samples) -> NDArray[Any]:
+        column = samples.columns["target"]
+        num_classes = len(self.targets or ()) or self.plan.train.values["num_classes"]
+        return multi_hot(column, num_classes) if isinstance(column, Ragged) else column
 
     def _cut(self, samples: Samples, *, most: int | None = None) -> EvaluationData:
         """Cut samples into batches of similar length, the very ones that training scores."""

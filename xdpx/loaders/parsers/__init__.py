@@ -12,6 +12,8 @@ parsers: Registry[Any] = Registry(
         "jsonl": "xdpx.loaders.parsers.json:JSONLParser",
         "json": "xdpx.loaders.parsers.json:JSONParser",
         "excel": "xdpx.loaders.parsers.excel:ExcelParser",
+        "datasets": "xdpx.loaders.parsers.saved_dataset:SavedDatasetParser",
+        "table": "xdpx.loaders.parsers.table:TableParser",
         "parquet": "xdpx.loaders.parsers.parquet:ParquetParser",
     },
 )

@@ -33,6 +33,7 @@ class Block(NamedTuple):
         rows: the rows, for formats that only a sequential reader can cut.
         lines: 1-based number of the line where each of `rows` begins.
         bad: lines that could not even be cut out.
+        picked: positions of the columns that are wanted, by the header of the file; None for all.
     """
 
     first_line: int
@@ -40,6 +41,7 @@ class Block(NamedTuple):
     rows: Sequence[Row] = ()
     lines: Sequence[int] = ()
     bad: tuple[BadLine, ...] = ()
+    picked: tuple[int, ...] | None = None
 
 
 class Rows(NamedTuple):

@@ -9,6 +9,7 @@ from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Block, Row, Rows, gather, valid
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, line_blocks
 from xdpx.loaders.parsers.lines import LineParser
+from xdpx.loaders.parsers.picking import picked
 
 
 class CSVParser(LineParser):
@@ -23,6 +24,11 @@ class CSVParser(LineParser):
         delimiter: str = param("\t", doc="What stands between columns.")
         quotechar: str | None = param(
             None, doc="Character around cells that hold delimiters or line breaks; null: none."
+        )
+        fields: list[str] | None = param(
+            None,
+            doc="Names of the columns to take, in this order, the label last: the first line, behind start_line, is "
+            "the header. null: all columns, and no header.",
         )
 
         def conflicts(self) -> list[tuple[str, str]]:
@@ -43,15 +49,37 @@ class CSVParser(LineParser):
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Cut a file into blocks. Where cells may hold line breaks, only reading from the front finds the rows."""
-        if self.parameters.quotechar is None:
-            return super().blocks(path)
-        return gather(self._quoted_rows(path))
+        blocks = super().blocks(path) if self.parameters.quotechar is None else gather(self._quoted_rows(path))
+        return blocks if self.parameters.fields is None else self._behind_header(blocks, path)
 
     def parse(self, block: Block) -> Rows:
         """Cut the lines of a block into columns."""
-        if self.parameters.quotechar is None:
-            return super().parse(block)
-        return valid(Rows(list(block.rows), block.lines, list(block.bad)))
+        quoted = self.parameters.quotechar is not None
+        rows = valid(Rows(list(block.rows), block.lines, list(block.bad))) if quoted else super().parse(block)
+        return rows if block.picked is None else _take(rows, block.picked)
+
+    def header(self, path: str) -> Row | None:
+        """Give the names of the columns, where the config names them."""
+        first = next(self.blocks(path), None) if self.parameters.fields is not None else None
+        return None if first is None or first.picked is None else self.parameters.fields[: len(first.picked)]
+
+    def _behind_header(self, blocks: Iterator[Block], path: str) -> Iterator[Block]:
+        """Read the header off the first line, and tell each block which columns are wanted."""
+        positions: tuple[int, ...] | None = None
+        for block in blocks:
+            if positions is None:
+                head, block = self._without_first(block)
+                positions = tuple(picked([name.strip() for name in head], self.parameters.fields, path))
+            yield block._replace(picked=positions)
+
+    def _without_first(self, block: Block) -> tuple[Row, Block]:
+        """Take the first line off a block. Returns (its columns, the rest)."""
+        if self.parameters.quotechar is not None:
+            first = block.rows[0] if block.rows else []
+            return first, block._replace(rows=block.rows[1:], lines=block.lines[1:])
+        line, _, rest = block.data.partition(b"\n")
+        head = self.parse(Block(block.first_line, line)).rows
+        return head[0] if head else [], block._replace(first_line=block.first_line + 1, data=rest)
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
         """Cut lines into columns at the delimiter, or typed lines by the rules of quotes."""
@@ -119,6 +147,21 @@ class _Lines(Iterator[str]):
             if last:
                 self.number += 1
                 yield last
+
+
+def _take(rows: Rows, positions: tuple[int, ...]) -> Rows:
+    """Take the wanted columns; a row that does not reach to the last of them is bad."""
+    needed = max(positions) + 1
+    good: list[Row] = []
+    lines: list[int] = []
+    bad = list(rows.bad)
+    for line, row in zip(rows.lines, rows.rows, strict=True):
+        if len(row) >= needed:
+            good.append([row[index] for index in positions])
+            lines.append(line)
+        elif row != [""]:
+            bad.append(BadLine(line, f"has {len(row)} column{'s' * (len(row) != 1)}, fewer than the header"))
+    return Rows(good, lines, sorted(bad))
 
 
 def _plain(delimiter: str) -> str:

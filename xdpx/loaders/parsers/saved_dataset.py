@@ -1,0 +1,105 @@
+"""Data sets that the library `datasets` of Hugging Face saved on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra
+from xdpx.loaders.parsers.json import cell
+from xdpx.loaders.parsers.picking import picked
+from xdpx.utils import io
+from xdpx.utils.raw_places import SAVED
+
+INFO = "dataset_info.json"
+
+
+class SavedDatasetParser(RowParser):
+    """Read what `Dataset.save_to_disk` wrote: a split is a folder. Needs `xdpx[data]`.
+
+    Classes that are numbers get the names they have in the data set. A list (tokens, tags) becomes one text, with
+    spaces between.
+    """
+
+    class Parameters(RowParser.Parameters):
+        """What the parser of saved data sets can be told."""
+
+        fields: list[str] | None = param(
+            None, doc="Names of the columns to take, in this order, the label last; null takes all."
+        )
+
+    def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
+        """Yield the chosen cells of each row."""
+        features = _features(path)
+        number = 0
+        for table in _tables(path):
+            names = table.schema.names
+            chosen = [names[index] for index in picked(names, self.parameters.fields, path)]
+            columns = [table.column(name).to_pylist() for name in chosen]
+            for values in zip(*columns, strict=True):
+                number += 1
+                yield number, _row(number, chosen, values, features)
+
+    def header(self, path: str) -> Row | None:
+        """Give the names of the columns."""
+        names = list(next(iter(_tables(path))).schema.names)
+        return [names[index] for index in picked(names, self.parameters.fields, path)]
+
+
+def _tables(path: str) -> Iterator[Any]:
+    """Give the record batches of all files of a data set, in order."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise missing_extra("datasets", "pyarrow", error) from error
+    for file in _json(path, SAVED).get("_data_files", ()):
+        with io.open(io.join(path, file["filename"]), "rb") as stream:
+            try:
+                yield from pyarrow.ipc.open_stream(stream)
+            except (OSError, ValueError) as error:  # what pyarrow raises for damaged files
+                fault = Fault("data_files", f"'{file['filename']}' is damaged ({error}).", "Save the data set anew.")
+                raise ConfigError(path, [fault]) from error
+
+
+def _features(path: str) -> Mapping[str, Any]:
+    found = _json(path, INFO).get("features")
+    return found if isinstance(found, dict) else {}
+
+
+def _json(path: str, name: str) -> dict[str, Any]:
+    file = io.join(path, name)
+    if not io.isfile(file):
+        if name == SAVED:
+            problem = "is no folder that datasets saved a split in."
+            raise ConfigError(path, [Fault("data_files", problem, "Name the folder of a split.")])
+        return {}
+    with io.open(file, encoding="utf-8") as stream:
+        found: dict[str, Any] = json.load(stream)
+    return found
+
+
+def _row(number: int, names: list[str], values: tuple[Any, ...], features: Mapping[str, Any]) -> Row | BadLine:
+    row = []
+    for name, value in zip(names, values, strict=True):
+        text = _text(value, features.get(name))
+        if text is None:
+            found = "null" if value is None else f"a {type(value).__name__}"
+            return BadLine(number, f"column '{name}' is {found}, not text or a class")
+        row.append(text)
+    return row
+
+
+def _text(value: Any, feature: Any) -> str | None:
+    """Write a cell as text: a class by its name, a list with spaces. None for what is no text."""
+    if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(value, int):
+        names = feature.get("names") or []
+        return str(names[value]) if 0 <= value < len(names) else None
+    if isinstance(value, list):
+        inner = feature[0] if isinstance(feature, list) and feature else feature
+        inner = inner.get("feature") if isinstance(inner, dict) and "feature" in inner else inner
+        parts = [_text(each, inner) for each in value]
+        return None if None in parts else " ".join(part for part in parts if part is not None)
+    return cell(value)
