@@ -53,7 +53,8 @@ class Recipe:
         else:
             encoded = self.encoder.encode_many(texts)
         if self.merges and wanted & marks.SENTENCE_START:
-            encoded = encoded._replace(values=marks.put(marks.SENTENCE_START, encoded.values, encoded.offsets))
+            values = marks.put(marks.SENTENCE_START, encoded.values, encoded.offsets)
+            encoded = Encoded(values, encoded.offsets)
         return encoded
 
 

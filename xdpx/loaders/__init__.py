@@ -10,6 +10,7 @@ loaders: Registry[Any] = Registry(
         "single": "xdpx.loaders.single:SingleLoader",
         "pair": "xdpx.loaders.pair:PairLoader",
         "corpus": "xdpx.loaders.corpus:CorpusLoader",
+        "corpus_mix": "xdpx.loaders.corpus_mix:CorpusMixLoader",
     },
 )
 register = loaders.register

@@ -7,9 +7,17 @@ from xdpx.config.registry import Registry
 losses: Registry[Any] = Registry(
     "loss",
     {
+        "bce": "xdpx.losses.bce:BinaryCrossEntropy",
+        "bert": "xdpx.losses.bert:BertLoss",
         "causal_lm": "xdpx.losses.causal_lm:CausalLM",
+        "circle": "xdpx.losses.circle:Circle",
+        "circle_siamese": "xdpx.losses.circle:CircleSiamese",
         "cross_entropy": "xdpx.losses.cross_entropy:CrossEntropy",
+        "focal": "xdpx.losses.focal:Focal",
+        "ghmc": "xdpx.losses.ghmc:GHMClassification",
+        "label_smooth_ce": "xdpx.losses.label_smooth_ce:LabelSmoothCrossEntropy",
         "masked_lm": "xdpx.losses.masked_lm:MaskedLM",
+        "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
     },
 )
 register = losses.register

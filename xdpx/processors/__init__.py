@@ -12,6 +12,10 @@ processors: Registry[Any] = Registry(
         "bert_single": "xdpx.processors.bert:BertSingleProcessor",
         "bert_pair": "xdpx.processors.bert:BertPairProcessor",
         "bert_lm": "xdpx.processors.bert_lm:BertLMProcessor",
+        "bert_sop": "xdpx.processors.sentence_order:SentenceOrderProcessor",
+        "bert_nsp": "xdpx.processors.sentence_order:NextSentenceProcessor",
+        "structbert": "xdpx.processors.structbert:StructBertProcessor",
+        "bert_supervised": "xdpx.processors.bert_supervised:BertSupervisedProcessor",
         "causal_lm": "xdpx.processors.causal_lm:CausalLMProcessor",
     },
 )

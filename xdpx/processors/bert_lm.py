@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
+from xdpx.loaders import marks
 from xdpx.processors.base import Batch
 from xdpx.processors.bert import BertProcessor
 from xdpx.processors.masking import Masking, cumulative_weights
-from xdpx.processors.samples import Column, Ragged, Samples
+from xdpx.processors.samples import Column, Integers, Ragged, Samples
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -30,7 +31,9 @@ class BertLMProcessor(BertProcessor):
         max_predictions: int | float = param(
             0.33, doc="Most tokens to guess per sample: a number (int) or a share of its length (float).", gt=0
         )
-        mask_whole_words: bool = param(True, doc="Mask all pieces of a word or none; '##' pieces continue a word.")
+        mask_whole_words: bool = param(
+            True, doc="Mask all pieces of a word or none: words of corpus_mix, else '##' pieces."
+        )
         mask_index: int | None = param(None, doc="Id of [MASK]; from the vocabulary.", ge=0)
         freq_weighted_replacement: str | None = param(
             None, doc="File of `token<TAB>count` lines; random tokens are drawn by frequency.", path="file"
@@ -68,6 +71,7 @@ class BertLMProcessor(BertProcessor):
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
     num_special: ClassVar[int] = 2
+    reads_marks: ClassVar[int] = marks.WORD_START
 
     def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(parameters, vocabulary=vocabulary)
@@ -99,29 +103,48 @@ class BertLMProcessor(BertProcessor):
         `masked_positions` (M,) are ascending flat indices into (B * T,), and `target` (M,) is what stood there.
         """
         tokens = samples.ragged("input_ids")
-        chosen, corrupted = self.masking.corrupt(
-            tokens, ids=samples.ids, word_starts=self._word_starts(tokens.values), seed=seed, epoch=epoch
-        )
+        return self._masked(tokens, samples.ids, epoch=epoch, seed=seed, pad_multiple=pad_multiple)
+
+    def _masked(
+        self, tokens: Ragged, ids: Integers, *, first: Integers | None = None, epoch: int, seed: int, pad_multiple: int
+    ) -> Batch:
+        """Make the batch of rows of tokens; `first` (B,) tells how many of each row are the first of two texts."""
+        chosen, corrupted = self._corrupt(tokens, ids, first=first, seed=seed, epoch=epoch)
         lengths = tokens.lengths
-        width = self._width(lengths + self.num_special, pad_multiple=pad_multiple)
+        last = lengths + (1 if first is None else 2)
+        width = self._width(last + 1, pad_multiple=pad_multiple)
         columns = np.arange(width)
-        inside = (columns > 0) & (columns <= lengths[:, None])
-        input_ids = np.full(inside.shape, self.pad_index, np.int64)
+        inside = (columns > 0) & (columns < last[:, None])
+        rows = np.arange(len(lengths))
+        if first is not None:
+            inside[rows, first + 1] = False
+        mask = columns <= last[:, None]
+        input_ids = np.where(mask, self.sep_index, self.pad_index)
         input_ids[inside] = corrupted
         input_ids[:, 0] = self.cls_index
-        input_ids[np.arange(len(lengths)), lengths + 1] = self.sep_index
-        mask = columns < (lengths + self.num_special)[:, None]
-        net_input = {
+        net_input: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": mask,
             "masked_positions": np.flatnonzero(inside)[chosen],
         }
-        return {
-            "id": samples.ids,
-            "net_input": net_input,
-            "target": tokens.values[chosen].astype(np.int64),
-            "ntokens": int(mask.sum()),
-        }
+        if first is not None:
+            net_input["token_type_ids"] = (mask & (columns > first[:, None] + 1)).astype(np.int64)
+        target = marks.plain(tokens.values[chosen]).astype(np.int64)
+        return {"id": ids, "net_input": net_input, "target": target, "ntokens": int(mask.sum())}
+
+    def _corrupt(
+        self, tokens: Ragged, ids: Integers, *, first: Integers | None, seed: int, epoch: int
+    ) -> tuple[NDArray[np.bool_], Integers]:
+        """Give (which tokens must be guessed, the tokens after corruption), both of shape (V,)."""
+        del first
+        plain = Ragged(marks.plain(tokens.values), tokens.offsets)
+        starts = self._word_starts(tokens.values, plain.values)
+        return self.masking.corrupt(plain, ids=ids, word_starts=starts, seed=seed, epoch=epoch)
+
+    def decode(self, sample: Mapping[str, Any]) -> str:
+        """Give the text of a sample's tokens, for people to look at."""
+        rows = {name: sample[name] for name, kind in self.schema.items() if kind == "ragged int32"}
+        return super().decode({**sample, **{name: marks.plain(np.array(row, np.int64)) for name, row in rows.items()}})
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
         """Give some samples; masked positions are counted from the first of them."""
@@ -180,9 +203,13 @@ class BertLMProcessor(BertProcessor):
             )
         return cumulative_weights(weights, self.parameters.vocab_sample_alpha)
 
-    def _word_starts(self, tokens: NDArray[Any]) -> NDArray[np.bool_] | None:
+    def _word_starts(self, marked: Integers, tokens: Integers) -> NDArray[np.bool_] | None:
+        """Tell where words begin: where the loader says so; else at every token that is no '##' piece."""
         if not self.parameters.mask_whole_words:
             return None
+        begins = marks.has(marks.WORD_START, marked)
+        if begins.any():
+            return begins
         starts: NDArray[np.bool_] = ~self._needed("mask_whole_words").continuation[tokens]
         return starts
 

@@ -1,0 +1,58 @@
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import BertConfig, BertForPreTraining
+
+from xdpx.checkpoints.trusted import load_tensors
+from xdpx.models import models
+
+TINY = {
+    "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16,
+    "max_position_embeddings": 12, "vocab_size": 30,
+}  # fmt: skip
+
+
+def build(**keys):
+    kind = models["bert_pretrain"]
+    torch.manual_seed(0)
+    return kind(kind.Parameters(**{"pretrained_model": None, "num_classes": 2, **TINY, **keys}))
+
+
+def inputs():
+    ids = torch.tensor([[2, 5, 6, 3, 7, 3], [2, 5, 3, 9, 3, 0]])
+    return {
+        "input_ids": ids, "attention_mask": ids != 0, "masked_positions": torch.tensor([1, 4, 9]),
+        "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]]),
+    }  # fmt: skip
+
+
+def test_it_is_bert_for_pretraining_of_transformers(tmp_path):
+    torch.manual_seed(1)
+    reference = BertForPreTraining(BertConfig(**TINY)).eval()
+    reference.save_pretrained(tmp_path)
+    model = build(pretrained_model=str(tmp_path)).eval()
+    model.load_pretrained(load_tensors)
+    given = inputs()
+    tokens, classes = model(**given)
+    expected = reference(given["input_ids"], given["attention_mask"], given["token_type_ids"])
+    flat = expected.prediction_logits.flatten(0, 1)[given["masked_positions"]]
+    np.testing.assert_allclose(tokens.detach(), flat.detach(), atol=1e-5)
+    np.testing.assert_allclose(classes.detach(), expected.seq_relationship_logits.detach(), atol=1e-5)
+
+
+def test_a_classifier_of_other_classes_is_left_out(tmp_path):
+    file = str(tmp_path / "model.safetensors")
+    source = build()
+    save_file({name: value.clone() for name, value in source.state_dict().items() if "decoder" not in name}, file)
+    model = build(num_classes=3, pretrained_model=file)
+    model.load_pretrained(load_tensors)
+    assert model.cls.seq_relationship.weight.shape == (3, 8)
+    assert torch.equal(model.bert.pooler.dense.weight, source.bert.pooler.dense.weight)
+
+
+def test_gradients_reach_every_weight():
+    tokens, classes = build()(**inputs())
+    model = build()
+    tokens, classes = model(**inputs())
+    (tokens.sum() + classes.pow(2).sum()).backward()
+    assert not [name for name, weight in model.named_parameters() if weight.grad is None]

@@ -1,0 +1,111 @@
+"""BERT's two tasks at once: masked tokens, and one class for the whole text. B texts, M masked tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.losses import metrics
+from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss
+from xdpx.losses.metrics.named import CLASSIFICATION
+from xdpx.losses.parameters import BertLossParameters
+
+OF_TOKENS = ("lm_loss", "acc", "top5_acc")
+OF_TEXTS = ("cls_loss", "cls_acc", "cls_auc")
+
+
+class BertLoss(Loss):
+    """The class of each text, plus `lm_weight` times the mean over its masked tokens. The model gives logits of both.
+
+    Each text weighs the same, so that neither the batch nor the number of processes changes the sum. Without labels
+    only the masked tokens are trained.
+
+    Source: Devlin et al., "BERT", NAACL 2019, appendix A.2.
+    """
+
+    class Parameters(BertLossParameters):
+        """How much the masked tokens weigh."""
+
+    parameters: Parameters
+
+    metric_names = {
+        **dict.fromkeys(("loss", *OF_TOKENS, "cls_loss", "cls_acc")),
+        "cls_auc": ("num_classes", "is", 2),
+        **CLASSIFICATION,
+    }
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over texts, their number, and what both tasks sum to and count."""
+        found = self.predictions(model, batch)
+        facts = {name: value for name, value in found.items() if value.ndim == 0 and name not in {"loss_sum", "count"}}
+        if "target" in found:
+            facts["cls_correct"] = (found["pred"] == found["target"]).sum()
+        return found["loss_sum"], len(found["pred"]), {name: value.detach() for name, value in facts.items()}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give prob (B, C), pred (B), and target (B) of labelled data; of masked tokens sums only."""
+        tokens, classes = (logits.float() for logits in model(**batch["net_input"]))
+        texts = len(classes)
+        found = token_sums(tokens, batch["target"])
+        loss_sum = self.parameters.lm_weight * per_text(tokens, batch)
+        prob = classes.detach().softmax(dim=-1)
+        found |= {"prob": prob, "pred": prob.argmax(dim=-1), "count": torch.tensor(texts)}
+        if "cls_target" in batch:
+            of_texts = functional.cross_entropy(classes, batch["cls_target"], reduction="sum")
+            loss_sum = loss_sum + of_texts
+            found |= {"target": batch["cls_target"], "cls_loss_sum": of_texts}
+        return {**found, "loss_sum": loss_sum}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give loss (bits per text), lm_loss (bits per token), acc, top5_acc; cls_loss, cls_acc, cls_auc of labels."""
+        sums = {name: float(value) for name, value in gathered.items() if np.ndim(value) == 0}
+        if "target" in gathered:
+            pred, target, prob = (np.asarray(gathered[name]) for name in ("pred", "target", "prob"))
+            sums["cls_correct"] = float((pred == target).sum())
+        found = self.train_metrics(sums)
+        found["top5_acc"] = metrics.ratio(sums["top5_correct"], sums["lm_count"], empty=float("nan"))
+        if "target" in gathered and prob.shape[1] == 2:
+            found["cls_auc"] = metrics.area_under_curve(target, prob[:, 1])
+        return found
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Give loss (bits per text), lm_loss (bits per token) and acc; cls_loss and cls_acc of labelled data."""
+        found = super().train_metrics(facts) | token_metrics(facts)
+        if "cls_loss_sum" in facts:
+            found["cls_loss"] = metrics.ratio(facts["cls_loss_sum"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
+            found["cls_acc"] = metrics.ratio(facts["cls_correct"], facts["count"], empty=float("nan"))
+        return found
+
+
+def token_sums(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Give lm_loss_sum, lm_count, correct and top5_correct of masked tokens: logits (M, V) and target (M,)."""
+    logits = logits.detach()
+    best = logits.topk(min(5, logits.shape[-1]), dim=-1).indices == target[:, None]
+    return {
+        "lm_loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
+        "lm_count": torch.tensor(len(target)),
+        "correct": best[:, 0].sum(),
+        "top5_correct": best.sum(),
+    }
+
+
+def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
+    """Give lm_loss (bits per token) and acc from what `token_sums` gives."""
+    count = sums["lm_count"]
+    return {
+        "lm_loss": metrics.ratio(sums["lm_loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
+        "acc": metrics.ratio(sums["correct"], count, empty=float("nan")),
+    }
+
+
+def per_text(logits: Tensor, batch: Batch) -> Tensor:
+    """Sum over texts the mean loss of their masked tokens; a text without any adds nothing."""
+    ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
+    text = places // ids.shape[1]
+    counts = torch.bincount(text, minlength=len(ids))
+    losses = functional.cross_entropy(logits, batch["target"], reduction="none")
+    return (losses / counts[text]).sum()
