@@ -45,6 +45,13 @@ class Loss:
         """Give what evaluation gathers: tensors with one row per sample, and single numbers that add up."""
         raise NotImplementedError
 
+    def state_dict(self) -> dict[str, Any]:
+        """Give what the loss has learned from the batches it saw, to resume with. Most learn nothing."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Compute every metric of a split, once, from its gathered predictions."""
         raise NotImplementedError

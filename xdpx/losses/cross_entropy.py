@@ -29,7 +29,7 @@ class CrossEntropy(Loss):
     class Parameters(CrossEntropyParameters):
         """What is trained and how the scores count."""
 
-    parameters: Parameters
+    parameters: Any
 
     metric_names = {
         **dict.fromkeys(("loss", "acc", "precision", "recall", "f1")),
@@ -42,7 +42,7 @@ class CrossEntropy(Loss):
         logits = model(**batch["net_input"]).float()
         target = batch["target"]
         loss = self.objective(logits, target)
-        facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
+        facts = {"correct": self.correct(logits.detach(), target)}
         if self.parameters.use_r_dropout:
             loss, more = self._with_second_pass(model, batch, logits, loss)
             facts.update(more)
@@ -50,22 +50,44 @@ class CrossEntropy(Loss):
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
         """Give the sum over rows, in nats, of what is minimised for logits (B, C) and classes (B). To be overridden."""
-        return functional.cross_entropy(logits, target, weight=self._weights(logits), reduction="sum")
+        log_prob = self.log_probabilities(logits)
+        return functional.nll_loss(log_prob, target, weight=self.weights(logits), reduction="sum")
+
+    def held_out_objective(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Give the same for held-out data; an objective that learns from what it sees has another for them."""
+        return self.objective(logits, target)
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        """Give the logarithm of the probability of each class, (B, C). To be overridden."""
+        return logits.log_softmax(dim=-1)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Give the probability of each class, (B, C). To be overridden together with `objective`."""
-        return logits.softmax(dim=-1)
+        """Give the probability of each class, (B, C)."""
+        return self.log_probabilities(logits).exp()
+
+    def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
+        """Give how far two passes are apart, summed over rows: (KL(p|q) + KL(q|p)) / 2 in nats."""
+        return symmetric_divergence(self.log_probabilities(first), self.log_probabilities(second))
+
+    def weights(self, logits: Tensor) -> Tensor | None:
+        """Give `class_weights` where the logits are; None for equal ones."""
+        weights = self.parameters.class_weights
+        return None if weights is None else logits.new_tensor(weights)
+
+    def correct(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Count the rows that are predicted right in training."""
+        return (logits.argmax(dim=-1) == target).sum()
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
         logits = model(**batch["net_input"]).float()
         prob = self.probabilities(logits)
-        found = {"prob": prob, "pred": self._predict(prob)}
+        found = {"prob": prob, "pred": self.predict(prob)}
         if "query_id" in batch:
             found["query_id"] = batch["query_id"]
         if "target" in batch:
             target = batch["target"]
-            loss_sum = self.objective(logits, target)
+            loss_sum = self.held_out_objective(logits, target)
             found |= {"target": target, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
         return found
 
@@ -108,15 +130,12 @@ class CrossEntropy(Loss):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         second = model(**batch["net_input"]).float()
         likelihood = (first_loss + self.objective(second, batch["target"])) / 2.0
-        disagreement = symmetric_divergence(first, second)
+        disagreement = self.disagreement(first, second)
         facts = {"ce_loss": likelihood.detach(), "kl_loss": disagreement.detach()}
         return likelihood + self.parameters.kl_alpha * disagreement, facts
 
-    def _weights(self, logits: Tensor) -> Tensor | None:
-        weights = self.parameters.class_weights
-        return None if weights is None else logits.new_tensor(weights)
-
-    def _predict(self, prob: Tensor) -> Tensor:
+    def predict(self, prob: Tensor) -> Tensor:
+        """Give the class of each row, (B,), from probabilities (B, C)."""
         threshold = self.parameters.predict_threshold
         if threshold is None:
             return prob.argmax(dim=-1)

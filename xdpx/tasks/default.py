@@ -45,6 +45,14 @@ class Task:
         """Give (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
         return self.loss(self.model, batch)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Give what is to be kept beside the weights, to resume with."""
+        return self.loss.state_dict() if isinstance(self.loss, Loss) else {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self.loss.load_state_dict(saved)
+
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
         """Give the predictions of one batch: tensors with a row per sample, and single numbers that add up.
 

@@ -35,8 +35,9 @@ class Smart(NoisyTask):
         known, dropout = self.parameters, self.dropout(batch)
         recorder = _Recorder(self.model)
         loss_sum, count, facts = self.loss(recorder, batch)
-        hurt = noises.noisy(self.bottom_predict(batch), self._worst(batch, recorder.logits.detach(), dropout))
-        disagreement = symmetric_divergence(self._logits(batch, hurt, dropout), recorder.logits.float())
+        clean = recorder.logits.float().log_softmax(dim=-1)
+        hurt = noises.noisy(self.bottom_predict(batch), self._worst(batch, clean.detach(), dropout))
+        disagreement = symmetric_divergence(self._log_prob(batch, hurt, dropout), clean)
         facts = {**facts, "smoothness": disagreement.detach()}
         return loss_sum + known.smoothness_weight * disagreement, count, facts
 
@@ -51,16 +52,16 @@ class Smart(NoisyTask):
         }
         for _ in range(known.adv_steps):
             features = noises.noisy(bottom, noise)
-            gap = symmetric_divergence(self._logits(batch, features, dropout), clean.float())
+            gap = symmetric_divergence(self._log_prob(batch, features, dropout), clean)
             gradients = dict(zip(features, torch.autograd.grad(gap, list(features.values())), strict=True))
             noise = noises.ascended(noise, gradients, step=known.adv_lr, limit=known.max_norm, norm=known.norm_method)
         return noise
 
-    def _logits(self, batch: Batch, features: Features, dropout: SameDropout) -> Tensor:
+    def _log_prob(self, batch: Batch, features: Features, dropout: SameDropout) -> Tensor:
         dropout.rewind()
         with noises.replaced(self.model.get_input_embeddings(), features):  # type: ignore[operator]
-            logits: Tensor = self.model(**batch["net_input"]).float()
-        return logits
+            logits: Tensor = self.model(**batch["net_input"])
+        return logits.float().log_softmax(dim=-1)
 
 
 class _Recorder(torch.nn.Module):
