@@ -22,7 +22,7 @@ PAGES = [page for page in PAGES if page.name not in {"reference.md", "trainer_re
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spelling|spelt as it always was|from meta")
 """What the meaning of a key says that no counterpart in the Trainer is needed for."""
-COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script"}
+COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script", "x-exp"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -97,6 +97,29 @@ def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) 
     line = [sys.executable, "page.py"]
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_the_code_of_the_experiments_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    code = [text for name, text in blocks("python") if name.startswith("experiments.md")]
+    assert len(code) == 5
+    (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "JAX_NUM_CPU_DEVICES": "8"}
+    line = [sys.executable, "page.py"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_experiments_and_flags_that_the_pages_name_exist() -> None:
+    from xdpx.commands.experiment_line import ALWAYS_SO, OWN_FLAGS, RUN_FLAGS, SWITCHES
+    from xdpx.experiments.registry import resolve
+
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = set(re.findall(r"x-exp (\w+Replicas\w*|\w+v4_\d+\w*|LmCloud\w+)", text))
+    assert len(named) >= 3
+    assert all(resolve(name).__name__ == name for name in named)
+    lines = re.findall(r"(?:x-exp|xdpx\.main) ([^`\n]*)", text)
+    flags = {flag for line in lines for flag in re.findall(r"--(\w+)", line.partition("#")[0].partition(";")[0])}
+    assert not flags - {*OWN_FLAGS, *RUN_FLAGS, *SWITCHES, *ALWAYS_SO}
 
 
 def test_the_table_of_two_vocabularies_names_what_exists() -> None:
