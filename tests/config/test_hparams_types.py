@@ -41,3 +41,4 @@ def test_types_are_named_as_they_are_written():
     assert type_name(int) == "int"
     assert type_name(int | None) == "int | None"
     assert type_name(None) == "None"
+    assert type_name(Sequence[int]) == "Sequence[int]"

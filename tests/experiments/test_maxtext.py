@@ -83,3 +83,8 @@ def test_the_script_goes_back(capsys) -> None:
     assert main(["C4Spmd22BAdam2xv4_128", "--back", "scale=3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {"scale: 3", "base_emb_dim: 2048", "ici_fsdp_parallelism: 64", "dcn_data_parallelism: 2"} <= set(lines)
+
+
+def test_the_scale_on_the_command_line_is_applied(capsys) -> None:
+    main(["scale=3", "base_emb_dim=2048", "base_num_decoder_layers=16"])
+    assert "MODEL_DIMS = 6144" in capsys.readouterr().out

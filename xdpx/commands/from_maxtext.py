@@ -36,8 +36,10 @@ def main(argv: Sequence[str]) -> int:
     arguments = read_arguments(NAME, argv, flags=["--back"])
     words = dict(word.partition("=")[::2] for word in arguments.paths if "=" in word)
     files = [word for word in arguments.paths if "=" not in word]
-    options = {name: words.pop(name) for name in _OPTIONS if name in words}
-    print(_settings_of(files, options) if "--back" in arguments.flags else _class_of(files, words, options))
+    is_back = "--back" in arguments.flags
+    taken = [name for name in _OPTIONS if is_back or name != "scale"]  # else it is a setting of MaxText's
+    options = {name: words.pop(name) for name in taken if name in words}
+    print(_settings_of(files, options) if is_back else _class_of(files, words, options))
     return 0
 
 

@@ -120,4 +120,4 @@ def type_name(wanted: Any) -> str:
         return "None"
     if isinstance(wanted, type) and typing.get_origin(wanted) is None:
         return wanted.__name__ if wanted.__module__ == "builtins" else wanted.__qualname__.split("<locals>.")[-1]
-    return str(wanted).replace("typing.", "")
+    return str(wanted).replace("typing.", "").replace("collections.abc.", "")

@@ -126,7 +126,8 @@ def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
     for value in _readings(text):
         if fits(value, wanted):
             return value
-    fault = Fault(f"--set {name}", f"is '{text}'.", f"Use {fields[name].type_name}.")
+    example = ", e.g. [1,4,2]" if "Sequence" in fields[name].type_name else ""
+    fault = Fault(f"--set {name}", f"is '{text}'.", f"Use {fields[name].type_name}{example}.")
     raise ConfigError("command line", [fault])
 
 

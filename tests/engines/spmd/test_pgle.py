@@ -61,7 +61,8 @@ def test_a_flag_of_the_user_s_wins_and_the_difference_is_told(caplog):
         ("auto", {"runs": 0}, "Profile at least 1"),
         ("auto", {"percentile": 101}, "Use 0 to 100"),
         ("profile", {"runs": 2}, "goes with --pgle=auto"),
-        ("auot", {}, "where no profile.pb is"),
+        ("auot", {}, "where no profile.pb is. Did you mean 'auto'"),
+        ("/no/where", {}, "Use auto, profile or off"),
     ],
 )
 def test_what_cannot_be_is_refused(text, knobs, told):

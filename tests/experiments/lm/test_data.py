@@ -64,5 +64,18 @@ def test_text_that_nobody_named_is_asked_for(text: dict[str, Any]) -> None:
     assert len(resolve("C4SpmdAdam")(**SMALL, **text).datasets()) == 1
 
 
+def test_text_that_is_not_there_is_told_before_anything_starts(text: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="EVAL_DATA: is '/no/where.txt', where nothing is"):
+        resolve("C4SpmdAdam")(**SMALL | text | {"EVAL_DATA": "/no/where.txt"}).datasets()
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(text: dict[str, Any], tmp_path: Path) -> None:
+    from xdpx.experiments.running import run
+
+    sizes = {"VOCAB_SIZE": 8, "NUM_LAYERS": 1, "MODEL_DIMS": 16, "DIMS_PER_HEAD": 8, "NUM_HEADS": 2}
+    with pytest.raises(ConfigError, match="is 8 in the model.*--set VOCAB_SIZE=128"):
+        run(resolve("C4SpmdAdam")(**SMALL | text | sizes), job_log_dir=str(tmp_path / "job"))
+
+
 def test_one_process_reads_the_whole_batch() -> None:
     assert rows_per_host(resolve("LmCloudSpmdPipeline175B")()) == 96

@@ -129,6 +129,11 @@ def text_inputs(fields: Fields) -> list[Any]:
         for name, what in (("TRAIN_DATA", "where the training text is"), ("VOCABULARY", "which tokenizer reads it"))
         if getattr(fields, name) is None
     ]
+    faults += [
+        Fault(name, f"is '{path}', where nothing is.", "Give a file, a pattern with *, or the folder of a data set.")
+        for name, path in (("TRAIN_DATA", fields.TRAIN_DATA), ("EVAL_DATA", fields.EVAL_DATA))
+        if path is not None and "*" not in path and not io.exists(path)
+    ]
     if faults:
         raise ConfigError(type(fields).__name__, faults)
     sources = {"train": _source(str(fields.TRAIN_DATA))}

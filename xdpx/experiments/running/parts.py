@@ -91,8 +91,20 @@ class Parts:
         return replace(one, flops_per_step=one.flops_per_step * batches, tokens_per_step=one.tokens_per_step * batches)
 
     def inputs(self, templates: Any) -> list[BaseInput]:
-        """Build inputs for this process."""
-        return [build(with_hosts(template, *self.host)) for template in templates]
+        """Build inputs for this process. Raises ConfigError when one has more tokens than the model."""
+        built = [build(with_hosts(template, *self.host)) for template in templates]
+        for data in built:
+            self._refuse_more_tokens(data)
+        return built
+
+    def _refuse_more_tokens(self, data: BaseInput) -> None:
+        """Refuse ids that the model's table has no row for: JAX would take another row, and say nothing."""
+        codec = getattr(data, "codec", None)
+        rows = getattr(getattr(self.task.hparams.model, "lm_tpl", None), "vocab_size", 0)
+        if codec is not None and rows and codec.vocab_size > rows:
+            problem = f"is {rows} in the model; the tokenizer of input '{data.name}' has {codec.vocab_size} tokens."
+            remedy = f"Make it {codec.vocab_size} or more, e.g. --set VOCAB_SIZE={-(-codec.vocab_size // 128) * 128}."
+            raise _fault(self.experiment, "vocab_size", problem, remedy)
 
     def training_input(self) -> BaseInput:
         """Build the input that is trained on.
