@@ -127,3 +127,11 @@ def test_towers_may_differ():
     text = rows([3, 4])
     assert torch.equal(shared.encode(*text), shared.encode(*text, second=True))
     assert not torch.allclose(apart.encode(*text), apart.encode(*text, second=True), atol=1e-3)
+
+
+def test_dssm_gives_the_cosine_itself_where_a_loss_compares_pairs():
+    texts = (*rows([3, 4], [5]), *rows([5], [5]))
+    cosine = build("dssm", prediction="cosine")(*texts)
+    assert cosine.shape == (2,)
+    assert torch.allclose(cosine[1], torch.tensor(1.0), atol=1e-6)
+    assert torch.allclose(build("dssm")(*texts)[:, 1], 10 * cosine, atol=1e-5)

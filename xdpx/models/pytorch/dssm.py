@@ -35,22 +35,37 @@ class Dssm(WordModel):
         self.pooling = MeanPooling()
         self.tower1 = tower(parameters)
         self.tower2 = None if parameters.share_towers else tower(parameters)
-        num_classes = given(parameters.num_classes, "num_classes")
-        lowest = -SMOOTHING if num_classes > 1 else SMOOTHING
-        self.scale = nn.Parameter(torch.linspace(lowest, SMOOTHING, num_classes))
-        self.bias = nn.Parameter(torch.zeros(num_classes))
+        self.classes = (
+            Affine(given(parameters.num_classes, "num_classes")) if parameters.prediction == "classes" else None
+        )
 
     def forward(self, tokens1: Tensor, mask1: Tensor, tokens2: Tensor, mask2: Tensor) -> Tensor:
-        """Give logits (B, num_classes) of tokens1 (B, T) and tokens2 (B, S); masks are true at real tokens."""
-        first, second = self.encode(tokens1, mask1), self.encode(tokens2, mask2, second=True)
-        cosine = (first * second).sum(dim=-1, keepdim=True)
-        return cosine * self.scale + self.bias
+        """Give logits (B, num_classes), or cosines (B,), of tokens1 (B, T) and tokens2 (B, S); masks: real tokens."""
+        cosine = (self.encode(tokens1, mask1) * self.encode(tokens2, mask2, second=True)).sum(dim=-1)
+        if self.classes is None:
+            return cosine
+        logits: Tensor = self.classes(cosine)
+        return logits
 
     def encode(self, tokens: Tensor, mask: Tensor, *, second: bool = False) -> Tensor:
         """Give the vector (B, output_size) of each text, of length 1: what an index of texts keeps."""
         layers = self.tower2 if second and self.tower2 is not None else self.tower1
         vector = layers(self.pooling(self.embedding(tokens), mask.bool()))
         return functional.normalize(vector, dim=-1)
+
+
+class Affine(nn.Module):
+    """A slope and an offset for each class. At first the slopes climb evenly, from -SMOOTHING to SMOOTHING."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        lowest = -SMOOTHING if num_classes > 1 else SMOOTHING
+        self.slope = nn.Parameter(torch.linspace(lowest, SMOOTHING, num_classes))
+        self.offset = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, cosine_B: Tensor) -> Tensor:
+        """Give (B, num_classes)."""
+        return cosine_B.unsqueeze(-1) * self.slope + self.offset
 
 
 def tower(known: DssmParameters) -> nn.Sequential:

@@ -80,6 +80,9 @@ class DssmParameters(LightParameters):
     )
     encoder_layers: int | None = declare.param(None, gt=0, doc="Layers below the last; null: 2, as in the paper.")
     share_towers: bool = declare.param(True, doc="Use the same layers for both texts.")
+    prediction: Literal["classes", "cosine"] = declare.param(
+        "classes", doc="classes: a logit for each; cosine: as it is, for losses that compare pairs (circle_siamese)."
+    )
 
 
 def two_halves(hidden_size: int) -> list[tuple[str, str]]:

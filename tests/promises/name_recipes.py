@@ -1,0 +1,186 @@
+"""Recipes in which every registered name is used: the data, the family a user copies, and what makes it tiny.
+
+A new name gets its line in `RECIPES` (and its raw files in `DATA`, where it reads others).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FAMILIES = Path(__file__).parents[2] / "examples/families"
+WORDS = [f"w{number}" for number in range(24)]
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LABELS = ("good", "bad", "dull")
+SIZES = {"train": 24, "dev": 10}
+
+TINY: dict[str, Any] = {
+    "embedding_dim": 8, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "max_position_embeddings": 64, "pretrained_model": None,
+}  # fmt: skip
+"""Given to every model that declares the key."""
+
+COMMON: dict[str, Any] = {
+    "batch_size": 4, "max_update": 3, "max_epoch": None, "eval_interval": -1, "log_interval": 1, "learning_rate": 0.01,
+    "lr_scheduler": "constant", "save_best_only": False,
+}  # fmt: skip
+DROPPED = ["warmup_steps"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is tried.
+
+    Attributes:
+        data: key of `DATA`.
+        model: by default the one that the recipe is named after.
+        family: file in examples/families; by default the one with the model's name, "" for none.
+        keys: of the training config, over those of the family.
+        alone: whether a row is scored by itself; not where the rows of a batch are compared with one another.
+    """
+
+    data: str
+    model: str | None = None
+    family: str | None = None
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = True
+
+
+def on_cnn(**keys: Any) -> Recipe:
+    """Give the recipe of a task, loss or optimizer that any classifier will do for."""
+    return Recipe("single", model="cls_cnn", keys=keys)
+
+
+RECIPES: dict[str, Recipe] = {
+    "bert_classification": Recipe("bert_single"),
+    "bert_classification of pairs": Recipe("bert_pair", model="bert_classification"),
+    "bert_lm": Recipe("bert_lm"),
+    "bert_lm of whole words": Recipe("whole words", model="bert_lm"),
+    "bert_pretrain": Recipe("structbert"),
+    "bert_pretrain with nsp": Recipe("bert_nsp", model="bert_pretrain"),
+    "bert_pretrain with sop": Recipe("bert_sop", model="bert_pretrain"),
+    "bert_pretrain with labels": Recipe("bert_supervised", model="bert_pretrain"),
+    "bce": on_cnn(loss="bce"),
+    "bert_pretrain_cl": Recipe("bert_lm", alone=False),
+    "bow": Recipe("single", keys={"word_ngrams": 2, "ngram_buckets": 50}),
+    "causal_lm": Recipe("causal_lm", family="", keys={"loss": "causal_lm", "major_metric": "acc"}),
+    "cls_cnn": Recipe("single"),
+    "cls_cnn_bce": Recipe("single", family="cls_cnn"),
+    "circle_siamese": Recipe(
+        "pair", model="dssm", keys={"loss": "circle_siamese", "prediction": "cosine"}, alone=False
+    ),
+    "dpcnn": Recipe("single"),
+    "dssm": Recipe("pair"),
+    "esim": Recipe("pair"),
+    "circle": Recipe("pair", model="match_cnn", keys={"loss": "circle"}, alone=False),
+    "fgm": on_cnn(task="fgm"),
+    "focal": on_cnn(loss="focal"),
+    "freelb": on_cnn(task="freelb"),
+    "ghmc": on_cnn(loss="ghmc"),
+    "gru": Recipe("single"),
+    "label_smooth_ce": on_cnn(loss="label_smooth_ce"),
+    "lamb": on_cnn(optimizer="lamb"),
+    "lstm": Recipe("single"),
+    "match_cnn": Recipe("pair"),
+    "match_gru": Recipe("pair"),
+    "match_lstm": Recipe("pair"),
+    "pgd": on_cnn(task="pgd"),
+    "re2": Recipe("pair"),
+    "simcse": Recipe("bert_cl_single", alone=False),
+    "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
+    "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
+    "smart": on_cnn(task="smart"),
+    "taylor_ce": on_cnn(loss="taylor_ce"),
+    "xdp_cls_cnn": Recipe("single", family="cls_cnn"),
+    "xdp_cls_cnn_bce": Recipe("single", family="cls_cnn"),
+}
+
+
+# ---- data: the raw files, and how they are preprocessed
+
+
+def text(dice: random.Random) -> str:
+    return " ".join(dice.choices(WORDS, k=dice.randint(1, 9)))
+
+
+def labelled(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{LABELS[number % 3]}" for number in range(size)]
+
+
+def pairs(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{text(dice)}\t{number % 2}" for number in range(size)]
+
+
+def triplets(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{text(dice)}\t{text(dice)}" for _ in range(size)]
+
+
+def sentences(dice: random.Random, size: int) -> list[str]:
+    return [line for number in range(size) for line in ([text(dice)] if number % 5 else [text(dice), ""])]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Lines of raw files, and the keys of x-prepro beside the folders."""
+
+    lines: Callable[[random.Random, int], list[str]]
+    keys: Mapping[str, Any]
+
+
+PIECES = {"tokenizer": "bert", "vocab_file": "vocab.txt", "max_len": 24}
+CORPUS = {"loader": "corpus", "parser": "none", "break_mode": "eos", **PIECES}
+DATA: dict[str, Data] = {
+    "single": Data(labelled, {"loader": "single", "processor": "single", "tokenizer": "space", "max_len": 16}),
+    "pair": Data(pairs, {"loader": "pair", "processor": "pair", "tokenizer": "space", "max_len": 16}),
+    "bert_single": Data(labelled, {"loader": "single", "processor": "bert_single", **PIECES}),
+    "bert_pair": Data(pairs, {"loader": "pair", "processor": "bert_pair", **PIECES}),
+    "bert_cl_single": Data(labelled, {"loader": "single", "processor": "bert_cl_single", **PIECES}),
+    "bert_cl_pair": Data(pairs, {"loader": "pair", "processor": "bert_cl_pair", **PIECES}),
+    "bert_cl_triplet": Data(triplets, {"loader": "triplet", "processor": "bert_cl_triplet", **PIECES}),
+    "bert_supervised": Data(pairs, {"loader": "pair", "processor": "bert_supervised", **PIECES}),
+    "bert_lm": Data(sentences, {**CORPUS, "processor": "bert_lm"}),
+    "causal_lm": Data(sentences, {**CORPUS, "processor": "causal_lm"}),
+    "whole words": Data(sentences, {**CORPUS, "loader": "corpus_mix", "processor": "bert_lm"}),
+    "structbert": Data(sentences, {**CORPUS, "processor": "structbert", "break_mode": "complete_doc"}),
+    "bert_sop": Data(sentences, {**CORPUS, "processor": "bert_sop", "break_mode": "complete_doc"}),
+    "bert_nsp": Data(sentences, {**CORPUS, "processor": "bert_nsp", "break_mode": "complete_doc"}),
+}
+
+
+def write_raw(kind: str, folder: Path) -> dict[str, Any]:
+    """Write the raw files of one kind of data, and give the config that preprocesses them into `folder`/data."""
+    dice = random.Random(7)
+    (folder / "raw").mkdir(parents=True)
+    for split, size in SIZES.items():
+        rows = DATA[kind].lines(dice, size)
+        (folder / f"raw/{split}.txt").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in (*SPECIAL, *WORDS)), encoding="utf-8")
+    keys = dict(DATA[kind].keys)
+    if "vocab_file" in keys:
+        keys["vocab_file"] = str(folder / keys["vocab_file"])
+    return {"data_source": str(folder / "raw"), "data_dir": str(folder / "data"), **keys}
+
+
+def model_of(name: str) -> str:
+    return RECIPES[name].model or name
+
+
+def train_config(name: str, data_dir: Path, save_dir: Path, declared: set[str]) -> dict[str, Any]:
+    """Give the training config of a recipe: its family, made tiny.
+
+    Args:
+        name: of the recipe.
+        data_dir: preprocessed data.
+        save_dir: where the run goes.
+        declared: keys of the model.
+    """
+    recipe, model = RECIPES[name], model_of(name)
+    family = model if recipe.family is None else recipe.family
+    parents = [str(FAMILIES / family)] if family else [str(data_dir / "meta")]
+    tiny = {key: value for key, value in TINY.items() if key in declared}
+    places = {"data_dir": str(data_dir), "save_dir": str(save_dir)}
+    ignored = {"__ignore__": DROPPED} if family else {}
+    return {"__parent__": parents, **ignored, "model": model, **COMMON, **tiny, **places, **recipe.keys}
