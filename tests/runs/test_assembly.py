@@ -20,3 +20,13 @@ def test_every_key_of_mixed_precision_reaches_the_engine() -> None:
 def test_bf16_and_fp32_are_told_apart() -> None:
     chosen = [engine_options(TrainParameters(**NEEDED, bf16=bf16), seed=1).precision for bf16 in (True, False)]
     assert chosen == ["bf16", "fp32"]
+
+
+def test_even_averages_begin_at_an_update_or_after_a_share_of_all() -> None:
+    chosen = [engine_options(TrainParameters(**NEEDED, swa_start=at), 1, total=30).swa_start for at in (7, 0.75, None)]
+    assert chosen == [7, 23, None]
+
+
+def test_two_kinds_of_averages_are_refused() -> None:
+    faults = TrainParameters(**NEEDED, max_update=4, swa_start=1.5, ema_decay=0.9).conflicts()
+    assert [key for key, _ in faults] == ["swa_start", "swa_start"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -192,22 +193,25 @@ def _build_engine(
         _task_maker(run, loss, texts),
         make_optimizer=make_optimizer,
         schedule=run.build("lr_scheduler", total_steps=total),
-        options=engine_options(settings, seed),
+        options=engine_options(settings, seed, total),
         read_weights=load_weights,
         split=split,
     )
 
 
-def engine_options(settings: TrainParameters, seed: int) -> EngineOptions:
-    """Give how the engine is to compute."""
+def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> EngineOptions:
+    """Give how the engine is to compute; `total` are the updates of the whole schedule."""
     from xdpx.engines.pytorch.options import EngineOptions
 
+    start = settings.swa_start
     number = "" if settings.device_id == "auto" else f":{settings.device_id}"
     return EngineOptions(
         device="auto" if settings.cuda is None else f"cuda{number}" if settings.cuda else "cpu",
         precision="fp16" if settings.fp16 else "bf16" if settings.bf16 else "fp32",
         clip_norm=settings.clip_norm,
         ema_decay=settings.ema_decay,
+        swa_start=math.ceil(start * total) if isinstance(start, float) else start,
+        swa_interval=settings.swa_interval,
         seed=seed,
         init_scale=float(settings.fp16_init_scale),
         scale_window=max(1, CLEAN_BATCHES // settings.update_freq),

@@ -72,6 +72,16 @@ class TrainerParameters(declare.Parameters):
         doc="Decay per update of the averaged weights, which are scored and saved; 1 keeps no average.",
         group="trainer",
     )
+    swa_start: int | float | None = param(
+        None,
+        gt=0,
+        doc="Update (int), or share of all (float), from which on weights are averaged evenly, scored and saved; null: "
+        "never.",
+        group="trainer",
+    )
+    swa_interval: int = param(
+        1, gt=0, doc="Updates from one averaged point to the next.", when=("swa_start", "is not", None), group="trainer"
+    )
     train_subset: str | list[str] = param("train", doc="Splits to train on: names or patterns.", group="trainer")
     exclude_valid_from_train: bool = param(
         False, doc="Leave valid_subset out of train_subset, for cross-validation.", group="trainer"
@@ -277,8 +287,8 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
     def conflicts(self) -> list[tuple[str, str]]:
         """Give every rule between these keys that is broken."""
         return [
-            *self._about_length(), *self._about_saving(), *self._about_evaluation(), *self._about_devices(),
-            *mesh_conflicts(self.mesh),
+            *self._about_length(), *self._about_averages(), *self._about_saving(), *self._about_evaluation(),
+            *self._about_devices(), *mesh_conflicts(self.mesh),
         ]  # fmt: skip
 
     def _about_length(self) -> list[tuple[str, str]]:
@@ -287,6 +297,16 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(("max_epoch", "nothing says when to stop. Set max_epoch or max_update."))
         if isinstance(self.train_steps, float) and self.train_steps > 1:
             found.append(("train_steps", f"is {self.train_steps}. Use an integer, or a share of all steps up to 1.0."))
+        return found
+
+    def _about_averages(self) -> list[tuple[str, str]]:
+        found = []
+        if isinstance(self.swa_start, float) and self.swa_start > 1:
+            found.append(
+                ("swa_start", f"is {self.swa_start}. Use an update (an integer), or a share of all up to 1.0.")
+            )
+        if self.swa_start is not None and self.ema_decay < 1:
+            found.append(("swa_start", "contradicts ema_decay: both say which average is kept. Remove one of them."))
         return found
 
     def _about_saving(self) -> list[tuple[str, str]]:

@@ -1,0 +1,37 @@
+"""Averages of weights along a training."""
+
+import pytest
+import torch
+from torch import nn
+
+from xdpx.engines.pytorch.averaging import average, share_of_new
+from xdpx.engines.pytorch.options import EngineOptions
+
+
+def walk(options, points):
+    """Give the average after each point of a walk."""
+    model, averaged, found = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False), []
+    averaged.requires_grad_(requires_grad=False)
+    for number, point in enumerate(points, start=1):
+        nn.init.constant_(model.weight, point)
+        share = share_of_new(options, number)
+        if share is not None:
+            average(averaged, model, share)
+        found.append(float(averaged.weight))
+    return found
+
+
+def test_swa_follows_until_it_starts_and_is_the_even_mean_from_then_on():
+    assert walk(EngineOptions(swa_start=2), [1.0, 2.0, 4.0, 6.0]) == pytest.approx([1.0, 2.0, 3.0, 4.0])
+
+
+def test_swa_takes_every_so_manieth_point():
+    points = [9.0, 2.0, 50.0, 4.0, 70.0, 6.0]
+    assert walk(EngineOptions(swa_start=2, swa_interval=2), points)[1:] == pytest.approx([2.0, 2.0, 3.0, 3.0, 4.0])
+
+
+def test_ema_moves_by_what_the_decay_leaves():
+    averaged, model = nn.Linear(1, 1), nn.Linear(1, 1)
+    before = averaged.weight.detach().clone()
+    average(averaged, model, share_of_new(EngineOptions(ema_decay=0.75), 3))
+    assert torch.allclose(averaged.weight, 0.75 * before + 0.25 * model.weight)

@@ -1,0 +1,81 @@
+"""Tricks of fine-tuning that are callbacks: parts of a model that begin to train later, and noise on its embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.trainer.hooks.events import TrainerCallback
+
+
+class Freezing(TrainerCallback):
+    """Leaves parts of the model as they are, until an update or for ever.
+
+    In a config: `callbacks: [{freeze: {until: {embeddings: null, "layer.0.": 200, "layer.1.": 0.1}}}]`. Listing the
+    layers from the top with later and later updates is gradual unfreezing: Howard and Ruder, "Universal Language Model
+    Fine-tuning for Text Classification", ACL 2018, section 3.3.
+
+    Args:
+        until: text that the names of weights hold -> the update (int), or share of all (float), up to which they stay;
+            None: to the end. Where several hold, the last counts.
+    """
+
+    def __init__(self, until: Mapping[str, int | float | None]) -> None:
+        self.until = dict(until)
+        self._frozen: list[tuple[Any, float]] = []  # weights, and the update up to which they stay
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **kwargs: Any) -> None:
+        """Find the weights. Raises ConfigError where a text is in no name, and where nothing would be left to train."""
+        weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        unknown = [part for part in self.until if not any(part in name for name in weights)]
+        if unknown:
+            some = ", ".join(list(weights)[:3])
+            problem = f"freeze: no trained weight has {unknown} in its name."
+            raise ConfigError(THIS_RUN, [Fault("callbacks", problem, f"Use parts of names such as {some}.")])
+        ends = {
+            name: _last(self.until[part], state.max_steps) for part in self.until for name in weights if part in name
+        }
+        if len(ends) == len(weights) and min(ends.values()) > 0:
+            problem = "freeze: nothing is left to train in the first update."
+            raise ConfigError(THIS_RUN, [Fault("callbacks", problem, "Leave a part of the model out.")])
+        self._frozen = [(weights[name], end) for name, end in ends.items()]
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Freeze and set free as the coming update wants it; after a resume, too."""
+        for weight, end in self._frozen:
+            weight.requires_grad_(state.global_step >= end)
+
+
+def _last(until: int | float | None, total: int) -> float:
+    if until is None:
+        return float("inf")
+    return until * total if isinstance(until, float) else until
+
+
+class NoisyEmbeddings(TrainerCallback):
+    """NEFTune: uniform noise on the token vectors in training; in a config `callbacks: [{neftune: {alpha: 5.0}}]`.
+
+    Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", ICLR 2024, algorithm 1.
+
+    Args:
+        alpha: size of the noise, > 0; the paper uses 5 to 15.
+    """
+
+    def __init__(self, alpha: float = 5.0) -> None:
+        self.alpha = alpha
+        self._handle: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **kwargs: Any) -> None:
+        """Put the noise on. Raises ConfigError where the model has no table of token vectors."""
+        from xdpx.models.pytorch.modules.neftune import attach
+
+        try:
+            self._handle = attach(model, self.alpha)
+        except (AttributeError, ValueError) as error:
+            raise ConfigError(THIS_RUN, [Fault("callbacks", f"neftune: {error}", "")]) from error
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take it off."""
+        if self._handle is not None:
+            self._handle.remove()
