@@ -10,6 +10,7 @@ loaders: Registry[Any] = Registry(
         "single": "xdpx.loaders.single:SingleLoader",
         "pair": "xdpx.loaders.pair:PairLoader",
         "corpus": "xdpx.loaders.corpus:CorpusLoader",
+        "triplet": "xdpx.loaders.triplet:TripletLoader",
         "corpus_mix": "xdpx.loaders.corpus_mix:CorpusMixLoader",
     },
 )

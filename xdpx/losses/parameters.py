@@ -28,6 +28,18 @@ class BertLossParameters(LossParameters):
     num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
 
+class ContrastParameters(LossParameters):
+    """Keys of the losses that compare the rows of a batch."""
+
+    temperature: float = declare.param(0.05, gt=0, doc="What cosines are divided by: the smaller, the sharper.")
+
+
+class ContrastPretrainParameters(ContrastParameters):
+    """Keys of `bert_pretrain_cl`."""
+
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
+
+
 class CrossEntropyParameters(LossParameters):
     """Keys of `cross_entropy`: what is trained and how the scores count."""
 

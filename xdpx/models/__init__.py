@@ -10,6 +10,8 @@ models: Registry[Any] = Registry(
         "bert_classification": "xdpx.models.pytorch.bert_classification:BertClassification",
         "bert_lm": "xdpx.models.pytorch.bert_lm:BertLanguageModel",
         "bert_pretrain": "xdpx.models.pytorch.bert_pretrain:BertPretrain",
+        "bert_pretrain_cl": "xdpx.models.pytorch.bert_pretrain_cl:BertPretrainContrast",
+        "simcse": "xdpx.models.pytorch.simcse:SimCSE",
         "bow": "xdpx.models.pytorch.bow:BagOfWords",
         "causal_lm": "xdpx.models.pytorch.causal_lm:CausalLanguageModel",
         "cls_cnn": "xdpx.models.pytorch.cls_cnn:ClsCnn",

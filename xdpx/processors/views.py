@@ -1,0 +1,88 @@
+"""Several views of what a row is about, each a text of its own, to be compared: B rows, K views, T positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.processors.base import Batch, Fields, framed, with_targets
+from xdpx.processors.bert import BertProcessor
+from xdpx.processors.samples import Column, Ragged, Samples
+
+COLUMNS = ("input_ids", "input_ids2", "input_ids3")
+
+
+class SingleViewsProcessor(BertProcessor):
+    """[CLS] text [SEP], twice: dropout makes two views of it. Batches {input_ids, attention_mask} of shape (B, 2, T).
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, section 3.
+    """
+
+    class Parameters(BertProcessor.Parameters):
+        """What all processors for BERT share."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
+    num_special: ClassVar[int] = 2
+
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
+        """Cut each text so that it fits into `max_len`. The `length` to batch by is that of all views together."""
+        columns: dict[str, Column] = {}
+        lengths = []
+        for column, name in zip(COLUMNS, self.text_fields, strict=False):
+            framed_text = framed([self.cls_index, self.sep_index], [fields[name].cut(self._room)], before=1)
+            columns[column] = framed_text
+            lengths.append(framed_text.lengths)
+        return with_targets({**columns, "length": np.sum(lengths, axis=0)}, targets)
+
+    def full_length(self, fields: Fields) -> int:
+        """Length of the longest text before it is cut, with its special tokens."""
+        return max(len(fields[name]) for name in self.text_fields) + self.num_special
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Pad all views alike: `input_ids` and `attention_mask` (B, K, T)."""
+        views = [samples.ragged(column) for column in self.schema]
+        width = self._width(*(view.lengths for view in views), pad_multiple=pad_multiple)
+        masks = np.stack([view.mask(width) for view in views], axis=1)
+        input_ids = np.full(masks.shape, self.pad_index, np.int64)
+        for index, view in enumerate(views):
+            input_ids[:, index][masks[:, index]] = view.values
+        if len(views) == 1:
+            input_ids, masks = input_ids.repeat(2, axis=1), masks.repeat(2, axis=1)
+        net_input: dict[str, Any] = {"input_ids": input_ids, "attention_mask": masks}
+        return self._batch(samples, net_input, int(masks.sum()))
+
+
+class PairViewsProcessor(SingleViewsProcessor):
+    """Two texts that mean the same, each [CLS] text [SEP]. Batches {input_ids, attention_mask} of shape (B, 2, T).
+
+    Labels, such as degrees of similarity, are not trained on; held-out pairs are compared with them.
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, section 4.1.
+    """
+
+    class Parameters(SingleViewsProcessor.Parameters):
+        """What all processors for BERT share."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
+    schema: ClassVar[dict[str, str]] = dict.fromkeys(COLUMNS[:2], "ragged int32")
+
+
+class TripletViewsProcessor(SingleViewsProcessor):
+    """A text, one that means the same, and one that does not. Batches {input_ids, attention_mask}: (B, 3, T).
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, section 4.2.
+    """
+
+    class Parameters(SingleViewsProcessor.Parameters):
+        """What all processors for BERT share."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2", "tokens3")
+    schema: ClassVar[dict[str, str]] = dict.fromkeys(COLUMNS, "ragged int32")
