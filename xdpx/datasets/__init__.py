@@ -5,6 +5,8 @@ from typing import Any
 from xdpx.config.registry import Registry
 
 datasets: Registry[Any] = Registry("dataset", {"default": "xdpx.datasets.training_data:TrainingData"})
-samplers: Registry[Any] = Registry("sampler", {"default": "xdpx.datasets.plan:Sampler"})
+samplers: Registry[Any] = Registry(
+    "sampler", {"balanced": "xdpx.datasets.balanced:BalancedSampler", "default": "xdpx.datasets.plan:Sampler"}
+)
 register = datasets.register
 register_sampler = samplers.register

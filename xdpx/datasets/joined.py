@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.datasets.archive import StoreError
 from xdpx.datasets.store import Store
@@ -33,6 +35,13 @@ class JoinedStores:
     def lengths(self) -> Integers:
         """Length of every sample; the one column that is read through, and only to batch by length."""
         return np.concatenate([store.lengths for store in self.stores])
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Give a column of one number per sample."""
+        return np.concatenate([store.numbers(name) for store in self.stores])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stores[0]
 
     def take(self, rows: Integers) -> Samples:
         """Gather samples of any of the stores, in the given order."""

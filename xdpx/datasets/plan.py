@@ -12,7 +12,7 @@ shuffled. What is in a group never depends on the number of ranks; each takes it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,11 +78,15 @@ class EpochPlan:
             self._window[window] = rows
         return self._window[window]
 
+    def _rows(self, places: Rows) -> Rows:
+        """Give the row that stands at each place of the epoch."""
+        return permute(places, self.size, self.sample_key)
+
     def _make_window(self, window: int) -> Rows:
         first = window * GROUPS_PER_WINDOW
         count = min(GROUPS_PER_WINDOW, self.num_groups - first)
         places = np.arange(first * self._samples_per_group, (first + count) * self._samples_per_group)
-        rows = permute(places, self.size, self.sample_key)
+        rows = self._rows(places)
         shape = (count, self.group_size, self.batch_size)
         if self.lengths is None:
             return rows.reshape(shape)
@@ -131,6 +135,23 @@ def plan_epoch(
     )
 
 
+class Source(Protocol):
+    """What a sampler may look at."""
+
+    @property
+    def lengths(self) -> NDArray[np.integer[Any]]:
+        """Length of each sample."""
+        ...
+
+    def numbers(self, name: str) -> NDArray[Any]:
+        """Give a column of one number per sample, such as `target`."""
+        ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+
 class Sampler:
     """The default way to choose what is trained on together: all samples once per epoch, shuffled."""
 
@@ -145,3 +166,7 @@ class Sampler:
     def plan(self, samples: NDArray[np.integer[Any]] | int, **options: int) -> EpochPlan:
         """Plan one epoch; see `plan_epoch` for the options."""
         return plan_epoch(samples, by_length=self.by_length, **options)
+
+    def plan_of(self, source: Source, **options: int) -> EpochPlan:
+        """Plan one epoch of these samples."""
+        return self.plan(source.lengths if self.by_length else len(source), **options)

@@ -13,6 +13,7 @@ from xdpx.config.parameters import param
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.plan import EpochPlan, Sampler
+from xdpx.datasets.plan import Source as Measured
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Choice, Meta, shard_of, wait_for
 from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError, digest
 from xdpx.processors.base import Batch, Processor
@@ -41,15 +42,8 @@ class Ranks:
     rank: int = 0
 
 
-class Source(Protocol):
+class Source(Measured, Protocol):
     """Samples that can be counted, measured and taken."""
-
-    @property
-    def lengths(self) -> Integers:
-        """Length of each sample."""
-        ...
-
-    def __len__(self) -> int: ...
 
     def take(self, rows: Integers) -> Samples:
         """Gather samples."""
@@ -175,8 +169,8 @@ class TrainingData:
             position = Position(position.epoch + 1)
 
     def _plan(self, source: Source, epoch: int) -> EpochPlan:
-        return self.sampler.plan(
-            source.lengths if self.sampler.by_length else len(source),
+        return self.sampler.plan_of(
+            source,
             seed=self.seed,
             epoch=epoch,
             batch_size=self.parameters.batch_size,

@@ -1,0 +1,85 @@
+"""Epochs in which every class is trained on equally often, however rare it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.datasets.plan import EpochPlan, Rows, Sampler, Source
+from xdpx.processors.randomness import key, permute
+
+CLASS_ORDER = 3
+"""What a key is for, beside those of `plan`."""
+
+
+@dataclass(frozen=True, eq=False)
+class BalancedPlan(EpochPlan):
+    """An epoch of as many samples as there are, whose places belong to the classes in turn.
+
+    Small classes are gone through several times, each time in another order; large ones only in part, another part in
+    each epoch. Like every plan it is looked up at any place without what came before.
+
+    Attributes:
+        classes: the rows of each class.
+        seed, epoch: decide the order within each class.
+    """
+
+    classes: tuple[Rows, ...] = ()
+    seed: int = 0
+    epoch: int = 1
+
+    def _rows(self, places: Rows) -> Rows:
+        turns, owners = np.divmod(super()._rows(places), len(self.classes))
+        rows = np.empty(len(places), np.int64)
+        for owner, members in enumerate(self.classes):
+            mine = owners == owner
+            rows[mine] = members[self._order(owner, len(members), turns[mine])]
+        return rows
+
+    def _order(self, owner: int, size: int, turns: Rows) -> Rows:
+        """Give the member of a class that is taken at each of its turns."""
+        rounds, places = np.divmod(turns, size)
+        found = np.empty(len(turns), np.int64)
+        for number in np.unique(rounds).tolist():
+            now = rounds == number
+            found[now] = permute(places[now], size, key(self.seed, self.epoch, CLASS_ORDER, owner, number))
+        return found
+
+
+class BalancedSampler(Sampler):
+    """Each class is trained on equally often: an epoch is as long as ever, and rare classes are repeated in it."""
+
+    class Parameters(Sampler.Parameters):
+        """How batches are made up."""
+
+    def plan_of(self, source: Source, **options: int) -> EpochPlan:
+        """Plan one epoch.
+
+        Raises:
+            ConfigError: the samples have no labels, or several each.
+        """
+        plain = super().plan_of(source, **options)
+        classes = rows_by_class(_targets(source))
+        kept: dict[str, Any] = {item.name: getattr(plain, item.name) for item in fields(plain) if item.init}
+        kept.pop("_window")
+        return BalancedPlan(**kept, classes=classes, seed=options["seed"], epoch=options["epoch"])
+
+
+def rows_by_class(targets: NDArray[np.integer[Any]]) -> tuple[Rows, ...]:
+    """Give the rows of each class that occurs, in ascending order."""
+    order = np.argsort(targets, kind="stable")
+    starts = np.flatnonzero(np.diff(targets[order])) + 1
+    return tuple(np.split(order, starts))
+
+
+def _targets(source: Source) -> NDArray[np.integer[Any]]:
+    try:
+        return np.asarray(source.numbers("target"))
+    except KeyError as error:
+        what = "several labels each" if "target" in source else "no labels"
+        problem = f"is 'balanced', but the samples have {what}."
+        raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Use sampler: default.")]) from error
