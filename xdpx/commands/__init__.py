@@ -11,6 +11,9 @@ commands: Registry[Any] = Registry(
         "x-pred": "xdpx.commands.predict:Predict",
         "x-prepro": "xdpx.commands.prepro:Prepro",
         "x-train": "xdpx.commands.train:Train",
+        "x-script bce_threshold": "xdpx.commands.bce_threshold:BceThreshold",
+        "x-script confusion_matrix": "xdpx.commands.confusion_matrix:ConfusionMatrix",
+        "x-script prune_heads": "xdpx.commands.prune_heads:PruneHeads",
         "x-viz": "xdpx.commands.visualise:Visualise",
     },
 )

@@ -172,7 +172,7 @@ def usage() -> str:
     """Say what commands and flags there are."""
     from xdpx import __version__
 
-    docs = {entry.name: entry.doc for entry in catalogue.entries("command")}
+    docs = {entry.name: entry.doc for entry in catalogue.entries("command") if " " not in entry.name}
     docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
     lines = [
         f"xdpx {__version__}",

@@ -15,8 +15,22 @@ from xdpx.config.faults import ConfigError, unknown_name
 from xdpx.utils import io
 
 SHIPPED = (
-    "aggregate_results", "clean_checkpoints", "diff_params", "from_maxtext", "gather_shards", "pgle_profile", "verify",
-)  # fmt: skip
+    "aggregate_meta",
+    "aggregate_results",
+    "bce_threshold",
+    "clean_checkpoints",
+    "confusion_matrix",
+    "cut_file",
+    "diff_data",
+    "diff_meta",
+    "diff_params",
+    "from_maxtext",
+    "gather_shards",
+    "pgle_profile",
+    "prune_heads",
+    "sub_data",
+    "verify",
+)
 """Scripts that live in this folder, so that an installed XDPX has them too; each has `main(argv) -> int`."""
 
 USER_FOLDER = os.path.join("user", "scripts")
@@ -41,21 +55,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _shipped(name: str) -> Callable[[Sequence[str]], int]:
     """Import one of the shipped scripts, and only that one."""
-    match name:
-        case "aggregate_results":
-            from xdpx.commands.aggregate_results import main as chosen
-        case "clean_checkpoints":
-            from xdpx.commands.clean_checkpoints import main as chosen
-        case "diff_params":
-            from xdpx.commands.diff_params import main as chosen
-        case "from_maxtext":
-            from xdpx.commands.from_maxtext import main as chosen
-        case "gather_shards":
-            from xdpx.commands.gather_shards import main as chosen
-        case "pgle_profile":
-            from xdpx.commands.pgle_profile import main as chosen
-        case _:
-            from xdpx.commands.verify import main as chosen
+    from importlib import import_module
+
+    chosen: Callable[[Sequence[str]], int] = import_module(f"xdpx.commands.{name}").main
     return chosen
 
 

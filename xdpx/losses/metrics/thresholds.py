@@ -30,11 +30,12 @@ def best_cut(
     lowest: float = -np.inf,
     highest: float = np.inf,
     num_wanted: int | None = None,
+    gap: float = 0.5,
 ) -> Cut:
     """Find the threshold with the best F measure (or precision), looking at every score that occurs.
 
-    The threshold lies half way between the last score taken and the next below it, so that rounding the probabilities
-    changes nothing; among equally good ones the highest is taken.
+    The threshold lies between the last score taken and the next below it, so that rounding the probabilities changes
+    nothing; among equally good ones the highest is taken.
 
     Args:
         positive_N: which rows are right to be taken.
@@ -44,6 +45,7 @@ def best_cut(
         lowest: least value of the threshold.
         highest: greatest value of the threshold.
         num_wanted: how many rows there are to be found, by default those that are right to be taken.
+        gap: where between the two scores the threshold lies: in (0, 1], 1 at the last score taken.
 
     Returns:
         The cut; all nan where no row is positive, a score is nan, or nothing lies within the bounds.
@@ -55,8 +57,8 @@ def best_cut(
     wanted = hits[-1] if num_wanted is None else num_wanted
     values = -np.unique(-score_N.astype(np.float64))
     floors = np.append(values[1:], -np.inf)
-    middles = np.append((values[:-1] + values[1:]) / 2.0, values[-1])
-    cuts = np.clip(np.where(middles > floors, middles, values), lowest, highest)
+    between = np.append(values[1:] + gap * (values[:-1] - values[1:]), values[-1])
+    cuts = np.clip(np.where(between > floors, between, values), lowest, highest)
     allowed = np.flatnonzero((floors < cuts) & (cuts <= values))
     if not len(allowed):
         return nothing

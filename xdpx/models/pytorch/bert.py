@@ -48,9 +48,11 @@ class Bert(Model):
     def __init__(self, parameters: Parameters, *, pooler: bool) -> None:
         super().__init__(parameters)
         self.config = architecture(parameters)
-        self.bert = _encoder(self.config, pooler=pooler)
-        self.pruned = pruning.plan(parameters.pruned_heads, self.config.num_hidden_layers)
+        self.bert = encoder_of(self.config, pooler=pooler)
+        kept_in_config = getattr(self.config, "pruned_heads", None)
+        self.pruned = pruning.plan(parameters.pruned_heads or kept_in_config, self.config.num_hidden_layers)
         pruning.prune(self.bert, self.pruned)
+        pruning.note(self.config, self.pruned)
         if parameters.gradient_checkpointing:
             self.bert.activation_checkpointing_enable()
         if parameters.fix_lm:
@@ -204,7 +206,7 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
     config.vocab_size = known.vocab_size
 
 
-def _encoder(config: PretrainedConfig, *, pooler: bool) -> Any:
+def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
     config._attn_implementation = attention.register()
     try:
         encoder = AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ Source: Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?", Ne
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +70,62 @@ def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, *, heads: i
         else value.index_select(axis, _kept_features(heads_by_layer.get(_layer_of(name), frozenset()), heads, width))
         for name, value in found.items()
     }
+
+
+def note(config: Any, heads_by_layer: Plan) -> None:
+    """Write down in a config which heads are gone, so that whoever reads config.json builds the same network."""
+    if heads_by_layer:
+        config.pruned_heads = {str(layer): sorted(heads) for layer, heads in sorted(heads_by_layer.items())}
+
+
+def outputs(encoder: Any) -> list[nn.Linear]:
+    """Give what joins the heads of each layer of a BERT encoder.
+
+    Raises:
+        ConfigError: this encoder is no BERT.
+    """
+    try:
+        return [layer.attention.output.dense for layer in encoder.encoder.layer]
+    except AttributeError as error:
+        raise _fault("needs a BERT encoder; this architecture has no such layers.") from error
+
+
+def importances(encoder: Any, losses: Iterable[Tensor]) -> list[Tensor]:
+    """Give how much a loss depends on each head: one row (heads,) for each layer, of length 1 in every layer.
+
+    That is the mean over batches of |dL / dm|, where m = 1 scales the output of a head. As a head's output goes through
+    its own columns of W alone, dL / dm is the sum over these of W * dL / dW: no mask has to be put into the network.
+
+    Args:
+        encoder: a BERT.
+        losses: of batches, each with its graph.
+
+    Source: Michel, Levy and Neubig, NeurIPS 2019, equation 2, and section 3.1 for the norm by layer.
+    """
+    layers = outputs(encoder)
+    widths = [layer.attention.self.attention_head_size for layer in encoder.encoder.layer]
+    total = [torch.zeros(layer.in_features // width) for layer, width in zip(layers, widths, strict=True)]
+    for loss in losses:
+        gradients = torch.autograd.grad(loss, [layer.weight for layer in layers])
+        for found, layer, gradient, width in zip(total, layers, gradients, widths, strict=True):
+            by_feature = (layer.weight.detach() * gradient).sum(dim=0)
+            found += by_feature.view(-1, width).sum(dim=1).abs().cpu()
+    return [found / found.norm().clamp(min=torch.finfo(found.dtype).tiny) for found in total]
+
+
+def weakest(rows: Sequence[Tensor], counts: Mapping[str, int]) -> Plan:
+    """Give so many of the least important heads of each named layer; a negative layer counts from the last.
+
+    Raises:
+        ConfigError: a layer does not exist, or none of its heads would be left.
+    """
+    named = plan({layer: [] for layer in counts}, len(rows))
+    found: Plan = {}
+    for text, layer in zip(counts, named, strict=True):
+        if not 0 <= counts[text] < len(rows[layer]):
+            raise _fault(f"takes {counts[text]} of the {len(rows[layer])} heads of layer {text}; one must stay.")
+        found[layer] = frozenset(rows[layer].argsort()[: counts[text]].tolist())
+    return found
 
 
 def _layer_of(name: str) -> int:

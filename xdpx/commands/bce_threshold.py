@@ -1,0 +1,143 @@
+"""Choose for each class the probability from which on the loss `bce` predicts it.
+
+Usage: x-script bce_threshold CONFIG [key=value ...] [--dry]
+
+Thresholds are chosen on predict_file, which x-pred wrote for labelled rows, and judged on eval_file. out_file gets
+`{predict_threshold: [...]}`, ready to be a __parent__ of a training or an extra_config of x-eval and x-pred.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from xdpx.config.loading import Run
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+
+NAME = "bce_threshold"
+SHARE = 0.5
+"""What `bce` predicts from without thresholds."""
+
+
+class BceThreshold:
+    """Choose for each class the probability from which on the loss `bce` predicts it."""
+
+    class Parameters(BaseParameters):
+        """The keys of `x-script bce_threshold`."""
+
+        predict_file: str = param(doc="Predictions of labelled rows to choose on, as x-pred writes them.", path="file")
+        target_map_file: str = param(doc="Labels, one per line: target_map.txt of the data.", path="file")
+        eval_file: str | None = param(None, doc="Predictions to judge the choice on; null: predict_file.", path="file")
+        out_file: str | None = param(None, doc="Where to write {predict_threshold: [...]}; null prints it.")
+        mode: Literal["f1", "precision"] = param("f1", doc="What is to be largest for each class.")
+        min_threshold: float = param(0.4, ge=0, le=1, doc="Least threshold.")
+        max_threshold: float = param(1.0, ge=0, le=1, doc="Greatest threshold.")
+        beta: float = param(1.0, gt=0, doc="Recall counts so many times as much as precision in the F measure.")
+        resolution: int = param(4, ge=1, doc="Digits of a threshold.")
+        gap: float = param(
+            0.5, gt=0, le=1, doc="Where a threshold lies between the score of the next row left out, 0, and the last "
+            "row taken, 1."
+        )  # fmt: skip
+        label_separator: str | None = param(None, doc="What stands between labels where a row may have several.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse bounds between which nothing lies."""
+            if self.min_threshold <= self.max_threshold:
+                return []
+            return [("min_threshold", f"is {self.min_threshold}, above max_threshold {self.max_threshold}. Lower it.")]
+
+    def __init__(self, run: Run) -> None:
+        self.parameters: BceThreshold.Parameters = run.parameters("command")
+
+    def run(self) -> None:
+        """Choose, tell what it brings, and write."""
+        from xdpx.tokenizers.target_map import TargetMap
+        from xdpx.utils.commit import write_text
+
+        known = self.parameters
+        self._labels = TargetMap.read(known.target_map_file)
+        prob, wanted = self._read(known.predict_file)
+        chosen = [round(self._choose(wanted[:, index], prob[:, index]), known.resolution) for index in self._classes]
+        if known.eval_file is not None:
+            prob, wanted = self._read(known.eval_file)
+        self._report(prob, wanted, chosen)
+        text = json.dumps({"predict_threshold": chosen}) + "\n"
+        if known.out_file is None:
+            sys.stdout.write(text)
+        else:
+            write_text(known.out_file, text)
+
+    @property
+    def _classes(self) -> range:
+        """The classes with a threshold: all where rows have several labels, else all but class 0, which is none."""
+        return range(0 if self.parameters.label_separator is not None else 1, len(self._labels))
+
+    def _read(self, path: str) -> tuple[Any, Any]:
+        """Give the probabilities and which classes are right, both (N, C)."""
+        import numpy as np
+
+        from xdpx.commands.predicted_file import read_classes, read_columns, read_probabilities
+
+        shares, targets = read_columns(path, ["prob", "target"])
+        prob = read_probabilities(path, shares, len(self._labels))
+        wanted = np.zeros(prob.shape, bool)
+        separator = self.parameters.label_separator
+        cells = [[cell] if separator is None else [part for part in cell.split(separator) if part.strip()]
+                 for cell in targets]  # fmt: skip
+        rows = np.repeat(np.arange(len(cells)), [len(each) for each in cells])
+        flat = [label for each in cells for label in each]
+        wanted[rows, read_classes(path, flat, self._labels, "predict_file")] = True
+        return prob, wanted
+
+    def _choose(self, wanted: Any, score: Any) -> float:
+        from xdpx.losses.metrics import best_cut
+
+        known = self.parameters
+        cut = best_cut(
+            wanted, score, beta=known.beta, goal=known.mode, lowest=known.min_threshold, highest=known.max_threshold,
+            gap=known.gap,
+        )  # fmt: skip
+        return cut.threshold if cut.threshold == cut.threshold else max(SHARE, known.min_threshold)
+
+    def _report(self, prob: Any, wanted: Any, chosen: Sequence[float]) -> None:
+        """Print precision, recall and F1 of each class and of all, with 0.5 and with what was chosen."""
+        from xdpx.losses.metrics import several_labels
+        from xdpx.reports.tables import as_text
+
+        classes = list(self._classes)
+        before, after = self._predict(prob, [SHARE] * len(classes)), self._predict(prob, chosen)
+        groups = [(self._labels.labels[index], threshold, [index]) for index, threshold in zip(
+            classes, chosen, strict=True)]  # fmt: skip
+        rows = []
+        for label, threshold, kept in [*groups, ("(all)", None, classes)]:
+            row: dict[str, Any] = {"label": label, "threshold": threshold}
+            for name, pred in (("before", before), ("after", after)):
+                scores = several_labels(wanted[:, kept], pred[:, kept], average="micro")
+                row |= {
+                    f"{what}_{name}": score for what, score in zip(("precision", "recall", "f1"), scores, strict=True)
+                }
+            rows.append(row)
+        sys.stdout.write(as_text(rows, list(rows[0])))
+
+    def _predict(self, prob: Any, thresholds: Sequence[float]) -> Any:
+        """Give what `bce` predicts, as truth values (N, C): every class that reaches its threshold, or the first."""
+        import numpy as np
+
+        found = np.zeros(prob.shape, bool)
+        margin = prob[:, self._classes.start :] - np.array(thresholds)
+        if self.parameters.label_separator is not None:
+            return margin >= 0
+        best = margin.argmax(axis=1)
+        taken = margin.max(axis=1) >= 0
+        found[np.flatnonzero(taken), best[taken] + 1] = True
+        return found
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it for every run of a config."""
+    from xdpx.commands.script_config import run_config
+
+    return run_config(NAME, argv)

@@ -1,0 +1,74 @@
+"""Count predictions by target and predicted class: which classes are taken for which.
+
+Usage: x-script confusion_matrix CONFIG [key=value ...] [--dry]
+
+The config names predict_file (written by x-pred) and target_map_file (target_map.txt of the data); with out_file the
+table is written there, as comma separated values. Rows are targets, columns predictions.
+"""
+
+from __future__ import annotations
+
+import csv
+import io as texts
+import sys
+from collections.abc import Sequence
+
+from xdpx.config.loading import Run
+from xdpx.config.parameters import Parameters as BaseParameters
+from xdpx.config.parameters import param
+
+NAME = "confusion_matrix"
+
+
+class ConfusionMatrix:
+    """Count predictions by target and predicted class."""
+
+    class Parameters(BaseParameters):
+        """The keys of `x-script confusion_matrix`."""
+
+        predict_file: str = param(doc="Predictions of labelled rows, as x-pred writes them.", path="file")
+        target_map_file: str = param(doc="Labels, one per line: target_map.txt of the data.", path="file")
+        out_file: str | None = param(None, doc="Where to write the table, comma separated; null prints it.")
+        target_col_name: str = param("target", doc="Column of the right labels.")
+        pred_col_name: str = param("pred", doc="Column of the predicted labels.")
+
+    def __init__(self, run: Run) -> None:
+        self.parameters: ConfusionMatrix.Parameters = run.parameters("command")
+
+    def run(self) -> None:
+        """Print the table, or write it."""
+        from xdpx.commands.predicted_file import read_classes, read_columns
+        from xdpx.losses.metrics import confusion
+        from xdpx.reports.tables import as_text
+        from xdpx.tokenizers.target_map import TargetMap
+        from xdpx.utils.commit import write_text
+
+        known = self.parameters
+        names, keys = (known.target_col_name, known.pred_col_name), ("target_col_name", "pred_col_name")
+        columns = read_columns(known.predict_file, names, keys)
+        labels = TargetMap.read(known.target_map_file)
+        target, pred = (
+            read_classes(known.predict_file, cells, labels, key) for cells, key in zip(columns, keys, strict=True)
+        )
+        table = confusion(target, pred, len(labels)).tolist()
+        if known.out_file is not None:
+            write_text(known.out_file, _comma_separated(labels.labels, table))
+            return
+        rows = [{"target": label, **dict(zip(labels.labels, row, strict=True))} for label, row in zip(
+            labels.labels, table, strict=True)]  # fmt: skip
+        sys.stdout.write(as_text(rows, ["target", *labels.labels]))
+
+
+def _comma_separated(labels: Sequence[str], table: Sequence[Sequence[int]]) -> str:
+    text = texts.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["", *labels])
+    writer.writerows([label, *row] for label, row in zip(labels, table, strict=True))
+    return text.getvalue()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it for every run of a config."""
+    from xdpx.commands.script_config import run_config
+
+    return run_config(NAME, argv)

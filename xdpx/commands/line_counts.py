@@ -1,0 +1,29 @@
+"""Lines of large files compared in bounded memory: 16 bytes for each different line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import io
+
+
+def lines_of(name: str, path: str) -> Iterator[bytes]:
+    """Yield the lines of a file without their ends. Raises ConfigError of script `name` when there is none."""
+    if not io.isfile(path):
+        raise ConfigError(f"x-script {name}", [Fault(path, "is no file.", "Correct the path.")])
+    with io.open(path, "rb") as file:
+        for line in file:
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def digest(line: bytes) -> bytes:
+    """Give 16 bytes that stand for a line."""
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def counts_of(name: str, path: str) -> Counter[bytes]:
+    """Count the lines of a file by their digests."""
+    return Counter(map(digest, lines_of(name, path)))

@@ -1,0 +1,65 @@
+"""Files that x-pred wrote, read back: the columns named by their header."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.tokenizers.target_map import TargetMap, plain_label
+from xdpx.utils import io
+
+
+def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> list[list[str]]:
+    """Give the cells of some columns of a tab separated file with a header.
+
+    Args:
+        path: the file.
+        names: of the columns.
+        keys: parameters that name them, for messages.
+
+    Raises:
+        ConfigError: there is no such column, or a line ends before it.
+    """
+    with io.open(path, encoding="utf-8", newline="\n") as file:
+        lines = file.read().split("\n")
+    header, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:] if line]
+    for name, key in zip(names, keys or ["predict_file"] * len(names), strict=True):
+        if name not in header:
+            near = nearest(name, header)
+            remedy = f"Did you mean '{near}'?" if near else "Predict with header: true and concat_origin: true."
+            raise ConfigError(path, [Fault(key, f"there is no column '{name}'.", remedy)])
+    # The last column of a name is meant: x-pred puts its own behind those of the user.
+    places = [len(header) - 1 - header[::-1].index(name) for name in names]
+    short = [number for number, row in enumerate(rows, 2) if len(row) <= max(places)]
+    if short:
+        problem = f"line {short[0]} has {len(rows[short[0] - 2])} columns, the header {len(header)}."
+        raise ConfigError(path, [Fault("predict_file", problem, "Predict anew.")])
+    return [[row[place] for row in rows] for place in places]
+
+
+def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) -> NDArray[np.int64]:
+    """Give the class of each label. Raises ConfigError for one that the target map lacks."""
+    found = known.classes([plain_label(cell) for cell in cells])
+    if len(found) and found.min() < 0:
+        label = cells[int(found.argmin())]
+        near = nearest(plain_label(label), known.labels)
+        remedy = f"Did you mean '{near}'?" if near else "Give the target_map.txt of the data that were predicted."
+        raise ConfigError(path, [Fault(key, f"holds '{label}', which is no label.", remedy)])
+    return found
+
+
+def read_probabilities(path: str, cells: Sequence[str], num_classes: int) -> NDArray[np.float64]:
+    """Give the probabilities that x-pred wrote as lists, (N, C). Raises ConfigError where they are something else."""
+    try:
+        prob = np.array([ast.literal_eval(cell) for cell in cells], np.float64)
+    except (ValueError, SyntaxError) as error:
+        fault = Fault("predict_file", f"holds no lists of probabilities ({error}).", "Predict with x-pred.")
+        raise ConfigError(path, [fault]) from error
+    if prob.ndim != 2 or prob.shape[1] != num_classes:
+        problem = f"holds probabilities of another number of classes than the {num_classes} of target_map_file."
+        raise ConfigError(path, [Fault("predict_file", problem, "Give the target_map.txt of the same data.")])
+    return prob
