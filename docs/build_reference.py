@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.hints import shown
+from xdpx.config.registry import registry_of
 
 KINDS = (
     "command",
@@ -22,10 +24,15 @@ KINDS = (
     "loader",
     "parser",
     "tokenizer",
+    "dataset",
+    "sampler",
     "callback",
 )
 TITLES = {"loss": "Losses", "task": "Tasks"}
 PAGE = Path(__file__).with_name("reference.md")
+FAMILIES = Path(__file__).parents[1] / "examples/families"
+SOURCE = re.compile(r"^Sources?\b[^:\n]*:(?:.+\n?)+", re.MULTILINE)
+"""The paragraph of a docstring that names the paper."""
 TRAINER_PAGE = Path(__file__).with_name("trainer_reference.md")
 TRAINER_CLASSES = (
     "Trainer",
@@ -59,17 +66,42 @@ def page() -> str:
     ]
     for kind in KINDS:
         parts.append(f"## {TITLES.get(kind, kind.replace('_', ' ').capitalize() + 's')}")
-        parts += [section(entry) for entry in catalogue.entries(kind)]
+        entries = list(catalogue.entries(kind))
+        parts += [overview(entries), *(section(entry) for entry in entries)]
     return "\n\n".join(parts) + "\n"
 
 
 def section(entry: Entry) -> str:
     """Write one command or module: its meaning and a table of its keys."""
     lines = [f"### `{entry.name}`", "", entry.doc]
+    lines += [line for paragraph in (paper(entry), example(entry)) if paragraph for line in ("", paragraph)]
     if entry.parameters:
         lines += ["", "| key | type | default | meaning |", "|---|---|---|---|"]
         lines += [row(item) for item in entry.parameters]
     return "\n".join(lines)
+
+
+def overview(entries: list[Entry]) -> str:
+    """Write one line for each name of a kind."""
+    lines = ["| name | meaning |", "|---|---|"]
+    return "\n".join(lines + [f"| `{entry.name}` | {cell(entry.doc)} |" for entry in entries])
+
+
+def paper(entry: Entry) -> str:
+    """Give what the docstring of a class says about where it comes from; '' for nothing."""
+    found = SOURCE.findall(inspect.cleandoc(registry_of(entry.kind)[entry.name].__doc__ or ""))
+    return " ".join(" ".join(found).split())
+
+
+def example(entry: Entry) -> str:
+    """Name the config to copy; '' where there is none of the entry's own."""
+    path = FAMILIES / f"{entry.name}.hjson"
+    return f"Example: `examples/families/{path.name}`." if entry.kind in {"model", "task"} and path.exists() else ""
+
+
+def cell(text: str) -> str:
+    """Write text so that it stays in one cell of a Markdown table."""
+    return text.replace("|", "\\|")
 
 
 def row(item: Declaration) -> str:
@@ -82,7 +114,7 @@ def row(item: Declaration) -> str:
     if item.relative:
         notes.append("relative numbers allowed")
     meaning = "; ".join(note for note in notes if note) + "."
-    return "| " + " | ".join(text.replace("|", "\\|") for text in (f"`{item.key}`", item.type, default, meaning)) + " |"
+    return "| " + " | ".join(cell(text) for text in (f"`{item.key}`", item.type, default, meaning)) + " |"
 
 
 def trainer_page() -> str:
@@ -135,7 +167,7 @@ def argument_row(item: Field[Any]) -> str:
     """Write one argument as a row of a Markdown table."""
     made = item.default_factory() if item.default_factory is not MISSING else item.default
     cells = (f"`{item.name}`", f"`{made!r}`", item.metadata.get("help", ""))
-    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
+    return "| " + " | ".join(cell(text) for text in cells) + " |"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ from xdpx.models.pytorch.word_model import PooledModel, given
 
 
 class MatchCnn(PooledModel):
-    """One encoder for both texts, pooling, and a comparison of the two vectors."""
+    """One encoder for both texts, pooling, and a comparison of the two vectors.
+
+    Source: Hu et al., "Convolutional Neural Network Architectures for Matching Natural Language Sentences", NeurIPS
+    2014, section 3.1 (ARC-I).
+    """
 
     class Parameters(PooledModel.Parameters):
         """Keys of `match_cnn`."""

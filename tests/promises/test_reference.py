@@ -1,0 +1,75 @@
+"""The generated page of reference says of every registered name what it is, what can be set, and whose idea it was."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from xdpx.config import catalogue
+from xdpx.config.registry import ROOMS, registry_of
+
+REPOSITORY = Path(__file__).parents[2]
+OUR_OWN = {
+    "model": {"cls_cnn_bce", "xdp_cls_cnn", "xdp_cls_cnn_bce"},
+    "task": {"default"},
+    "loss": {"bce", "causal_lm", "circle_siamese"},
+}
+"""Names that no paper stands behind, or only that of the name they are another spelling of."""
+
+
+@pytest.fixture(scope="module")
+def builder() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_reference", REPOSITORY / "docs/build_reference.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def chapters(builder: ModuleType) -> dict[str, dict[str, str]]:
+    """Give the text of every name, by kind."""
+    titles = [part.split("\n", 1) for part in re.split(r"^## ", builder.page(), flags=re.MULTILINE)[1:]]
+    cut = [
+        (re.split(r"^### ", text, flags=re.MULTILINE)[1:], kind)
+        for (_, text), kind in zip(titles, builder.KINDS, strict=True)
+    ]
+    return {kind: {text.split("`")[1]: text for text in texts} for texts, kind in cut}
+
+
+def test_every_registered_name_has_its_section(chapters: dict[str, dict[str, str]]) -> None:
+    assert {kind: {*table} for kind, table in chapters.items()} == {
+        kind: {*registry_of(kind).shipped} for kind in ROOMS
+    }
+
+
+def test_every_section_has_one_line_and_every_key_with_its_default(
+    builder: ModuleType, chapters: dict[str, dict[str, str]]
+) -> None:
+    for kind, table in chapters.items():
+        for name, text in table.items():
+            entry = catalogue.entry(kind, name)
+            assert entry.doc in text
+            assert [builder.row(item) for item in entry.parameters if builder.row(item) not in text] == []
+
+
+@pytest.mark.parametrize("kind", ["model", "task", "loss", "optimizer"])
+def test_a_method_says_whose_idea_it_was(chapters: dict[str, dict[str, str]], kind: str) -> None:
+    without = {name for name, text in chapters[kind].items() if "\nSource" not in text}
+    assert without <= OUR_OWN.get(kind, set())
+
+
+def test_every_family_named_is_there(chapters: dict[str, dict[str, str]]) -> None:
+    named = {
+        path
+        for table in chapters.values()
+        for text in table.values()
+        for path in re.findall(r"examples/\S+hjson", text)
+    }
+    assert len(named) > 9
+    assert all((REPOSITORY / path).exists() for path in named)
