@@ -135,3 +135,33 @@ def test_dssm_gives_the_cosine_itself_where_a_loss_compares_pairs():
     assert cosine.shape == (2,)
     assert torch.allclose(cosine[1], torch.tensor(1.0), atol=1e-6)
     assert torch.allclose(build("dssm")(*texts)[:, 1], 10 * cosine, atol=1e-5)
+
+
+def learned(name, given, target, steps=60, **keys):
+    """Give the share of rows that a model knows after some steps on all of them."""
+    torch.manual_seed(0)
+    model = build(name, **keys).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(*given), target).backward()
+        optimizer.step()
+    return (model.eval()(*given).argmax(-1) == target).float().mean()
+
+
+@pytest.mark.parametrize("name", ["bow", "lstm", "gru", "dpcnn"])
+def test_a_classifier_learns_which_word_decides(name):
+    dice = torch.Generator().manual_seed(1)
+    noise = torch.randint(4, 20, (32, 7), generator=dice)
+    target = torch.arange(32) % 2
+    noise[torch.arange(32), torch.randint(0, 7, (32,), generator=dice)] = 2 + target
+    assert learned(name, (noise, noise != 0), target) == 1
+
+
+@pytest.mark.parametrize("name", ["match_lstm", "match_gru", "esim", "dssm"])
+def test_a_matcher_learns_whether_two_texts_begin_alike(name):
+    dice = torch.Generator().manual_seed(1)
+    first = torch.randint(1, 20, (32, 3), generator=dice)
+    target = torch.arange(32) % 2
+    second = torch.where(target[:, None] == 1, first, torch.randint(1, 20, (32, 3), generator=dice))
+    assert learned(name, (first, first != 0, second, second != 0), target, steps=100) > 0.95

@@ -19,9 +19,9 @@ SIZES = {"train": 24, "dev": 10}
 
 TINY: dict[str, Any] = {
     "embedding_dim": 8, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "max_position_embeddings": 64, "pretrained_model": None,
+    "max_position_embeddings": 64, "pretrained_model": None, "initializer_range": 0.2,
 }  # fmt: skip
-"""Given to every model that declares the key."""
+"""Given to every model that declares the key. Weights are spread widely, so that no two scores are nearly the same."""
 
 COMMON: dict[str, Any] = {
     "batch_size": 4, "max_update": 3, "max_epoch": None, "eval_interval": -1, "log_interval": 1, "learning_rate": 0.01,
@@ -89,11 +89,16 @@ RECIPES: dict[str, Recipe] = {
     "match_lstm": Recipe("pair"),
     "pgd": on_cnn(task="pgd"),
     "re2": Recipe("pair"),
+    "electra_pretrain": Recipe("electra"),
     "simcse": Recipe("bert_cl_single", alone=False),
     "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
     "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
+    "balanced": on_cnn(sampler="balanced"),
+    "exponential_decay": on_cnn(lr_scheduler="exponential_decay"),
+    "one_cycle": on_cnn(lr_scheduler="one_cycle"),
     "smart": on_cnn(task="smart"),
     "taylor_ce": on_cnn(loss="taylor_ce"),
+    "warmup_constant": on_cnn(lr_scheduler="warmup_constant"),
     "xdp_cls_cnn": Recipe("single", family="cls_cnn"),
     "xdp_cls_cnn_bce": Recipe("single", family="cls_cnn"),
 }
@@ -141,6 +146,7 @@ DATA: dict[str, Data] = {
     "bert_cl_pair": Data(pairs, {"loader": "pair", "processor": "bert_cl_pair", **PIECES}),
     "bert_cl_triplet": Data(triplets, {"loader": "triplet", "processor": "bert_cl_triplet", **PIECES}),
     "bert_supervised": Data(pairs, {"loader": "pair", "processor": "bert_supervised", **PIECES}),
+    "electra": Data(sentences, {**CORPUS, "processor": "electra"}),
     "bert_lm": Data(sentences, {**CORPUS, "processor": "bert_lm"}),
     "causal_lm": Data(sentences, {**CORPUS, "processor": "causal_lm"}),
     "whole words": Data(sentences, {**CORPUS, "loader": "corpus_mix", "processor": "bert_lm"}),

@@ -36,7 +36,7 @@ sys.modules["name_recipes"] = recipes
 _spec.loader.exec_module(recipes)
 
 RECIPES = sorted(recipes.RECIPES)
-COVERED = ("model", "task", "loss", "optimizer", "processor", "loader")
+COVERED = ("model", "task", "loss", "optimizer", "lr_scheduler", "sampler", "processor", "loader")
 STEPS = 4
 CPU = torch.device("cpu")
 
