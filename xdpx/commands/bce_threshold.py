@@ -41,6 +41,7 @@ class BceThreshold:
             0.5, gt=0, le=1, doc="Where a threshold lies between the score of the next row left out, 0, and the last "
             "row taken, 1."
         )  # fmt: skip
+        target_col_name: str = param("target", doc="Column of the right labels.")
         label_separator: str | None = param(None, doc="What stands between labels where a row may have several.")
 
         def conflicts(self) -> list[tuple[str, str]]:
@@ -81,7 +82,8 @@ class BceThreshold:
 
         from xdpx.commands.predicted_file import read_classes, read_columns, read_probabilities
 
-        shares, targets = read_columns(path, ["prob", "target"])
+        names, keys = ["prob", self.parameters.target_col_name], ["predict_file", "target_col_name"]
+        shares, targets = read_columns(path, names, keys)
         prob = read_probabilities(path, shares, len(self._labels))
         wanted = np.zeros(prob.shape, bool)
         separator = self.parameters.label_separator
