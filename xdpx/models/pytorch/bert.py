@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, BertConfig, PretrainedConfig
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.models.pytorch import pruning
+from xdpx.models.pytorch import adapters, encoders, pruning
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention, first_token
 from xdpx.models.pytorch.modules.dropout import use_fast_dropout
+from xdpx.models.pytorch.modules.mixout import use_mixout, with_anchors
 from xdpx.models.pytorch.parameters import BertParameters
 from xdpx.utils import hub, io
 
@@ -49,12 +50,16 @@ class Bert(Model):
         super().__init__(parameters)
         self.config = architecture(parameters)
         self.bert = encoder_of(self.config, pooler=pooler)
+        if pooler and not encoders.has_pooler(self.bert):
+            self.pooler = encoders.FirstToken(self.config)
         kept_in_config = getattr(self.config, "pruned_heads", None)
         self.pruned = pruning.plan(parameters.pruned_heads or kept_in_config, self.config.num_hidden_layers)
         pruning.prune(self.bert, self.pruned)
         pruning.note(self.config, self.pruned)
         if parameters.gradient_checkpointing:
             self.bert.activation_checkpointing_enable()
+        use_mixout(self.bert, parameters.mixout)
+        adapters.add(self.bert, parameters.adapters)
         if parameters.fix_lm:
             self.bert.requires_grad_(requires_grad=False)
 
@@ -71,7 +76,8 @@ class Bert(Model):
         inputs = self._inputs(input_ids, attention_mask, token_type_ids)
         if first_token.fits(self.bert):
             return first_token.pooled(self.bert, **inputs)
-        pooled: Tensor = self.bert(**inputs).pooler_output
+        output = self.bert(**inputs)
+        pooled: Tensor = output.pooler_output if encoders.has_pooler(self.bert) else self.pooler(output[0])
         return pooled
 
     def _inputs(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> dict[str, Any]:
@@ -82,20 +88,19 @@ class Bert(Model):
         mask = attention_mask.bool()
         # Padding that nobody has needs no mask; looking costs nothing on a CPU, but would make a GPU wait.
         whole = mask.device.type == "cpu" and bool(mask.all())
-        return {
-            "input_ids": input_ids,
-            "attention_mask": None if whole else mask[:, None, None, :].expand(-1, -1, mask.shape[1], -1),
-            # Architectures that were trained without segments have a single row for them, or none.
-            "token_type_ids": token_type_ids if getattr(self.config, "type_vocab_size", 0) > 1 else None,
-        }
+        given = {"input_ids": input_ids, "attention_mask": None if whole else encoders.mask_for(self.config, mask)}
+        # Architectures that were trained without segments have a single row for them, or none, or no such input.
+        segments = getattr(self.config, "type_vocab_size", 0) > 1
+        return {**given, "token_type_ids": token_type_ids} if segments else given
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Rename foreign weights, and take out the heads that are pruned here."""
         renamed = {self._own_name(name): value for name, value in found.items()}
-        if not self.pruned:
-            return renamed
-        heads = self.config.num_attention_heads
-        return pruning.prune_weights(renamed, self.pruned, heads=heads, width=self.config.hidden_size // heads)
+        if self.pruned:
+            heads = self.config.num_attention_heads
+            width = self.config.hidden_size // heads
+            renamed = pruning.prune_weights(renamed, self.pruned, heads=heads, width=width)
+        return with_anchors(self, adapters.renamed(self, renamed))
 
     def resource_files(self) -> dict[str, str]:
         """Give config.json in Hugging Face format."""
@@ -107,7 +112,7 @@ class Bert(Model):
         for name, weight in self.named_parameters():
             if weight.requires_grad:
                 part, rate = self._depth(name, learning_rate)
-                decays = not (name.endswith("bias") or "LayerNorm" in name)
+                decays = not (name.endswith("bias") or "norm" in name.lower())
                 key = part if decays else f"{part}, no decay"
                 group = groups.setdefault(key, {"params": [], "lr": rate, "name": key})
                 group["params"].append(weight)
@@ -120,9 +125,9 @@ class Bert(Model):
         if ".embeddings." in name:
             full = known.keep_emb_lr or known.layer_lr_decay == 1.0
             return "embeddings", learning_rate * (1.0 if full else known.layer_lr_decay**layers)
-        if ".encoder.layer." in name:
-            number = int(name.split(".encoder.layer.")[1].split(".")[0])
-            if known.layer_lr_decay == 1.0:
+        number = encoders.layer_of(name)
+        if number is not None or encoders.is_shared(name):
+            if number is None or known.layer_lr_decay == 1.0:
                 return "layers", learning_rate
             return f"layer {number}", learning_rate * known.layer_lr_decay ** (layers - 1 - number)
         return "top", learning_rate * known.top_lr_ratio
@@ -152,11 +157,12 @@ def architecture(known: Bert.Parameters) -> PretrainedConfig:
         ConfigError: the data has more tokens, or longer texts, than the architecture has room for.
     """
     config = _given_config(known)
+    sizes = {key: getattr(known, key) for key in (*ARCHITECTURE_KEYS, *known.more_sizes)}
     if config is None:
-        config = BertConfig(**{key: getattr(known, key) for key in ARCHITECTURE_KEYS})
+        config = encoders.new_config(known.model_type, sizes)
         config.vocab_size = known.vocab_size or config.vocab_size
     else:
-        for key in ARCHITECTURE_KEYS:
+        for key in sizes:
             if getattr(known, key) != type(known).model_fields[key].default:
                 setattr(config, key, getattr(known, key))
     for key, value in known.extra_config.items():
@@ -207,14 +213,12 @@ def _check_against_data(known: Bert.Parameters, config: PretrainedConfig) -> Non
 
 
 def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
+    """Build the network that a config describes, with random weights; with a pooler if its kind has one."""
     config._attn_implementation = attention.register()
     try:
         encoder = AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]
     except TypeError:  # architectures that never have a pooler
         encoder = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    if pooler and getattr(encoder, "pooler", None) is None:
-        problem = f"is a {config.model_type}, which gives no pooled vector of the first token."
-        raise ConfigError(THIS_RUN, [Fault("auto_model", problem, "Use an encoder like BERT or RoBERTa.")])
     use_fast_dropout(encoder)
     return encoder
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from xdpx.config import parameters as declare
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.modules.dropout import Dropout
+from xdpx.models.pytorch.modules.multi_sample import classified
 from xdpx.models.pytorch.word_model import given
 
 
@@ -23,6 +24,9 @@ class BertClassification(Bert):
 
         output_dropout_prob: float = declare.param(
             0.0, ge=0, lt=1, doc="Share of the pooled features set to 0 in training."
+        )
+        dropout_samples: int = declare.param(
+            1, ge=1, doc="Over how many dropout masks of the pooled features the logits are averaged in training."
         )
         load_cls_weights: bool = declare.param(False, doc="Take over the classifier too, not only what is below it.")
         num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
@@ -39,8 +43,8 @@ class BertClassification(Bert):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Give logits (B, num_classes) of ids (B, T); the mask is true (or 1) at real tokens."""
-        logits: Tensor = self.classifier(self.dropout(self.pool(input_ids, attention_mask, token_type_ids)))
-        return logits
+        pooled = self.pool(input_ids, attention_mask, token_type_ids)
+        return classified(pooled, self.dropout, self.classifier, samples=self.parameters_used.dropout_samples)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Leave the classifier out unless `load_cls_weights`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from xdpx.config import parameters as declare
 
@@ -51,10 +51,18 @@ class WordParameters(TableParameters):
 class BertParameters(ModelParameters):
     """Keys of all BERT models; the group bert_config has the sizes of BERT base."""
 
+    more_sizes: ClassVar[tuple[str, ...]] = ()
+    """Keys of the group bert_config that only some architectures have."""
+
     pretrained_model: str | None = declare.param(
         doc="Folder or file to take over weights from, <best> and <last> allowed; null: random weights."
     )
     auto_model: str | None = declare.param(None, doc="Hugging Face name or folder that gives the architecture.")
+    model_type: str = declare.param(
+        "bert",
+        doc="Architecture of random weights, by its name in transformers: bert, roberta, albert, electra, deberta-v2, "
+        "modernbert, ...",
+    )
     layer_lr_decay: float = declare.param(
         1.0, gt=0, le=1, doc="Factor on the learning rate from each layer to the one below."
     )
@@ -71,6 +79,12 @@ class BertParameters(ModelParameters):
     bert_wd: float | None = declare.param(None, ge=0, doc="Weight decay of embeddings and layers; null: weight_decay.")
     pruned_heads: dict[str, list[int]] | None = declare.param(
         None, doc="Attention heads to take out, by layer; a negative layer counts from the last."
+    )
+    mixout: float = declare.param(
+        0.0, ge=0, lt=1, doc="Share of each weight matrix that is, in training, the pretrained one; 0: none."
+    )
+    adapters: dict[str, Any] | None = declare.param(
+        None, doc="Adapters of peft to train in place of the encoder: {peft_type: LORA, r: 8, ...}; null: none."
     )
     extra_config: dict[str, Any] = declare.param({}, doc="Anything else for the Hugging Face config.")
     vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
@@ -98,6 +112,11 @@ class BertParameters(ModelParameters):
         if self.hidden_size % self.num_attention_heads:
             remedy = f"Use a multiple of num_attention_heads ({self.num_attention_heads})."
             found.append(("hidden_size", f"is {self.hidden_size}. {remedy}"))
+        if self.adapters is not None and (self.mixout > 0 or self.fix_lm):
+            other = "mixout" if self.mixout > 0 else "fix_lm"
+            found.append(
+                ("adapters", f"contradicts {other}: both say what happens to the encoder. Remove one of them.")
+            )
         bad = [layer for layer in self.pruned_heads or {} if not layer.lstrip("-").isdigit()]
         if bad:
             found.append(("pruned_heads", f"names the layers {bad}. Use numbers, e.g. {{0: [1, 2], -1: [0]}}."))
@@ -146,3 +165,28 @@ class CausalLMParameters(ModelParameters):
         if shared is not None and heads % shared:
             found.append(("num_key_value_heads", f"is {shared}. Use a divisor of num_attention_heads ({heads})."))
         return found
+
+
+T5_GROUP = "t5_config"
+
+
+class T5Parameters(ModelParameters):
+    """Keys of `t5`; the group t5_config has the sizes of T5 small."""
+
+    gradient_checkpointing: bool = declare.param(
+        False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+    )
+    vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
+    pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
+    eos_index: int | None = declare.param(None, ge=0, doc="Id of the token that ends a text, from meta.hjson.")
+    hidden_size: int = declare.param(512, gt=0, doc="Width of the layers.", group=T5_GROUP)
+    intermediate_size: int = declare.param(2048, gt=0, doc="Width inside the feed-forward layers.", group=T5_GROUP)
+    num_hidden_layers: int = declare.param(6, gt=0, doc="Layers of the encoder, and of the decoder.", group=T5_GROUP)
+    num_attention_heads: int = declare.param(8, gt=0, doc="Attention heads of each layer.", group=T5_GROUP)
+    head_size: int = declare.param(64, gt=0, doc="Width of an attention head.", group=T5_GROUP)
+    hidden_dropout_prob: float = declare.param(
+        0.1, ge=0, lt=1, doc="Share of the features set to 0 in training.", group=T5_GROUP
+    )
+    feed_forward_proj: Literal["relu", "gated-gelu"] = declare.param(
+        "relu", doc="Kind of the feed-forward layers: relu, or gated-gelu as in T5 1.1.", group=T5_GROUP
+    )

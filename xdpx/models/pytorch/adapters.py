@@ -1,0 +1,57 @@
+"""LoRA and other adapters of the package peft: few new weights inside a network whose own stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+
+INSIDE = ".base_layer."
+"""Where an adapter keeps the layer it stands for."""
+
+
+def add(network: nn.Module, wanted: Mapping[str, Any] | None) -> None:
+    """Put adapters into a network, and freeze the rest of it.
+
+    Args:
+        network: of transformers.
+        wanted: `peft_type` (LORA when it is silent) and what its config in peft knows, e.g. {r: 8, lora_alpha: 16};
+            None adds nothing.
+
+    Raises:
+        ConfigError: peft is not installed, or does not know what is wanted.
+
+    Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022; others as peft cites them.
+    """
+    if wanted is None:
+        return
+    try:
+        peft: Any = import_module("peft")
+    except ImportError as error:
+        raise _fault("needs the package peft, which is not installed here.", "Run: pip install peft.") from error
+    rest = dict(wanted)
+    name = str(rest.pop("peft_type", "LORA")).upper()
+    kinds = {kind.value: config for kind, config in peft.PEFT_TYPE_TO_CONFIG_MAPPING.items()}
+    if name not in kinds:
+        raise _fault(
+            f"has the peft_type '{name}', which peft does not know.", f"Use one of: {', '.join(sorted(kinds))}."
+        )
+    try:
+        peft.inject_adapter_in_model(kinds[name](**rest), network)
+    except (TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise _fault(f"cannot be added: {reason}.", f"Correct the keys of {kinds[name].__name__} in peft.") from error
+
+
+def renamed(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give weights of a plain network under the names they have where adapters stand."""
+    moved = {name.replace(INSIDE, "."): name for name in model.state_dict() if INSIDE in name}
+    return {moved.get(name, name): value for name, value in found.items()}
+
+
+def _fault(problem: str, remedy: str) -> ConfigError:
+    return ConfigError(THIS_RUN, [Fault("adapters", problem, remedy)])
