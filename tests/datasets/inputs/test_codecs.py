@@ -20,6 +20,10 @@ def test_characters_go_to_ids_and_back() -> None:
     assert codec.vocab_size == 7
 
 
+def test_ids_beyond_the_alphabet_which_a_larger_model_may_write_are_shown_as_unknown() -> None:
+    assert Characters(alphabet="ab").decode([3, 4, 5, 127]) == "ab\ufffd\ufffd"
+
+
 def test_the_alphabet_of_a_file_is_sorted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("cab\nbac")
     codec = Characters(alphabet_from=str(tmp_path / "a.txt"))

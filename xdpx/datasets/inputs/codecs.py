@@ -99,9 +99,11 @@ class Characters(Codec):
         return Ragged(values, offsets_of(lengths))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Join the characters; padding and end are left out, an unknown one is shown as U+FFFD."""
+        """Join the characters; padding and end are left out, unknown ones are shown as U+FFFD."""
         alphabet = self.alphabet
-        return "".join("�" if i == UNKNOWN else alphabet[i - NUM_SPECIAL] for i in ids if i > END)
+        # A model may have more ids than there are characters, and a young one writes them.
+        end = NUM_SPECIAL + len(alphabet)
+        return "".join(alphabet[i - NUM_SPECIAL] if NUM_SPECIAL <= i < end else "\ufffd" for i in ids if i > END)
 
     @property
     def vocab_size(self) -> int:
