@@ -54,6 +54,7 @@ def test_every_example_passes(path: Path) -> None:
         {"__gpu__": 1, "__def__": {"anything": [1]}, "__parent__": ["a", [{"seed": 1}]], "__ignore__": "seed"},
         [{"seed": 1}, {"seed": 2}],
         {"major_metric": "a_users_own"},
+        {"metrics": ["mcc", "a_users_own", "${another}"]},
     ],
 )
 def test_what_the_config_language_allows_passes(config: Any) -> None:

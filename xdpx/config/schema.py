@@ -81,7 +81,10 @@ def _kinds(item: Declaration) -> list[dict[str, Any]]:
         return [*names, {"type": "null"}] if "None" in item.type else names
     if item.metric_of:  # names to complete; a user's own class may give others
         known = {name for names in metrics_of(item).values() for name in names}
-        return [{"enum": sorted(known)}, item.value_type.json_schema()]
+        kind = item.value_type.json_schema()
+        if "items" in kind:
+            return [{**kind, "items": {"anyOf": [{"enum": sorted(known)}, kind["items"], REFERENCE]}}]
+        return [{"enum": sorted(known)}, kind]
     kind = item.value_type.json_schema()
     parts = kind.get("anyOf", [kind])
     return [_with_references({**part, **_bounds(item)} if part.get("type") in _NUMBERS else part) for part in parts]
