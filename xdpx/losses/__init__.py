@@ -10,6 +10,7 @@ losses: Registry[Any] = Registry(
         "bce": "xdpx.losses.bce:BinaryCrossEntropy",
         "bert": "xdpx.losses.bert:BertLoss",
         "bert_pretrain_cl": "xdpx.losses.bert_pretrain_cl:BertPretrainContrastLoss",
+        "electra": "xdpx.losses.electra:ElectraLoss",
         "simcse": "xdpx.losses.simcse:SimCSELoss",
         "causal_lm": "xdpx.losses.causal_lm:CausalLM",
         "circle": "xdpx.losses.circle:Circle",

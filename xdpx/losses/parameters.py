@@ -28,6 +28,13 @@ class BertLossParameters(LossParameters):
     num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
 
+class ElectraParameters(LossParameters):
+    """Keys of `electra`."""
+
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens, which train the generator.")
+    rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
+
+
 class ContrastParameters(LossParameters):
     """Keys of the losses that compare the rows of a batch."""
 

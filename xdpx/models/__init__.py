@@ -7,10 +7,17 @@ from xdpx.config.registry import Registry
 models: Registry[Any] = Registry(
     "model",
     {
+        "albert_classification": "xdpx.models.pytorch.named_encoders:AlbertClassification",
+        "deberta_classification": "xdpx.models.pytorch.named_encoders:DebertaClassification",
+        "electra_classification": "xdpx.models.pytorch.named_encoders:ElectraClassification",
+        "modernbert_classification": "xdpx.models.pytorch.named_encoders:ModernBertClassification",
+        "roberta_classification": "xdpx.models.pytorch.named_encoders:RobertaClassification",
         "bert_classification": "xdpx.models.pytorch.bert_classification:BertClassification",
         "bert_lm": "xdpx.models.pytorch.bert_lm:BertLanguageModel",
         "bert_pretrain": "xdpx.models.pytorch.bert_pretrain:BertPretrain",
         "bert_pretrain_cl": "xdpx.models.pytorch.bert_pretrain_cl:BertPretrainContrast",
+        "electra_pretrain": "xdpx.models.pytorch.electra_pretrain:ElectraPretrain",
+        "t5": "xdpx.models.pytorch.t5:T5",
         "simcse": "xdpx.models.pytorch.simcse:SimCSE",
         "bow": "xdpx.models.pytorch.bow:BagOfWords",
         "causal_lm": "xdpx.models.pytorch.causal_lm:CausalLanguageModel",

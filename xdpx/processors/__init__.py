@@ -17,6 +17,8 @@ processors: Registry[Any] = Registry(
         "bert_cl_single": "xdpx.processors.views:SingleViewsProcessor",
         "bert_cl_pair": "xdpx.processors.views:PairViewsProcessor",
         "bert_cl_triplet": "xdpx.processors.views:TripletViewsProcessor",
+        "electra": "xdpx.processors.electra:ElectraProcessor",
+        "span_corruption": "xdpx.processors.span_corruption:SpanCorruptionProcessor",
         "structbert": "xdpx.processors.structbert:StructBertProcessor",
         "bert_supervised": "xdpx.processors.bert_supervised:BertSupervisedProcessor",
         "causal_lm": "xdpx.processors.causal_lm:CausalLMProcessor",
