@@ -55,6 +55,11 @@ def on_cnn(**keys: Any) -> Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
+    "albert_classification": Recipe("bert_pair"),
+    "deberta_classification": Recipe("bert_pair"),
+    "electra_classification": Recipe("bert_pair"),
+    "modernbert_classification": Recipe("bert_pair"),
+    "roberta_classification": Recipe("bert_pair"),
     "bert_classification": Recipe("bert_single"),
     "bert_classification of pairs": Recipe("bert_pair", model="bert_classification"),
     "bert_lm": Recipe("bert_lm"),

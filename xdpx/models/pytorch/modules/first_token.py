@@ -22,7 +22,9 @@ def fits(encoder: Any) -> bool:
     return type(encoder) in ENCODERS and not encoder.config.is_decoder and len(encoder.encoder.layer) > 0
 
 
-def pooled(encoder: Any, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Tensor:
+def pooled(
+    encoder: Any, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
+) -> Tensor:
     """Give the pooled first token (B, H) of ids (B, T).
 
     Args:
