@@ -204,3 +204,73 @@ def test_a_state_of_one_engine_is_refused_by_the_other(desk: Path, capsys: pytes
         == 2
     )
     assert "xdpx-spmd-1" in capsys.readouterr().err
+
+
+def test_pretrained_weights_are_taken_over_alike(trained: str) -> None:
+    if trained != "bert_lm":
+        pytest.skip("only this one is a model to begin with")
+    firsts = []
+    for engine in ENGINES:
+        begin = {"pretrained_model": "bert_lm-spmd/<best>", "max_update": 1, "eval_interval": -1}
+        train("bert_classification", engine, f"tuned-{engine}", **begin)
+        firsts.append(float(table(f"tuned-{engine}/train.log.tsv")[0]["loss"]))
+        log = Path(f"tuned-{engine}/log.txt").read_text()
+        assert "weights taken over" in log
+    assert firsts[0] == pytest.approx(firsts[1], rel=1e-5)
+
+
+REFUSED = [
+    ("bert_classification", {"fp16": True, "auto_ga": True, "device_id": 1, "pruned_heads": {"0": [1]}},
+     ["fp16: is True", "Use bf16: true.", "auto_ga:", "device_id:", "pruned_heads:"]),
+    ("bert_classification", {"mesh": [1, 2]}, ["mesh: is [1, 2]. Use three numbers"]),
+    ("bert_classification", {"model": "cls_cnn", "embedding_dim": 4},
+     ["model: is 'cls_cnn', which the engine spmd does not compute. Use one of: bert_classification"]),
+    ("bert_classification", {"engine": "pytorch", "mesh": [8, 1, 1]}, ["mesh"]),
+    ("bert_classification", {"engine": "jax"}, ["engine: is 'jax'"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "keys", "told"), REFUSED)
+def test_what_cannot_be_honoured_is_refused_before_anything_starts(
+    desk: Path, capsys: pytest.CaptureFixture[str], model: str, keys: dict[str, Any], told: list[str]
+) -> None:
+    data = MODELS[model]["data_dir"]
+    values = {
+        "__parent__": f"{data}/meta",
+        "model": model,
+        **SHAPE,
+        **COMMON,
+        **MODELS[model],
+        "engine": "spmd",
+        **keys,
+    }
+    if values["model"] == "cls_cnn":
+        dropped = {*SURE, "layer_lr_decay", "pretrained_model", "num_hidden_layers", "num_attention_heads",
+                   "intermediate_size"}  # fmt: skip
+        values = {key: value for key, value in values.items() if key not in dropped}
+    assert x("x-train", "refused", save_dir="refused", **values) == 2
+    said = capsys.readouterr().err.replace(" (refused.json:1)", "")
+    assert all(each in said for each in told), said
+    assert not Path("refused").exists()
+
+
+def test_a_mesh_for_the_other_engine_is_refused_in_evaluation(trained: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {"save_dir": f"{trained}-spmd", "valid_subset": "dev"}
+    assert x("x-eval", "refused", engine="pytorch", mesh=[8, 1, 1], **keys) == 2
+    assert "is given, but the engine is pytorch. Leave it out, or set engine: spmd." in capsys.readouterr().err
+
+
+def test_a_config_is_checked_without_jax_and_a_missing_extra_is_one_sentence(desk: Path) -> None:
+    values = {"__parent__": "pairs/meta", "model": "bert_classification", **SHAPE, **COMMON, "save_dir": "dry",
+              **MODELS["bert_classification"], "engine": "spmd"}  # fmt: skip
+    Path("dry.json").write_text(json.dumps(values))
+    dry = "import sys\nfrom xdpx.run import main\ncode = main(['x-train', 'dry.json', '--dry'])\n"
+    lighter = "heavy = {'jax', 'flax', 'torch'} & set(sys.modules)\nassert not heavy, heavy\nsys.exit(code)\n"
+    without = "from xdpx.config import spmd_keys\nspmd_keys.find_spec = lambda name: None\n"
+    done = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        for script in (dry + lighter, without + dry + lighter)
+    ]
+    assert done[0].returncode == 0, done[0].stderr
+    assert done[1].returncode == 2
+    assert "is spmd, which needs jax, flax, optax, not installed here. Run: pip install 'xdpx[jax]'." in done[1].stderr
