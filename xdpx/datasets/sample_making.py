@@ -181,8 +181,8 @@ class Maker:
         known, classes = self._single_classes(flat)
         if not known.bad:
             return records, np.arange(len(labels)), Ragged(np.asarray(classes, np.int32), offsets)
-        lines = {line for line, _ in known.bad}
-        kept = [index for index, line in enumerate(records.lines) if line not in lines]
+        faulty = {line for line, _ in known.bad}
+        kept = [index for index, line in enumerate(records.lines) if line not in faulty]
         return self._classes(_take(records, kept, known.bad))
 
     def _single_classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None]:
