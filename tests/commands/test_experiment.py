@@ -41,11 +41,24 @@ def test_a_description_says_who_sets_what_and_what_follows(capsys) -> None:
         (["C4SpmdPipelineAdam", "--describe", "--set", "NUM_STAGES=4"], "the mesh has 2 along stage"),
         (["C4SpmdPipelineAdam", "--describe", "--set", "MICROBATCH_SIZE=3"], "does not divide the batch of 8"),
         (["C4Spmd1BAdam4Replicas", "--describe", "--set", "PERCORE_BATCH_SIZE=0.3"], "Make it a whole number"),
+        (["C4Spmd1BAdam4Replicas", "--describe", "--set", "ICI_MESH_SHAPE=8"], r"Use Sequence\[int\], e.g. \[1,4,2\]"),
+        (["C4Spmd1BAdam4Replicas", "--plan", "--pgle=auto"], "goes not with --plan and --dry"),
+        (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=atuo"], "Did you mean 'auto'"),
+        (["C4Spmd1BAdam4Replicas", "--job_log_dir=x", "--pgle=profile", "--pgle_runs=2"], "goes with --pgle=auto"),
+        (["LmCloudSpmd2B", "--peek=4/4"], "I from 0 to N-1"),
+        (["LmCloudSpmd2B", "--describe", "--peek_batches=2"], "Add --peek"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(words, told) -> None:
     with pytest.raises(ConfigError, match=told):
         main(words)
+
+
+def test_rows_of_one_process_can_be_looked_at(capsys) -> None:
+    assert main(["LmCloudSpmd2B", "--set", "MAX_SEQ_LEN=8", "--peek=1/4", "--peek_batches", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "train: host 1 of 4" in text
+    assert "\nbatch 1: " in text
 
 
 @pytest.mark.parametrize("words", [["--list"], ["--help"], ["C4Spmd1BAdam4Replicas", "--describe"], ["X"]])
