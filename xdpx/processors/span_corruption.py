@@ -44,7 +44,7 @@ class SpanCorruptionProcessor(ColumnProcessor):
         eos_index: int | None = param(None, ge=0, doc="Id of `eos_word`; from the vocabulary.")
         sentinels: list[int] | None = param(
             None,
-            doc="Ids of the tokens that stand for spans; the vocabulary's <extra_id_0> and on, else its [unused1].",
+            doc="Ids of tokens that stand for spans; from the vocabulary: <extra_id_0> and on, or [unused1].",
         )
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)

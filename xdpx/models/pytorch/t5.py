@@ -23,7 +23,9 @@ SIZES = {
 
 
 class T5(Model):
-    """T5 of Hugging Face. The architecture is that of config.json beside `pretrained_model`, else of the t5_config keys.
+    """T5 of Hugging Face.
+
+    The architecture is that of config.json beside `pretrained_model`, else of the t5_config keys.
 
     Source: Raffel et al., "T5", JMLR 2020, section 2.1.
     """
@@ -38,7 +40,7 @@ class T5(Model):
         self.config = architecture(parameters)
         self.t5: Any = T5ForConditionalGeneration(self.config)
         if parameters.gradient_checkpointing:
-            self.t5.gradient_checkpointing_enable()
+            self.t5.gradient_checkpointing_enable()  # type: ignore[no-untyped-call]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
         """Give logits (B, U, V) of what follows each of decoder_input_ids (B, U); the mask is that of ids (B, T)."""
