@@ -1,0 +1,1 @@
+"""Networks of flax modules with named axes: layers, models over them, decoding, and exchange of weights."""

@@ -1,0 +1,1 @@
+"""Layers: what networks are put together from, each built from a template."""
