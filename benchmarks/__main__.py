@@ -16,6 +16,7 @@ TITLES = {
     "trainer_parity": "Trainer: the same numbers",
     "trainer_overhead": "Trainer: what a step costs",
     "trainer_checkpoints": "Trainer: saving and resuming",
+    "spmd": "JAX: sharded experiments",
 }
 
 

@@ -39,7 +39,8 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 def markdown(sections: dict[str, list[Row]]) -> str:
     """Render the sections as one page."""
     packages = ", ".join(
-        f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers", "datasets", "numpy")
+        f"{name} {version(name)}"
+        for name in ("torch", "transformers", "tokenizers", "datasets", "numpy", "jax", "flax", "optax")
     )
     lines = [
         "# Benchmarks",

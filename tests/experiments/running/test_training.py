@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from xdpx.runs.status import read_status
 from xdpx.tasks.spmd.early_stopping import TargetReached
 from xdpx.utils import io
 
+ROOT = Path(__file__).parents[3]
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
 
 
@@ -34,6 +36,16 @@ def steps_in(folder: str) -> list[int]:
 
 def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def frozen(target: Path) -> Path:
+    """Copy what a job needs: each process reads the code anew, and an edit between two of them may change bits."""
+    shutil.copytree(ROOT / "xdpx", target / "xdpx", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (Path(__file__).with_name("tiny.py"), ROOT / "LICENSE"):
+        copy = target / name.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, copy)
+    return target
 
 
 def test_a_job_leaves_every_file_of_the_layout(job: str) -> None:
@@ -262,9 +274,9 @@ def test_inputs_must_be_told_apart_and_give_what_was_said(tiny: ModuleType, tmp_
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(tiny: ModuleType, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("tiny.py")
-    root = str(Path(__file__).parents[3])
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    root = frozen(tmp_path / "frozen")
+    script = root / Path(__file__).with_name("tiny.py").relative_to(ROOT)
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
 
     def command(name: str) -> list[str]:
         return [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.seen")]
