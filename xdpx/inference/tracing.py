@@ -1,0 +1,118 @@
+"""A network as TorchScript: one file that runs without Python and without this package."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.processors.samples import Samples
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from xdpx.processors.base import Processor
+
+Inputs = Mapping[str, Any]
+SAME = 1e-5
+"""Logits that differ by no more than this, relative to the largest, count as the same."""
+RUNS = 50
+"""Texts whose time is taken."""
+
+
+def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Tensor]:
+    """Give what a network reads of a batch of texts of so many tokens, all of them unknown words.
+
+    Args:
+        processor: collates them.
+        lengths: tokens of each text, cut to what the processor allows.
+    """
+    import torch
+
+    from xdpx.engines.pytorch.transfer import to_device
+
+    word = processor.vocabulary.find(processor.parameters.unk_word) if processor.vocabulary is not None else None
+    records = [dict.fromkeys(processor.text_fields, [word or 0] * length) for length in lengths]
+    samples = [sample for record in records if (sample := processor.numerize(record, None)) is not None]
+    batch = processor.collate(Samples.from_dicts(samples, processor.columns(labelled=False)))
+    inputs: dict[str, Tensor] = to_device(batch, torch.device("cpu"))["net_input"]
+    return inputs
+
+
+def trace(model: nn.Module, inputs: Inputs, others: Sequence[Inputs]) -> Any:
+    """Give the network as TorchScript, with normalised weights worked out; it takes the inputs in their order.
+
+    Args:
+        model: on the CPU. It is no longer fit for training.
+        inputs: a batch to follow through the network.
+        others: batches of other shapes, on which both must agree.
+
+    Raises:
+        ConfigError: the network cannot be traced, or decides by the shape of its input.
+    """
+    import torch
+
+    model.eval().requires_grad_(False)
+    batches = [inputs, *others]
+    expected = [model(**each) for each in batches]
+    _work_out_weights(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a branch that depends on the shape shows below, where it matters
+        try:
+            traced = torch.jit.trace(model, tuple(inputs.values()), check_trace=False)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            raise _refuse(model, f"cannot be traced: {str(error).strip().splitlines()[0]}") from error
+    for each, wanted in zip(batches, expected, strict=True):
+        found = traced(*each.values())
+        if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=SAME, atol=SAME):
+            shape = tuple(next(iter(each.values())).shape)
+            raise _refuse(model, f"traced gives other logits for an input of shape {shape}")
+    return traced
+
+
+def content_of(traced: Any) -> bytes:
+    """Give the file of a traced network."""
+    import torch
+
+    buffer = BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch advises torch.export, whose programs need more than libtorch
+        torch.jit.save(traced, buffer)
+    return buffer.getvalue()
+
+
+def milliseconds(traced: Any, inputs: Inputs) -> float:
+    """Give the median time of one batch on one thread, in milliseconds."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            times = [_timed(traced, tuple(inputs.values())) for _ in range(2 * RUNS)]
+    finally:
+        torch.set_num_threads(threads)
+    return 1000 * statistics.median(times[RUNS:])  # the first ones compile
+
+
+def _timed(traced: Any, inputs: tuple[Any, ...]) -> float:
+    begun = time.perf_counter()
+    traced(*inputs)
+    return time.perf_counter() - begun
+
+
+def _work_out_weights(model: nn.Module) -> None:
+    """Replace weights that are worked out at every step, such as normalised ones, by what they are."""
+    from torch.nn.utils import parametrize
+
+    for module in list(model.modules()):
+        for name in list(getattr(module, "parametrizations", {})):
+            parametrize.remove_parametrizations(module, name)
+
+
+def _refuse(model: nn.Module, problem: str) -> ConfigError:
+    return ConfigError(THIS_RUN, [Fault("model", f"{type(model).__name__} {problem}.", "Export another model.")])
