@@ -62,6 +62,13 @@ RECIPES: dict[str, Recipe] = {
     "roberta_classification": Recipe("bert_pair"),
     "bert_classification": Recipe("bert_single"),
     "bert_classification of pairs": Recipe("bert_pair", model="bert_classification"),
+    "bert_freelb": Recipe("bert_single", model="bert_classification", family="bert_freelb"),
+    "bert_gentle": Recipe("bert_single", model="bert_classification", family="bert_gentle"),
+    "bert_prompt": Recipe("bert_prompt"),
+    "bert_r_drop": Recipe("bert_single", model="bert_classification", family="bert_r_drop"),
+    "bert_unbalanced": Recipe("bert_single", model="bert_classification", family="bert_unbalanced"),
+    "bert_token": Recipe("tagged"),
+    "bert_token with a CRF": Recipe("tagged", model="bert_token", keys={"use_crf": True}),
     "bert_lm": Recipe("bert_lm"),
     "bert_lm of whole words": Recipe("whole words", model="bert_lm"),
     "bert_pretrain": Recipe("structbert"),
@@ -95,6 +102,8 @@ RECIPES: dict[str, Recipe] = {
     "pgd": on_cnn(task="pgd"),
     "re2": Recipe("pair"),
     "electra_pretrain": Recipe("electra"),
+    "t5": Recipe("span_corruption"),
+    "rmr_bert": Recipe("session_corpus", keys={"top_hidden_size": 8, "top_heads": 2}),
     "simcse": Recipe("bert_cl_single", alone=False),
     "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
     "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
@@ -128,8 +137,17 @@ def triplets(dice: random.Random, size: int) -> list[str]:
     return [f"{text(dice)}\t{text(dice)}\t{text(dice)}" for _ in range(size)]
 
 
+def sessions(dice: random.Random, size: int) -> list[str]:
+    return [f"{number}\t{dice.choice('ab')}\t{text(dice)}" for _ in range(size) for number in range(dice.randint(4, 9))]
+
+
 def sentences(dice: random.Random, size: int) -> list[str]:
     return [line for number in range(size) for line in ([text(dice)] if number % 5 else [text(dice), ""])]
+
+
+def tagged(dice: random.Random, size: int) -> list[str]:
+    rows = [[f"{word}\t{dice.choice(('O', 'B-X', 'I-X'))}" for word in text(dice).split()] for _ in range(size)]
+    return [line for row in rows for line in (*row, "")]
 
 
 @dataclass(frozen=True)
@@ -142,16 +160,33 @@ class Data:
 
 PIECES = {"tokenizer": "bert", "vocab_file": "vocab.txt", "max_len": 24}
 CORPUS = {"loader": "corpus", "parser": "none", "break_mode": "eos", **PIECES}
+SPACED = {"loader": "corpus", "parser": "none", "break_mode": "complete", "tokenizer": "space", "max_len": 24}
 DATA: dict[str, Data] = {
     "single": Data(labelled, {"loader": "single", "processor": "single", "tokenizer": "space", "max_len": 16}),
     "pair": Data(pairs, {"loader": "pair", "processor": "pair", "tokenizer": "space", "max_len": 16}),
     "bert_single": Data(labelled, {"loader": "single", "processor": "bert_single", **PIECES}),
+    "bert_prompt": Data(
+        labelled,
+        {
+            "loader": "single",
+            "processor": "bert_prompt_single",
+            **PIECES,
+            "label_length": 2,
+            "labels_ext": "words.txt",
+            "hard_templates": ["w1 [MASK] w2 [TEXT]", "[TEXT] w3 [MASK]"],
+        },
+    ),  # fmt: skip
     "bert_pair": Data(pairs, {"loader": "pair", "processor": "bert_pair", **PIECES}),
+    "tagged": Data(tagged, {"loader": "tagged", "processor": "bert_token", **PIECES}),
     "bert_cl_single": Data(labelled, {"loader": "single", "processor": "bert_cl_single", **PIECES}),
     "bert_cl_pair": Data(pairs, {"loader": "pair", "processor": "bert_cl_pair", **PIECES}),
     "bert_cl_triplet": Data(triplets, {"loader": "triplet", "processor": "bert_cl_triplet", **PIECES}),
     "bert_supervised": Data(pairs, {"loader": "pair", "processor": "bert_supervised", **PIECES}),
     "electra": Data(sentences, {**CORPUS, "processor": "electra"}),
+    "span_corruption": Data(sentences, {**SPACED, "processor": "span_corruption"}),
+    "session_corpus": Data(
+        sessions, {"loader": "session_corpus", "processor": "session_corpus", "min_session_size": 2, **PIECES}
+    ),
     "bert_lm": Data(sentences, {**CORPUS, "processor": "bert_lm"}),
     "causal_lm": Data(sentences, {**CORPUS, "processor": "causal_lm"}),
     "whole words": Data(sentences, {**CORPUS, "loader": "corpus_mix", "processor": "bert_lm"}),
@@ -169,9 +204,9 @@ def write_raw(kind: str, folder: Path) -> dict[str, Any]:
         rows = DATA[kind].lines(dice, size)
         (folder / f"raw/{split}.txt").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in (*SPECIAL, *WORDS)), encoding="utf-8")
+    (folder / "words.txt").write_text("".join(f"w{2 * number} w{2 * number + 1}\n" for number in range(len(LABELS))))
     keys = dict(DATA[kind].keys)
-    if "vocab_file" in keys:
-        keys["vocab_file"] = str(folder / keys["vocab_file"])
+    keys |= {name: str(folder / keys[name]) for name in ("vocab_file", "labels_ext") if name in keys}
     return {"data_source": str(folder / "raw"), "data_dir": str(folder / "data"), **keys}
 
 

@@ -9,8 +9,10 @@ losses: Registry[Any] = Registry(
     {
         "bce": "xdpx.losses.bce:BinaryCrossEntropy",
         "bert": "xdpx.losses.bert:BertLoss",
+        "bert_prompt_loss": "xdpx.losses.bert_prompt:BertPromptLoss",
         "bert_pretrain_cl": "xdpx.losses.bert_pretrain_cl:BertPretrainContrastLoss",
         "electra": "xdpx.losses.electra:ElectraLoss",
+        "rmr": "xdpx.losses.rmr:RMRLoss",
         "simcse": "xdpx.losses.simcse:SimCSELoss",
         "causal_lm": "xdpx.losses.causal_lm:CausalLM",
         "circle": "xdpx.losses.circle:Circle",
@@ -20,6 +22,7 @@ losses: Registry[Any] = Registry(
         "ghmc": "xdpx.losses.ghmc:GHMClassification",
         "label_smooth_ce": "xdpx.losses.label_smooth_ce:LabelSmoothCrossEntropy",
         "masked_lm": "xdpx.losses.masked_lm:MaskedLM",
+        "tagging": "xdpx.losses.tagging:Tagging",
         "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
     },
 )

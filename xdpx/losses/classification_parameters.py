@@ -81,3 +81,10 @@ class CircleParameters(CrossEntropyParameters):
         if self.use_r_dropout:
             found.append(("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false."))
         return found
+
+
+class PromptParameters(CrossEntropyParameters):
+    """Keys of `bert_prompt_loss`."""
+
+    use_r_dropout: bool = declare.param(True, doc="R-Drop: two passes with different dropout that must agree.")
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the right tokens among the whole vocabulary.")

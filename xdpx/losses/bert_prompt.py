@@ -1,0 +1,84 @@
+"""Cross-entropy over what may stand in the blanks of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from xdpx.losses import metrics
+from xdpx.losses.base import Batch, Gathered
+from xdpx.losses.classification_parameters import PromptParameters
+from xdpx.losses.cross_entropy import CrossEntropy
+
+
+class BertPromptLoss(CrossEntropy):
+    """The class whose tokens fit best, and `lm_weight` times the right tokens among the whole vocabulary.
+
+    The score of a class is the mean log probability of its tokens in the blanks; probabilities are a softmax over it.
+
+    Source: Schick and Schuetze, EACL 2021 (PET), section 3.1, with the loss of the language model on the same blanks.
+    """
+
+    class Parameters(PromptParameters):
+        """Keys of `bert_prompt_loss`."""
+
+    parameters: Parameters
+
+    metric_names = {**CrossEntropy.metric_names, "mlm_acc": None}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over rows, their number, and facts; the blanks of a row weigh one row together."""
+        reader = _Reader(model, batch["verbalizers"])
+        loss_sum, count, facts = super().__call__(reader, batch)
+        likelihood = reader.score.gather(1, batch["target"][:, None]).sum()
+        return loss_sum - self.parameters.lm_weight * likelihood, count, {**facts, **reader.guessed(batch["target"])}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Add how many tokens of the right classes are guessed right."""
+        reader = _Reader(model, batch["verbalizers"])
+        found = super().predictions(reader, batch)
+        return {**found, **(reader.guessed(batch["target"]) if "target" in batch else {})}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Add mlm_acc: the share of the tokens in the blanks that are the likeliest of the whole vocabulary."""
+        return {**super().metrics(gathered), **_token_accuracy(gathered)}
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Add mlm_acc of the training batches."""
+        return {**super().train_metrics(facts), **_token_accuracy(facts)}
+
+
+class _Reader(nn.Module):
+    """Reads what a model gives for L blanks in each of B texts, (B * L, V), as scores of classes, (B, C)."""
+
+    score: Tensor
+    best: Tensor
+
+    def __init__(self, model: nn.Module, verbalizers_CL: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.verbalizers = verbalizers_CL
+
+    def forward(self, **net_input: Any) -> Tensor:
+        """Give the mean log probability of the tokens of each class."""
+        wanted_CL = self.verbalizers
+        log_prob_BLV = self.model(**net_input).float().log_softmax(dim=-1).unflatten(0, (-1, wanted_CL.shape[1]))
+        self.best = log_prob_BLV.detach().argmax(dim=-1)
+        real_CL = wanted_CL >= 0
+        index = wanted_CL.clamp(min=0).t().expand(len(log_prob_BLV), -1, -1)  # (B, L, C)
+        each_BLC = log_prob_BLV.gather(2, index) * real_CL.t()
+        self.score = each_BLC.sum(dim=1) / real_CL.sum(dim=1)
+        return self.score
+
+    def guessed(self, target: Tensor) -> dict[str, Tensor]:
+        """Count the tokens of the right classes, and those of them that are the likeliest of all."""
+        wanted = self.verbalizers[target]
+        return {"mlm_correct": (self.best == wanted).sum(), "mlm_count": (wanted >= 0).sum()}
+
+
+def _token_accuracy(sums: Mapping[str, Any]) -> dict[str, float]:
+    if "mlm_count" not in sums:
+        return {}
+    return {"mlm_acc": metrics.ratio(float(sums["mlm_correct"]), float(sums["mlm_count"]), empty=float("nan"))}

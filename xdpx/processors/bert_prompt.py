@@ -1,0 +1,168 @@
+"""A text inside a template with blanks, and the words that stand for each class there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.parameters import param
+from xdpx.processors.base import Batch, with_targets
+from xdpx.processors.bert import BertProcessor
+from xdpx.processors.randomness import below, bits, key
+from xdpx.processors.samples import Column, Ragged, Samples
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+TEXT, BLANK = "[TEXT]", "[MASK]"
+
+
+class BertPromptSingleProcessor(BertProcessor):
+    """[CLS] template [SEP]: batches {input_ids, attention_mask, masked_positions}, target, and verbalizers (C, L).
+
+    Source: Schick and Schuetze, EACL 2021 (PET), section 3; soft prompts as in Liu et al., "GPT Understands, Too",
+    2021: tokens [unused1], [unused2], ... in front, whose vectors are trained.
+    """
+
+    class Parameters(BertProcessor.Parameters):
+        """The template, and what stands for each class."""
+
+        label_length: int = param(2, doc="Blanks in a row, which is tokens that stand for a class.", ge=1)
+        hard_templates: list[str] | None = param(
+            None,
+            doc="Templates, drawn anew for each text in each epoch; the first is scored. Tokens of the vocabulary with "
+            "blanks between, one of them [TEXT] and one [MASK], which stands for all blanks; null: [MASK] [TEXT].",
+        )
+        soft_prompt_length: int | None = param(None, doc="So many [unusedN] tokens stand in front; null: none.", ge=0)
+        labels_ext: str | None = param(
+            None, doc="File with a line for each class, in the order of the target map: its tokens.", path="file"
+        )
+        mask_index: int | None = param(None, doc="Id of [MASK]; from the vocabulary.", ge=0)
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse templates without exactly one place for the text and one for the blanks."""
+            found = super().conflicts()
+            for template in self.hard_templates or []:
+                words = template.split()
+                if words.count(TEXT) != 1 or words.count(BLANK) != 1:
+                    found.append(("hard_templates", f"has '{template}'. Write {TEXT} and {BLANK} once each."))
+            return found
+
+    special_words: ClassVar[tuple[str, ...]] = ("[CLS]", "[SEP]", BLANK)
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
+    num_special: ClassVar[int] = 2
+
+    def __init__(self, parameters: Parameters, *, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(parameters, vocabulary=vocabulary)
+        self.mask_index = self._token_index("mask_index", parameters.mask_index, BLANK)
+        soft = [f"[unused{number}]" for number in range(1, (parameters.soft_prompt_length or 0) + 1)]
+        templates = parameters.hard_templates or [f"{BLANK} {TEXT}"]
+        self._frames = [self._frame([*soft, *template.split()]) for template in templates]
+        self._room -= max(len(before) + len(after) for before, after in self._frames)
+        if self._room < 1:
+            problem = f"is {parameters.max_len}, which leaves no room for a text inside the template."
+            raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Raise it, or shorten hard_templates.")])
+        self._verbalizers: NDArray[np.int64] | None = None
+
+    def meta(self) -> dict[str, Any]:
+        """Add the id of the mask token."""
+        return {**super().meta(), "mask_index": self.mask_index}
+
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
+        """Cut each text so that it fits into the longest template; the template itself is put around it later."""
+        tokens = fields["tokens"].cut(self._room)
+        around = self.num_special + max(len(before) + len(after) for before, after in self._frames)
+        return with_targets({"input_ids": tokens, "length": tokens.lengths + around}, targets)
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Put templates around the texts, and pad.
+
+        `masked_positions` (B * L,) are ascending flat indices into (B * T,); `verbalizers` (C, L) hold what stands for
+        each class, -1 behind what is shorter than L.
+        """
+        texts = samples.ragged("input_ids")
+        chosen = self._choose(samples, seed=seed, epoch=epoch) if training else np.zeros(len(texts), np.int64)
+        rows = [self._filled(texts.row(index).tolist(), *self._frames[frame]) for index, frame in enumerate(chosen)]
+        width = self._width(np.array([len(row) for row in rows]), pad_multiple=pad_multiple)
+        ids = np.full((len(rows), width), self.pad_index, np.int64)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = row
+        mask = np.arange(width) < np.array([len(row) for row in rows])[:, None]
+        places = [self._first_blank(frame, len(texts.row(index))) for index, frame in enumerate(chosen)]
+        blanks = np.array(places)[:, None] + np.arange(self.parameters.label_length)
+        net_input = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "masked_positions": (blanks + width * np.arange(len(rows))[:, None]).ravel(),
+        }
+        return {**self._batch(samples, net_input, int(mask.sum())), "verbalizers": self.verbalizers}
+
+    @property
+    def verbalizers(self) -> NDArray[np.int64]:
+        """What stands for each class, (C, L), read at first use: preprocessing need not know it."""
+        if self._verbalizers is None:
+            self._verbalizers = self._read_verbalizers()
+        return self._verbalizers
+
+    def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
+        length, net_input = self.parameters.label_length, batch["net_input"]
+        width = net_input["input_ids"].shape[1]
+        cut = {"net_input": {**net_input, "masked_positions": np.zeros(len(batch["id"]))}}
+        found = super()._rows({**batch, **cut}, start, stop)
+        places = net_input["masked_positions"][start * length : stop * length] - start * width
+        found["net_input"]["masked_positions"] = places
+        return {**found, "verbalizers": batch["verbalizers"]}
+
+    def _choose(self, samples: Samples, *, seed: int, epoch: int) -> NDArray[np.int64]:
+        return below(bits(key(seed, epoch), samples.ids), len(self._frames))
+
+    def _frame(self, words: list[str]) -> tuple[list[int], list[int]]:
+        """Give the ids in front of the text and behind it, with all blanks."""
+        ids = [
+            index
+            for word in words
+            for index in ([-1] if word == TEXT else self._blanks() if word == BLANK else [self._id(word)])
+        ]
+        place = ids.index(-1)
+        return ids[:place], ids[place + 1 :]
+
+    def _blanks(self) -> list[int]:
+        return [self.mask_index] * self.parameters.label_length
+
+    def _filled(self, text: list[int], before: list[int], after: list[int]) -> list[int]:
+        return [self.cls_index, *before, *text, *after, self.sep_index]
+
+    def _first_blank(self, frame: int, text_length: int) -> int:
+        before, after = self._frames[frame]
+        if self.mask_index in before:
+            return 1 + before.index(self.mask_index)
+        return 1 + len(before) + text_length + after.index(self.mask_index)
+
+    def _id(self, word: str) -> int:
+        found = self.vocabulary.find(word) if self.vocabulary is not None else None
+        if found is None:
+            problem = f"has '{word}', which the vocabulary lacks."
+            raise ConfigError(THIS_RUN, [Fault("hard_templates", problem, "Write tokens of vocab.txt, or add it.")])
+        return found
+
+    def _read_verbalizers(self) -> NDArray[np.int64]:
+        path, length = self.parameters.labels_ext, self.parameters.label_length
+        if path is None:
+            problem = "is missing: nothing says which tokens stand for a class."
+            raise ConfigError(THIS_RUN, [Fault("labels_ext", problem, "Name a file with a line of tokens per class.")])
+        with io.open(path) as lines:
+            words = [line.split() for line in lines if line.strip()]
+        classes = self.parameters.num_classes
+        if (classes is not None and len(words) != classes) or any(len(each) > length for each in words):
+            problem = f"is {path}, with {len(words)} lines of up to {max(map(len, words), default=0)} tokens."
+            remedy = f"Write one line for each of the {classes} classes, of at most label_length ({length}) tokens."
+            raise ConfigError(THIS_RUN, [Fault("labels_ext", problem, remedy)])
+        return np.array([[self._id(word) for word in each] + [-1] * (length - len(each)) for each in words], np.int64)
