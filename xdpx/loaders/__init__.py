@@ -9,8 +9,12 @@ loaders: Registry[Any] = Registry(
     {
         "single": "xdpx.loaders.single:SingleLoader",
         "pair": "xdpx.loaders.pair:PairLoader",
+        "single_with_logits": "xdpx.loaders.with_logits:SingleWithLogitsLoader",
+        "pair_with_logits": "xdpx.loaders.with_logits:PairWithLogitsLoader",
         "corpus": "xdpx.loaders.corpus:CorpusLoader",
+        "tagged": "xdpx.loaders.tagged:TaggedLoader",
         "triplet": "xdpx.loaders.triplet:TripletLoader",
+        "session_corpus": "xdpx.loaders.session_corpus:SessionCorpusLoader",
         "corpus_mix": "xdpx.loaders.corpus_mix:CorpusMixLoader",
     },
 )

@@ -8,6 +8,7 @@ losses: Registry[Any] = Registry(
     "loss",
     {
         "bce": "xdpx.losses.bce:BinaryCrossEntropy",
+        "bce_distill": "xdpx.losses.static_distill:BCEDistill",
         "bert": "xdpx.losses.bert:BertLoss",
         "bert_prompt_loss": "xdpx.losses.bert_prompt:BertPromptLoss",
         "bert_pretrain_cl": "xdpx.losses.bert_pretrain_cl:BertPretrainContrastLoss",
@@ -22,6 +23,7 @@ losses: Registry[Any] = Registry(
         "ghmc": "xdpx.losses.ghmc:GHMClassification",
         "label_smooth_ce": "xdpx.losses.label_smooth_ce:LabelSmoothCrossEntropy",
         "masked_lm": "xdpx.losses.masked_lm:MaskedLM",
+        "static_distill": "xdpx.losses.static_distill:StaticDistill",
         "tagging": "xdpx.losses.tagging:Tagging",
         "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
     },

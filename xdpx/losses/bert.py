@@ -105,7 +105,7 @@ def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 def per_text(logits: Tensor, batch: Batch) -> Tensor:
     """Sum over texts the mean loss of their masked tokens; a text without any adds nothing."""
     ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
-    text = places // ids.shape[1]
+    text = places // ids[0].numel()
     counts = torch.bincount(text, minlength=len(ids))
     losses = functional.cross_entropy(logits, batch["target"], reduction="none")
     return (losses / counts[text]).sum()

@@ -9,6 +9,8 @@ processors: Registry[Any] = Registry(
     {
         "single": "xdpx.processors.single:SingleProcessor",
         "pair": "xdpx.processors.pair:PairProcessor",
+        "single_with_logits": "xdpx.processors.with_logits:SingleWithLogitsProcessor",
+        "pair_with_logits": "xdpx.processors.with_logits:PairWithLogitsProcessor",
         "bert_single": "xdpx.processors.bert:BertSingleProcessor",
         "bert_pair": "xdpx.processors.bert:BertPairProcessor",
         "bert_token": "xdpx.processors.bert_token:BertTokenProcessor",
@@ -22,6 +24,8 @@ processors: Registry[Any] = Registry(
         "electra": "xdpx.processors.electra:ElectraProcessor",
         "span_corruption": "xdpx.processors.span_corruption:SpanCorruptionProcessor",
         "session_corpus": "xdpx.processors.session_corpus:SessionCorpusProcessor",
+        "sbert_nli": "xdpx.processors.views:SiamesePairProcessor",
+        "bert_pair_siamese": "xdpx.processors.views:SiamesePairProcessor",
         "structbert": "xdpx.processors.structbert:StructBertProcessor",
         "bert_supervised": "xdpx.processors.bert_supervised:BertSupervisedProcessor",
         "causal_lm": "xdpx.processors.causal_lm:CausalLMProcessor",

@@ -148,7 +148,7 @@ class BertLMProcessor(BertProcessor):
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
         """Give some samples; masked positions are counted from the first of them."""
-        places, width = batch["net_input"]["masked_positions"], batch["net_input"]["input_ids"].shape[1]
+        places, width = batch["net_input"]["masked_positions"], batch["net_input"]["input_ids"][0].size
         first, last = np.searchsorted(places, [start * width, stop * width])
         found = super()._rows(batch, start, stop)
         found["net_input"]["masked_positions"] = places[first:last] - start * width

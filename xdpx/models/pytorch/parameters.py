@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from xdpx.config import parameters as declare
 
@@ -120,6 +120,22 @@ class BertParameters(ModelParameters):
         bad = [layer for layer in self.pruned_heads or {} if not layer.lstrip("-").isdigit()]
         if bad:
             found.append(("pruned_heads", f"names the layers {bad}. Use numbers, e.g. {{0: [1, 2], -1: [0]}}."))
+        return found
+
+
+class RMRParameters(BertParameters):
+    """Keys of `rmr_bert`."""
+
+    top_hidden_size: int = declare.param(256, gt=0, doc="Width of the layer over messages.")
+    top_heads: int = declare.param(4, gt=0, doc="Attention heads of the layer over messages.")
+    max_messages: int | None = declare.param(None, gt=0, doc="Most messages of a session, from meta.hjson.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse a width that the heads over messages cannot share."""
+        found = super().conflicts()
+        if self.top_hidden_size % self.top_heads:
+            problem = f"is {self.top_hidden_size}. Use a multiple of top_heads ({self.top_heads})."
+            found.append(("top_hidden_size", problem))
         return found
 
 
