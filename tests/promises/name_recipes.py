@@ -67,6 +67,10 @@ RECIPES: dict[str, Recipe] = {
     "bert_prompt": Recipe("bert_prompt"),
     "bert_r_drop": Recipe("bert_single", model="bert_classification", family="bert_r_drop"),
     "bert_unbalanced": Recipe("bert_single", model="bert_classification", family="bert_unbalanced"),
+    "bert_classification_concat": Recipe("bert_pair", keys={"highway_layers": [-1, -2]}),
+    "bert_classification_self_attn": Recipe("bert_pair"),
+    "sbert_nli": Recipe("siamese"),
+    "sbert_nli of pairs": Recipe("siamese pair", model="sbert_nli"),
     "bert_token": Recipe("tagged"),
     "bert_token with a CRF": Recipe("tagged", model="bert_token", keys={"use_crf": True}),
     "bert_lm": Recipe("bert_lm"),
@@ -76,6 +80,7 @@ RECIPES: dict[str, Recipe] = {
     "bert_pretrain with sop": Recipe("bert_sop", model="bert_pretrain"),
     "bert_pretrain with labels": Recipe("bert_supervised", model="bert_pretrain"),
     "bce": on_cnn(loss="bce"),
+    "bce_distill": Recipe("single with logits", model="cls_cnn", keys={"loss": "bce_distill"}),
     "bert_pretrain_cl": Recipe("bert_lm", alone=False),
     "bow": Recipe("single", keys={"word_ngrams": 2, "ngram_buckets": 50}),
     "causal_lm": Recipe("causal_lm", family="", keys={"loss": "causal_lm", "major_metric": "acc"}),
@@ -111,6 +116,8 @@ RECIPES: dict[str, Recipe] = {
     "exponential_decay": on_cnn(lr_scheduler="exponential_decay"),
     "one_cycle": on_cnn(lr_scheduler="one_cycle"),
     "smart": on_cnn(task="smart"),
+    "static_distill": Recipe("single with logits", model="cls_cnn", family="static_distill"),
+    "static_distill of pairs": Recipe("pair with logits", model="match_cnn", keys={"loss": "static_distill"}),
     "taylor_ce": on_cnn(loss="taylor_ce"),
     "warmup_constant": on_cnn(lr_scheduler="warmup_constant"),
     "xdp_cls_cnn": Recipe("single", family="cls_cnn"),
@@ -131,6 +138,18 @@ def labelled(dice: random.Random, size: int) -> list[str]:
 
 def pairs(dice: random.Random, size: int) -> list[str]:
     return [f"{text(dice)}\t{text(dice)}\t{number % 2}" for number in range(size)]
+
+
+def labelled_with_logits(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{logits(dice, 3)}\t{LABELS[number % 3]}" for number in range(size)]
+
+
+def pairs_with_logits(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{text(dice)}\t{logits(dice, 2)}\t{number % 2}" for number in range(size)]
+
+
+def logits(dice: random.Random, size: int) -> list[float]:
+    return [round(dice.gauss(0.0, 2.0), 3) for _ in range(size)]
 
 
 def triplets(dice: random.Random, size: int) -> list[str]:
@@ -164,6 +183,14 @@ SPACED = {"loader": "corpus", "parser": "none", "break_mode": "complete", "token
 DATA: dict[str, Data] = {
     "single": Data(labelled, {"loader": "single", "processor": "single", "tokenizer": "space", "max_len": 16}),
     "pair": Data(pairs, {"loader": "pair", "processor": "pair", "tokenizer": "space", "max_len": 16}),
+    "single with logits": Data(
+        labelled_with_logits,
+        {"loader": "single_with_logits", "processor": "single_with_logits", "tokenizer": "space", "max_len": 16},
+    ),
+    "pair with logits": Data(
+        pairs_with_logits,
+        {"loader": "pair_with_logits", "processor": "pair_with_logits", "tokenizer": "space", "max_len": 16},
+    ),
     "bert_single": Data(labelled, {"loader": "single", "processor": "bert_single", **PIECES}),
     "bert_prompt": Data(
         labelled,
@@ -177,6 +204,8 @@ DATA: dict[str, Data] = {
         },
     ),  # fmt: skip
     "bert_pair": Data(pairs, {"loader": "pair", "processor": "bert_pair", **PIECES}),
+    "siamese": Data(pairs, {"loader": "pair", "processor": "sbert_nli", **PIECES}),
+    "siamese pair": Data(pairs, {"loader": "pair", "processor": "bert_pair_siamese", **PIECES}),
     "tagged": Data(tagged, {"loader": "tagged", "processor": "bert_token", **PIECES}),
     "bert_cl_single": Data(labelled, {"loader": "single", "processor": "bert_cl_single", **PIECES}),
     "bert_cl_pair": Data(pairs, {"loader": "pair", "processor": "bert_cl_pair", **PIECES}),
