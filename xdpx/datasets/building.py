@@ -103,7 +103,7 @@ class Builder:
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
         name, told = self._run.values["processor"], self._processor.meta()
         self._meta = resources.make_meta(name, told, found, suffix=self._suffix)
-        self._meta |= {"several_labels": True} if self._loader.several_labels else {}
+        self._meta |= self._loader.meta(found.target_map.labels if found.target_map is not None else ())
         resources.refuse_changes(self._data_dir, old, self._meta, found)
         self._start_from(old)
         self._recipe = self._make_recipe(found)

@@ -49,7 +49,7 @@ class Recipe:
         """Give the ids of many texts, with the marks that the loader knows of and the processor reads."""
         wanted = self.processor.reads_marks
         if self.loader.marks_words and wanted & marks.WORD_START:
-            encoded = _word_by_word(self.encoder, texts)
+            encoded = _word_by_word(self.encoder, texts, keep_all=self.loader.keeps_words)
         else:
             encoded = self.encoder.encode_many(texts)
         if self.merges and wanted & marks.SENTENCE_START:
@@ -209,8 +209,11 @@ class Maker:
         return f"is labelled '{label}', which the target map lacks; {hint} Else {remedy}"
 
 
-def _word_by_word(encoder: Encoder, texts: Sequence[str]) -> Encoded:
-    """Encode each word by itself, with a mark on its first token. The ids are those of the whole texts."""
+def _word_by_word(encoder: Encoder, texts: Sequence[str], *, keep_all: bool) -> Encoded:
+    """Encode each word by itself, with a mark on its first token. The ids are those of the whole texts.
+
+    With `keep_all` a word of which the tokenizer makes nothing is an unknown token.
+    """
     words = [text.split() for text in texts]
     of_words = encoder.encode_many(list(chain.from_iterable(words)))
     ends = np.cumsum([0, *map(len, words)])
@@ -227,6 +230,11 @@ def numerize(
     return Samples({name: columns[name] for name in schema}), kept
 
 
+    lost = np.flatnonzero(np.diff(of_words.offsets) == 0)
+    if keep_all and len(lost):
+        values = np.insert(of_words.values, of_words.offsets[lost], encoder.vocabulary.unk or 0)
+        offsets = of_words.offsets + np.searchsorted(lost, np.arange(len(of_words.offsets)))
+        of_words = Encoded(values, offsets)
 def schema_of(processor: Processor, *, labelled: bool, several: bool = False) -> dict[str, str]:
     """Give the columns of the samples of a processor: `target` is a class, or a row of classes where there are several.
 

@@ -159,7 +159,7 @@ class Predictor:
             for name, value in parts[0][1].items()
             if np.ndim(value) > 0
         }
-        if "prob" not in predictions:
+        if "prob" not in predictions and "prob" in self.task.header():
             loss = self.plan.train.values.get("loss")
             raise ConfigError(THIS_RUN, [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
         if chunk.targets is not None:

@@ -60,11 +60,13 @@ class Loader:
         marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
     """
 
+        keeps_words: whether a word that the tokenizer makes nothing of is an unknown token, so that none is lost.
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     num_targets: ClassVar[int] = 1
     marks_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):
+    keeps_words: ClassVar[bool] = False
         """What every loader can be told."""
 
         lower: bool = param(True, doc="Turn texts into lower case; labels always are.")
@@ -152,6 +154,11 @@ class Loader:
 
     def merger(self, max_len: int) -> Merger | None:
         """Give what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
+    def meta(self, labels: Sequence[str]) -> dict[str, Any]:
+        """Give what training must know of the records, whose labels are these, in the order of their classes."""
+        del labels
+        return {"several_labels": True} if self.several_labels else {}
+
         del max_len
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,9 @@ class Loss:
     """What `metrics` gives: {name or pattern: None, or (key, operator, value) under which it is there}. A config that
     names another metric is refused before training; with None nothing is checked. A class that overrides `metrics` and
     says nothing here is not checked either."""
+
+    header: ClassVar[tuple[str, ...]] = ("pred", "prob", "target_prob")
+    """Names of the columns that `rows` gives."""
 
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
@@ -89,6 +92,11 @@ class Loss:
             problem, remedy = f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(found))}."
             raise ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
         return value
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:
+        """Give what x-pred writes for each sample under `header`; None where it is the class and its probability."""
+        del predictions, labels
+        return None
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows from the summed facts of some updates (`loss_sum`, `count`, ...)."""

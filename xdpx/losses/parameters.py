@@ -35,6 +35,13 @@ class ElectraParameters(LossParameters):
     rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
 
 
+class TaggingParameters(LossParameters):
+    """Keys of `tagging`."""
+
+    tags: list[str] | None = declare.param(None, doc="Names of the tags, from meta.hjson.")
+    max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
+
+
 class ContrastParameters(LossParameters):
     """Keys of the losses that compare the rows of a batch."""
 

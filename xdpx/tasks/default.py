@@ -78,7 +78,7 @@ class Task:
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""
-        return ["pred", "prob", "target_prob"]
+        return list(self.loss.header) if isinstance(self.loss, Loss) else ["pred", "prob", "target_prob"]
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
         """Give the cells of each sample, as text.
@@ -91,6 +91,10 @@ class Task:
             The predicted class, all probabilities as a Python list, and the probability of the target (of the
             predicted class where there is no target).
         """
+        own = self.loss.rows(predictions, labels) if isinstance(self.loss, Loss) else None
+        if own is not None:
+            yield from own
+            return
         prob = np.asarray(predictions["prob"], dtype=np.float64).round(6)
         pred = np.asarray(predictions["pred"])
         target = np.asarray(predictions.get("target", pred))

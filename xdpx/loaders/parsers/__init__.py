@@ -9,6 +9,7 @@ parsers: Registry[Any] = Registry(
     {
         "none": "xdpx.loaders.parsers.lines:LineParser",
         "csv": "xdpx.loaders.parsers.csv:CSVParser",
+        "conll": "xdpx.loaders.parsers.conll:ConllParser",
         "jsonl": "xdpx.loaders.parsers.json:JSONLParser",
         "json": "xdpx.loaders.parsers.json:JSONParser",
         "excel": "xdpx.loaders.parsers.excel:ExcelParser",

@@ -1,0 +1,67 @@
+"""Columns of words and tags: one word per line, a blank line between sentences."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from xdpx.config.parameters import param
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser
+from xdpx.loaders.parsers.files import open_raw
+
+DOCUMENT = "-DOCSTART-"
+NOT_TEXT = "\ufffd"
+"""What stands for a word of nothing but white space, so that every tag keeps its word."""
+
+
+class ConllParser(RowParser):
+    """Read sentences: each becomes two columns, its words and their tags, with a space between.
+
+    Lines without a tag make an unlabelled file. `-DOCSTART-` lines are left out.
+
+    Source: Tjong Kim Sang and De Meulder, "Introduction to the CoNLL-2003 Shared Task", CoNLL 2003, section 2.
+    """
+
+    unit = "sentence at line"
+
+    class Parameters(RowParser.Parameters):
+        """What the conll parser can be told."""
+
+        delimiter: str | None = param(None, doc="What stands between a word and its tag; null: any white space.")
+        word_column: int = param(0, doc="Position of the word in its line; negative from the end.")
+        tag_column: int = param(-1, doc="Position of the tag in its line; negative from the end.")
+
+    def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
+        """Yield the line where each sentence begins, and the sentence."""
+        sentence: list[list[str]] = []
+        first = 0
+        with open_raw(path) as stream:
+            lines = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="\n")
+            for number, line in enumerate(lines, 1):
+                cells = self._cells(line.rstrip("\r\n"))
+                if cells and cells[0] != DOCUMENT:
+                    first = first if sentence else number
+                    sentence.append(cells)
+                elif sentence:
+                    yield first, self._row(first, sentence)
+                    sentence = []
+            if sentence:
+                yield first, self._row(first, sentence)
+
+    def _cells(self, line: str) -> list[str]:
+        return line.split(self.parameters.delimiter) if line.strip() else []
+
+    def _row(self, first: int, sentence: list[list[str]]) -> Row | BadLine:
+        known, width = self.parameters, len(sentence[0])
+        for offset, cells in enumerate(sentence):
+            if len(cells) != width:
+                return BadLine(first, f"has {width} columns in its first line, {len(cells)} in line {first + offset}")
+        needed = max(known.word_column + 1, -known.word_column)
+        if width < needed:
+            return BadLine(first, f"has {width} columns, but word_column is {known.word_column}")
+        words = " ".join("".join(cells[known.word_column].split()) or NOT_TEXT for cells in sentence)
+        if width == 1:
+            return [words]
+        if width < max(known.tag_column + 1, -known.tag_column):
+            return BadLine(first, f"has {width} columns, but tag_column is {known.tag_column}")
+        return [words, " ".join(cells[known.tag_column].strip() or "O" for cells in sentence)]
