@@ -37,8 +37,12 @@ def measure() -> list[Row]:
 # ---- an update
 
 
-def built() -> Any:
-    """Give the parts of an experiment that reads packed text of sst2, one character per token, on one device."""
+def built(**fields: Any) -> Any:
+    """Give the parts of an experiment that reads packed text of sst2, one character per token, on one device.
+
+    Args:
+        fields: of the experiment, to be set to others.
+    """
     from xdpx.experiments.lm.c4 import C4UnsupervisedDataset
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.parts import build_parts
@@ -54,13 +58,14 @@ def built() -> Any:
         MAX_SEQ_LEN = 256
         PERCORE_BATCH_SIZE = 8
         ACTIVATION = "GELU"
+        USE_REPEATED_LAYER = True
         CHECKPOINT_POLICY = "save_everything"
         LR_SCHEDULE = "constant"
         ADAM_CLIP_THRESHOLD = None
         WEIGHT_DECAY = 0.0
         CLIP_GRADIENT_NORM_TO_VALUE = 1.0
 
-    return build_parts(Packed(), options_of(str(WORK / "spmd"), {}))
+    return build_parts(Packed(**fields), options_of(str(WORK / "spmd"), {}))
 
 
 @dataclass
