@@ -86,3 +86,13 @@ class TripletViewsProcessor(SingleViewsProcessor):
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2", "tokens3")
     schema: ClassVar[dict[str, str]] = dict.fromkeys(COLUMNS, "ragged int32")
+
+
+class SiamesePairProcessor(PairViewsProcessor):
+    """Two texts that are read one without the other, and the class of the pair. Batches as of `bert_cl_pair`.
+
+    Source: Reimers and Gurevych, "Sentence-BERT", EMNLP 2019, section 3.
+    """
+
+    class Parameters(PairViewsProcessor.Parameters):
+        """What all processors for BERT share."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from xdpx.models.pytorch.word_model import given
 
 class BertClassification(Bert):
     """The pooled first token, dropout, and one linear layer. Weight names are those of BertForSequenceClassification.
+
+    What the classifier sees is `features`: networks that look at more than the first token override it.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 4.1.
     """
@@ -33,18 +36,29 @@ class BertClassification(Bert):
 
     parameters_used: Parameters
 
+    reads_pooled: ClassVar[bool] = True
+    """Whether `features` needs the pooler of the encoder."""
+
     def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters, pooler=True)
+        super().__init__(parameters, pooler=self.reads_pooled)
         num_classes = given(parameters.num_classes, "num_classes")
         self.config.num_labels = num_classes
-        self.config.architectures = ["BertForSequenceClassification"]
+        self.config.architectures = ["BertForSequenceClassification"] if self.reads_pooled else None
         self.dropout = Dropout(parameters.output_dropout_prob)
-        self.classifier = new_linear(self.config.hidden_size, num_classes, self.config)
+        self.classifier = new_linear(self.num_features(), num_classes, self.config)
+
+    def num_features(self) -> int:
+        """Give the width of `features`."""
+        return int(self.config.hidden_size)
+
+    def features(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Give what the classifier sees of ids (B, T): (B, num_features)."""
+        return self.pool(input_ids, attention_mask, token_type_ids)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Give logits (B, num_classes) of ids (B, T); the mask is true (or 1) at real tokens."""
-        pooled = self.pool(input_ids, attention_mask, token_type_ids)
-        return classified(pooled, self.dropout, self.classifier, samples=self.parameters_used.dropout_samples)
+        seen = self.features(input_ids, attention_mask, token_type_ids)
+        return classified(seen, self.dropout, self.classifier, samples=self.parameters_used.dropout_samples)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Leave the classifier out unless `load_cls_weights`."""
