@@ -9,7 +9,7 @@ from xdpx.losses.cross_entropy import CrossEntropy
 
 
 class Focal(CrossEntropy):
-    """-(1 - p)^gamma log p, where p is the probability of the right class; `class_weights` are its alpha.
+    """The sum of -(1 - p)^gamma log p, where p is the probability of the right class; `class_weights` are its alpha.
 
     Source: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, equation 5, over a softmax.
     """
