@@ -12,6 +12,8 @@ from xdpx.processors import processors
 from xdpx.processors.base import Batch, Fields, Processor
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 
+NEEDED: dict[str, dict[str, Any]] = {"span_corruption": {"sentinels": [5, 6]}}
+"""What a processor must be told with the small vocabulary."""
 TEXT = st.lists(st.integers(5, 104), max_size=9)
 
 
@@ -47,11 +49,16 @@ def test_a_processor_for_single_records_also_takes_many(vocabulary: Any) -> None
     ]
 
 
+def without_others(sample: Any) -> Any:
+    """Leave out what a sample has of another one, by design."""
+    return {name: value for name, value in sample.items() if name != "other"}
+
+
 @pytest.mark.parametrize("name", list(processors))
-@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=6))
+@given(st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_many_records_become_the_samples_that_each_becomes_alone(name: str, make: Any, records: Any) -> None:
-    processor = make(name, max_len=7, min_len=2)
+    processor = make(name, max_len=7, min_len=2, **NEEDED.get(name, {}))
     fields = dict(zip(processor.text_fields, ([*rows] for rows in zip(*records, strict=True)), strict=False))
     targets = np.arange(len(records))
     alone = [
@@ -60,16 +67,24 @@ def test_many_records_become_the_samples_that_each_becomes_alone(name: str, make
     ]
     columns, kept = processor.numerize_many({field: ragged(rows) for field, rows in fields.items()}, targets)
     together = Samples(columns)
-    assert [together.sample(place) for place in range(len(kept))] == [alone[index] for index in kept]
+    for place, index in enumerate(kept):
+        assert without_others(together.sample(place)) == without_others(alone[index])
     assert set(columns) == set(processor.columns(labelled=True))
     assert all(alone[index] is None for index in set(range(len(records))) - set(kept.tolist()))
 
 
 def test_every_processor_names_the_special_words_it_needs() -> None:
-    assert {name: processors[name].special_words for name in processors} == {
-        "single": (), "pair": (), "bert_single": ("[CLS]", "[SEP]"), "bert_pair": ("[CLS]", "[SEP]"),
-        "bert_lm": ("[CLS]", "[SEP]", "[MASK]"),
+    frame, masks = ("[CLS]", "[SEP]"), ("[CLS]", "[SEP]", "[MASK]")
+    needed = {
+        **dict.fromkeys(("single", "pair"), ()),
+        **dict.fromkeys(("bert_single", "bert_pair", "bert_cl_single", "bert_cl_pair", "bert_cl_triplet"), frame),
+        **dict.fromkeys(("bert_lm", "bert_sop", "bert_nsp", "structbert", "bert_supervised", "electra"), masks),
+        "session_corpus": masks, "causal_lm": (),
+        "span_corruption": ("[SEP]", *[f"<extra_id_{number}>" for number in range(100)]),
     }  # fmt: skip
+    assert {name: processors[name].special_words for name in needed} == needed
+    own = {name: processors[name] for name in processors if name not in needed}
+    assert not [name for name, kind in own.items() if name.startswith("bert") and kind.special_words[:2] != frame]
 
 
 RECORDS = [[[5, 6]], [[7, 8, 9, 10]], [[11]], [[12, 13, 14]], [[15, 16, 17, 18, 19]]]
