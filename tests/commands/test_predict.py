@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from xdpx.commands.predict import kept_when_interrupted
+from xdpx.commands.predict import kept_when_interrupted, logits_of
 from xdpx.config.faults import ConfigError
+from xdpx.losses import losses
 
 
 def predict(finished_run, source, **keys):
@@ -89,6 +90,16 @@ def test_distill_puts_logits_before_the_label_and_adds_a_predicted_one_where_the
     assert shares == pytest.approx(np.array(expected), abs=1e-4)
     bare = read(predict(finished_run, finished_run.root / "plain.txt", distill=True))
     assert all(row[2] == ["neg", "pos"][int(np.argmax(ast.literal_eval(row[1])))] for row in bare)
+
+
+def test_written_logits_give_the_probabilities_back_by_a_softmax_or_by_a_sigmoid_per_class():
+    prob = np.array([[0.2, 0.8], [0.999999, 0.5]])
+    kind = losses["bce"]
+    of_each = logits_of({"prob": prob}, kind(kind.Parameters()))
+    assert 1 / (1 + np.exp(-of_each)) == pytest.approx(prob)
+    assert np.isfinite(logits_of({"prob": np.array([[0.0, 1.0]])}, kind(kind.Parameters()))).all()
+    kind = losses["cross_entropy"]
+    assert np.exp(logits_of({"prob": prob[:1]}, kind(kind.Parameters()))) == pytest.approx(prob[:1])
 
 
 def test_binary_predictions_are_arrays_that_torch_loads_safely(finished_run):

@@ -187,7 +187,7 @@ class TextWriter:
             return {}
         predictions = self._predictor.predict(chunk)
         rows = self._predictor.task.rows(predictions, self._predictor.labels)
-        cells = _distilled(predictions, rows) if self._options.distill else rows
+        cells = _distilled(predictions, rows, self._predictor.task.loss) if self._options.distill else rows
         return dict(zip(chunk.kept.tolist(), cells, strict=True))
 
     def _joined(self, row: list[str], cells: list[str], *, labelled: bool) -> list[str]:
@@ -206,18 +206,24 @@ class TextWriter:
         self._out.write("\t".join(map(_clean, cells)) + "\n")
 
 
-def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]]) -> Iterator[list[str]]:
+def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]], loss: Any) -> Iterator[list[str]]:
     """Give [logits as text, predicted label] of each row."""
-    for values, (label, *_) in zip(logits_of(predictions).tolist(), rows, strict=True):
+    for values, (label, *_) in zip(logits_of(predictions, loss).tolist(), rows, strict=True):
         yield [str(values), label]
 
 
-def logits_of(predictions: dict[str, Any]) -> Any:
-    """Give logits: those of the model, or the logarithms of its probabilities, which differ by a constant per row."""
+def logits_of(predictions: dict[str, Any], loss: Any) -> Any:
+    """Give logits: those of the model, or what gives its probabilities back, by default their logarithms."""
     if "logits" in predictions:
         return np.asarray(predictions["logits"], dtype=np.float64).round(6)
     prob = np.asarray(predictions["prob"], dtype=np.float64)
-    return np.log(np.maximum(prob, SMALLEST_PROBABILITY)).round(6)
+    if getattr(loss, "asks_each_class", False):  # by sigmoids, not one softmax
+        return (_logarithm(prob) - _logarithm(1.0 - prob)).round(6)
+    return _logarithm(prob).round(6)
+
+
+def _logarithm(prob: Any) -> Any:
+    return np.log(np.maximum(prob, SMALLEST_PROBABILITY))
 
 
 def _clean(cell: str) -> str:
@@ -227,11 +233,11 @@ def _clean(cell: str) -> str:
     return cell
 
 
-def _arrays_of(found: dict[str, Any], rows: Any, *, logits: bool) -> Iterator[tuple[str, Any]]:
+def _arrays_of(found: dict[str, Any], rows: Any, loss: Any, *, logits: bool) -> Iterator[tuple[str, Any]]:
     yield from found.items()
     yield "row", rows
     if logits:
-        yield "logits", logits_of(found)
+        yield "logits", logits_of(found, loss)
 
 
 def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *, logits: bool) -> int:
@@ -245,7 +251,8 @@ def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *,
     with kept_when_interrupted(target, "wb") as out:
         try:
             for chunk in chunks:
-                for name, values in _arrays_of(predictor.predict(chunk), chunk.kept + first, logits=logits):
+                found, rows = predictor.predict(chunk), chunk.kept + first
+                for name, values in _arrays_of(found, rows, predictor.task.loss, logits=logits):
                     parts[name].append(values)
                 first += chunk.num_rows
         finally:

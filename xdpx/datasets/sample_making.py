@@ -148,6 +148,7 @@ class Maker:
         recipe = self._recipe
         rows = recipe.parser.parse(work.block)
         records = recipe.loader.records(rows, labelled=work.labelled)
+        records = self._with_fitting_logits(records)
         records, targets, sets = self._classes(records)
         encoded = {name: recipe.encode(texts) for name, texts in records.fields.items()}
         counts = _count(records, encoded, recipe.encoder.vocabulary.unk)
@@ -158,7 +159,7 @@ class Maker:
             texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
             borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
             return Made(None, np.arange(0), values, borders, hashes, counts, kept_rows)
-        samples, kept = numerize(recipe.processor, encoded, targets)
+        samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits)
         if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
             samples = samples.replaced("target", sets.take(samples.numbers("target")))
         measure(counts, recipe.processor, encoded)
@@ -166,6 +167,19 @@ class Maker:
         counts.samples = len(kept)
         hashes = hashes[kept] if hashes is not None else None
         return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows)
+
+    def _with_fitting_logits(self, records: Records) -> Records:
+        """Sort out records whose teacher knew another number of classes."""
+        target_map = self._recipe.target_map
+        if records.logits is None or target_map is None:
+            return records
+        fits = [len(logits) in {0, len(target_map)} for logits in records.logits]
+        bad = [
+            BadLine(line, f"has {len(logits)} logits for {len(target_map)} labels")
+            for line, logits, fit in zip(records.lines, records.logits, fits, strict=True)
+            if not fit
+        ]
+        return _take(records, np.flatnonzero(fits).tolist(), bad) if bad else records
 
     def _classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None, Ragged | None]:
         """Give the class of each record, or the number of its set of classes and the sets; unknown labels are bad."""
@@ -216,25 +230,32 @@ def _word_by_word(encoder: Encoder, texts: Sequence[str], *, keep_all: bool) -> 
     """
     words = [text.split() for text in texts]
     of_words = encoder.encode_many(list(chain.from_iterable(words)))
-    ends = np.cumsum([0, *map(len, words)])
-    return Encoded(marks.put(marks.WORD_START, of_words.values, of_words.offsets), of_words.offsets[ends])
-
-
-def numerize(
-    processor: Processor, encoded: dict[str, Encoded], targets: NDArray[np.int64] | None
-) -> tuple[Samples, NDArray[np.int64]]:
-    """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
-    fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
-    columns, kept = processor.numerize_many(fields, targets)
-    schema = schema_of(processor, labelled=targets is not None)
-    return Samples({name: columns[name] for name in schema}), kept
-
-
     lost = np.flatnonzero(np.diff(of_words.offsets) == 0)
     if keep_all and len(lost):
         values = np.insert(of_words.values, of_words.offsets[lost], encoder.vocabulary.unk or 0)
         offsets = of_words.offsets + np.searchsorted(lost, np.arange(len(of_words.offsets)))
         of_words = Encoded(values, offsets)
+    ends = np.cumsum([0, *map(len, words)])
+    return Encoded(marks.put(marks.WORD_START, of_words.values, of_words.offsets), of_words.offsets[ends])
+
+
+def numerize(
+    processor: Processor,
+    encoded: dict[str, Encoded],
+    targets: NDArray[np.int64] | None,
+    *,
+    logits: list[list[float]] | None = None,
+) -> tuple[Samples, NDArray[np.int64]]:
+    """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
+    fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
+    if logits is not None:
+        offsets = offsets_of(np.fromiter(map(len, logits), np.int64, len(logits)))
+        fields["logits"] = Ragged(np.fromiter(chain.from_iterable(logits), np.float32, offsets[-1]), offsets)
+    columns, kept = processor.numerize_many(fields, targets)
+    schema = schema_of(processor, labelled=targets is not None)
+    return Samples({name: columns[name] for name in schema}), kept
+
+
 def schema_of(processor: Processor, *, labelled: bool, several: bool = False) -> dict[str, str]:
     """Give the columns of the samples of a processor: `target` is a class, or a row of classes where there are several.
 
@@ -282,4 +303,5 @@ def _positions(rows: Rows, records: Records) -> NDArray[np.int64]:
 def _take(records: Records, kept: list[int], bad: list[BadLine]) -> Records:
     fields = {name: [texts[index] for index in kept] for name, texts in records.fields.items()}
     targets = [records.targets[index] for index in kept] if records.targets is not None else None
-    return Records(fields, targets, [records.lines[index] for index in kept], sorted([*records.bad, *bad]))
+    logits = [records.logits[index] for index in kept] if records.logits is not None else None
+    return Records(fields, targets, [records.lines[index] for index in kept], sorted([*records.bad, *bad]), logits)

@@ -24,12 +24,14 @@ class Records(NamedTuple):
         targets: the label of each record, in lower case; None when the file is unlabelled.
         lines: 1-based line where each record begins.
         bad: lines that gave no record.
+        logits: what a teacher thinks of each record, empty where it said nothing; None when there is no such column.
     """
 
     fields: dict[str, list[str]]
     targets: list[str] | None
     lines: Sequence[int]
     bad: list[BadLine]
+    logits: list[list[float]] | None = None
 
 
 class Blocks(NamedTuple):
@@ -58,15 +60,15 @@ class Loader:
         text_fields: names of the texts of a record, in the order of the columns.
         num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
         marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
+        keeps_words: whether a word that the tokenizer makes nothing of is an unknown token, so that none is lost.
     """
 
-        keeps_words: whether a word that the tokenizer makes nothing of is an unknown token, so that none is lost.
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     num_targets: ClassVar[int] = 1
     marks_words: ClassVar[bool] = False
+    keeps_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):
-    keeps_words: ClassVar[bool] = False
         """What every loader can be told."""
 
         lower: bool = param(True, doc="Turn texts into lower case; labels always are.")
@@ -152,13 +154,13 @@ class Loader:
         targets = plain_labels([record["target"] for record in parsed]) if labelled else None
         return self._labelled(Records(fields, targets, lines, sorted(bad)))
 
-    def merger(self, max_len: int) -> Merger | None:
-        """Give what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:
         """Give what training must know of the records, whose labels are these, in the order of their classes."""
         del labels
         return {"several_labels": True} if self.several_labels else {}
 
+    def merger(self, max_len: int) -> Merger | None:
+        """Give what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
         del max_len
         return None
 

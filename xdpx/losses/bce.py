@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ class BinaryCrossEntropy(CrossEntropy):
         """Keys of `bce`."""
 
     parameters: Any
+
+    asks_each_class: ClassVar[bool] = True
+    """Probabilities are those of a sigmoid for each class."""
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
         """Give the sum over rows and questions, in nats."""

@@ -1,0 +1,23 @@
+"""Names, keys and defaults of distillation, which stand in users' configs: they may become more, never others."""
+
+from __future__ import annotations
+
+import pytest
+
+from xdpx.config import catalogue
+
+KEYS = {
+    "static_distill": {"distill_temperature": 1.0, "gold_loss_lambda": 0.0, "negative_classes_in_f1": [0]},
+    "bce_distill": {"distill_temperature": 1.0, "gold_loss_lambda": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_loss_of_distillation_keeps_its_keys_and_defaults(name: str) -> None:
+    declared = {item.key: item.default for item in catalogue.entry("loss", name).parameters}
+    assert {key: declared.get(key, "gone") for key in KEYS[name]} == KEYS[name]
+
+
+@pytest.mark.parametrize("kind", ["loader", "processor"])
+def test_texts_with_logits_keep_their_names(kind: str) -> None:
+    assert set(catalogue.names(kind)) >= {"single_with_logits", "pair_with_logits"}
