@@ -71,6 +71,11 @@ RECIPES: dict[str, Recipe] = {
     "bert_classification_self_attn": Recipe("bert_pair"),
     "sbert_nli": Recipe("siamese"),
     "sbert_nli of pairs": Recipe("siamese pair", model="sbert_nli"),
+    "bert_dpr_qa": Recipe("dpr", alone=False),
+    "bert_qa": Recipe("qa"),
+    "bert_classification_rezero": Recipe("bert_pair", family="bert_rezero"),
+    "bert_lm_rezero": Recipe("bert_lm", family="bert_lm"),
+    "bert_pretrain_rezero": Recipe("structbert", family="bert_pretrain"),
     "bert_token": Recipe("tagged"),
     "bert_token with a CRF": Recipe("tagged", model="bert_token", keys={"use_crf": True}),
     "bert_lm": Recipe("bert_lm"),
@@ -164,6 +169,11 @@ def sentences(dice: random.Random, size: int) -> list[str]:
     return [line for number in range(size) for line in ([text(dice)] if number % 5 else [text(dice), ""])]
 
 
+def answers(dice: random.Random, size: int) -> list[str]:
+    rows = [(text(dice), text(dice)) for _ in range(size)]
+    return [f"{question}\t{context}\t{dice.choice(context.split())}" for question, context in rows]
+
+
 def tagged(dice: random.Random, size: int) -> list[str]:
     rows = [[f"{word}\t{dice.choice(('O', 'B-X', 'I-X'))}" for word in text(dice).split()] for _ in range(size)]
     return [line for row in rows for line in (*row, "")]
@@ -206,6 +216,8 @@ DATA: dict[str, Data] = {
     "bert_pair": Data(pairs, {"loader": "pair", "processor": "bert_pair", **PIECES}),
     "siamese": Data(pairs, {"loader": "pair", "processor": "sbert_nli", **PIECES}),
     "siamese pair": Data(pairs, {"loader": "pair", "processor": "bert_pair_siamese", **PIECES}),
+    "dpr": Data(pairs, {"loader": "dpr", "processor": "bert_dpr", "max_question_length": 8, **PIECES}),
+    "qa": Data(answers, {"loader": "qa", "processor": "bert_qa", **PIECES}),
     "tagged": Data(tagged, {"loader": "tagged", "processor": "bert_token", **PIECES}),
     "bert_cl_single": Data(labelled, {"loader": "single", "processor": "bert_cl_single", **PIECES}),
     "bert_cl_pair": Data(pairs, {"loader": "pair", "processor": "bert_cl_pair", **PIECES}),

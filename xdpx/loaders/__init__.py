@@ -13,6 +13,8 @@ loaders: Registry[Any] = Registry(
         "pair_with_logits": "xdpx.loaders.with_logits:PairWithLogitsLoader",
         "corpus": "xdpx.loaders.corpus:CorpusLoader",
         "tagged": "xdpx.loaders.tagged:TaggedLoader",
+        "dpr": "xdpx.loaders.dpr:DPRLoader",
+        "qa": "xdpx.loaders.qa:QALoader",
         "triplet": "xdpx.loaders.triplet:TripletLoader",
         "session_corpus": "xdpx.loaders.session_corpus:SessionCorpusLoader",
         "corpus_mix": "xdpx.loaders.corpus_mix:CorpusMixLoader",

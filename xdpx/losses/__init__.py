@@ -12,6 +12,8 @@ losses: Registry[Any] = Registry(
         "bert": "xdpx.losses.bert:BertLoss",
         "bert_prompt_loss": "xdpx.losses.bert_prompt:BertPromptLoss",
         "bert_pretrain_cl": "xdpx.losses.bert_pretrain_cl:BertPretrainContrastLoss",
+        "bert_dpr": "xdpx.losses.bert_dpr:BertDPRLoss",
+        "bert_qa": "xdpx.losses.bert_qa:BertQALoss",
         "electra": "xdpx.losses.electra:ElectraLoss",
         "rmr": "xdpx.losses.rmr:RMRLoss",
         "simcse": "xdpx.losses.simcse:SimCSELoss",

@@ -35,6 +35,14 @@ class ElectraParameters(LossParameters):
     rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
 
 
+class QAParameters(LossParameters):
+    """Keys of `bert_qa`."""
+
+    max_answer_length: int = declare.param(30, gt=0, doc="Longest answer that is predicted, in tokens.")
+    max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
+    data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")
+
+
 class TaggingParameters(LossParameters):
     """Keys of `tagging`."""
 

@@ -45,9 +45,13 @@ class SimCSELoss(Loss):
             "score": functional.cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1),
             "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
             "count": torch.tensor(len(target)),
-            "correct": (logits.argmax(dim=-1) == target).sum(),
+            **self.counts(logits, target),
         }
         return found | ({"target": batch["target"]} if "target" in batch else {})
+
+    def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Give what of the choices (B, N) adds up over batches: how many rows find their second view."""
+        return {"correct": (logits.argmax(dim=-1) == target).sum()}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Give loss (bits per row) and acc, the share of rows that find their second view within their batch."""

@@ -14,6 +14,8 @@ processors: Registry[Any] = Registry(
         "bert_single": "xdpx.processors.bert:BertSingleProcessor",
         "bert_pair": "xdpx.processors.bert:BertPairProcessor",
         "bert_token": "xdpx.processors.bert_token:BertTokenProcessor",
+        "bert_dpr": "xdpx.processors.bert_dpr:BertDPRProcessor",
+        "bert_qa": "xdpx.processors.bert_qa:BertQAProcessor",
         "bert_lm": "xdpx.processors.bert_lm:BertLMProcessor",
         "bert_prompt_single": "xdpx.processors.bert_prompt:BertPromptSingleProcessor",
         "bert_sop": "xdpx.processors.sentence_order:SentenceOrderProcessor",

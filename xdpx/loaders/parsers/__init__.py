@@ -10,6 +10,7 @@ parsers: Registry[Any] = Registry(
         "none": "xdpx.loaders.parsers.lines:LineParser",
         "csv": "xdpx.loaders.parsers.csv:CSVParser",
         "conll": "xdpx.loaders.parsers.conll:ConllParser",
+        "squad": "xdpx.loaders.parsers.squad:SquadParser",
         "jsonl": "xdpx.loaders.parsers.json:JSONLParser",
         "json": "xdpx.loaders.parsers.json:JSONParser",
         "excel": "xdpx.loaders.parsers.excel:ExcelParser",

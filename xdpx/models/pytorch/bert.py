@@ -112,7 +112,7 @@ class Bert(Model):
         for name, weight in self.named_parameters():
             if weight.requires_grad:
                 part, rate = self._depth(name, learning_rate)
-                decays = not (name.endswith("bias") or "norm" in name.lower())
+                decays = not (name.endswith(("bias", "gate")) or "norm" in name.lower())
                 key = part if decays else f"{part}, no decay"
                 group = groups.setdefault(key, {"params": [], "lr": rate, "name": key})
                 group["params"].append(weight)

@@ -55,6 +55,7 @@ def _without_strangers(config: PretrainedConfig, num_layers: int) -> None:
     for name in ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"):
         if getattr(config, name, None) is not None:
             setattr(config, name, None)
+    config.pad_token_id = 0  # until the data say another
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:
         config.layer_types = [kinds[index % len(kinds)] for index in range(num_layers)]

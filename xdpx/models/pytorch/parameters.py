@@ -139,6 +139,30 @@ class RMRParameters(BertParameters):
         return found
 
 
+class DualEncoderParameters(BertParameters):
+    """Keys of `bert_dpr_qa`: those of BERT hold for both encoders."""
+
+    pretrained_model: str | None = declare.param(
+        None, doc="Where to take over weights of both encoders from: a folder or file; null: see q_pretrained_model."
+    )
+    q_auto_config: str | None = declare.param(None, doc="As auto_model, for old configs.")
+    p_auto_config: str | None = declare.param(None, doc="The same as q_auto_config, for old configs.")
+    q_pretrained_model: str | None = declare.param(
+        None, doc="Weights of the encoder of questions, which that of passages begins with too; null: random."
+    )
+    p_pretrained_model: str | None = declare.param(
+        None, doc="Weights of the encoder of passages, of the same architecture; null: those of questions."
+    )
+    bert_strict_size: bool = declare.param(True, doc="As strict_size, for old configs.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse two architectures."""
+        found = super().conflicts()
+        if self.p_auto_config not in {None, self.q_auto_config or self.auto_model}:
+            found.append(("p_auto_config", "names another architecture than q_auto_config. Use one for both."))
+        return found
+
+
 LLAMA_GROUP = "llama_config"
 
 

@@ -1,0 +1,60 @@
+"""Questions about paragraphs, from the JSON of SQuAD to written answers, from the families as they are copied."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.run import main
+
+FAMILIES = Path(__file__).parents[2] / "examples/families"
+TINY: dict[str, Any] = {
+    "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 32,
+    "max_position_embeddings": 32, "pretrained_model": None, "learning_rate": 0.005, "lr_scheduler": "constant",
+    "batch_size": 8, "max_epoch": 20, "eval_interval": -1, "log_interval": 10, "__ignore__": ["warmup_steps"],
+}  # fmt: skip
+PEOPLE, PLACES = ["bob", "alice", "eve"], ["paris", "rome", "oslo"]
+
+
+def paragraph(dice: random.Random) -> dict[str, Any]:
+    who, where = dice.choice(PEOPLE), dice.choice(PLACES)
+    context = f"{who} lives in {where}"
+    asked = [("who", who), ("where", where)]
+    questions = [
+        {"question": f"{word} ?", "answers": [{"text": text, "answer_start": context.index(text)}]}
+        for word, text in asked
+    ]
+    return {"context": context, "qas": questions}
+
+
+def x(command: str, family: str, **keys: Any) -> None:
+    parent = {"__parent__": str(FAMILIES / family)} if family else {}
+    Path("config.json").write_text(json.dumps({**parent, **keys}))
+    assert main([command, "config.json"]) == 0
+
+
+@pytest.mark.slow
+def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    dice = random.Random(1)
+    Path("raw").mkdir()
+    for split, size in (("train", 48), ("dev", 8)):
+        data = [{"paragraphs": [paragraph(dice) for _ in range(size)]}]
+        Path(f"raw/{split}.json").write_text(json.dumps({"data": data}))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PEOPLE, *PLACES, "who", "where", "?", "lives", "in"]
+    Path("vocab.txt").write_text("\n".join(words) + "\n")
+    x("x-prepro", "qa_prepro", data_source="raw", data_dir="data", vocab_file="vocab.txt", max_len=16, workers=1)
+    x("x-train", "bert_qa", data_dir="data", save_dir="run", **TINY)
+    capsys.readouterr()
+    x("x-eval", "", save_dir="run", valid_subset="dev")
+    assert "em" in capsys.readouterr().out
+    asked = {"context": "eve lives in oslo", "qas": [{"question": "who ?"}, {"question": "where ?"}]}
+    Path("new.json").write_text(json.dumps({"data": [{"paragraphs": [asked]}]}))
+    x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.tsv"})
+    rows = [line.split("\t") for line in Path("new.tsv").read_text().splitlines()]
+    assert rows[0] == ["question", "context", "answer"]
+    assert [row[-1] for row in rows[1:]] == ["eve", "oslo"]

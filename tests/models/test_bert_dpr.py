@@ -1,0 +1,67 @@
+"""Two encoders that begin alike, and the choice among the passages of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertModel
+
+from xdpx.losses import losses
+from xdpx.models import models
+
+SIZES = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 12}
+GIVEN = {
+    "question_ids": torch.tensor([[2, 5, 3], [2, 6, 3]]), "question_mask": torch.ones(2, 3),
+    "passage_ids": torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]]),
+    "passage_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+}  # fmt: skip
+
+
+def build(**keys: Any) -> Any:
+    torch.manual_seed(0)
+    return models["bert_dpr_qa"](models["bert_dpr_qa"].Parameters(**keys)).eval()
+
+
+def saved(folder: Path, seed: int) -> str:
+    torch.manual_seed(seed)
+    BertModel(BertConfig(**SIZES)).save_pretrained(folder)
+    return str(folder / "model.safetensors")
+
+
+def test_both_encoders_begin_with_one_s_weights_unless_passages_have_their_own(tmp_path: Path) -> None:
+    questions, passages = saved(tmp_path / "q", 1), saved(tmp_path / "p", 2)
+    name = "embeddings.word_embeddings.weight"
+    for keys, expected in (({}, questions), ({"p_pretrained_model": passages}, passages)):
+        model = build(q_pretrained_model=questions, **keys)
+        model.load_pretrained(load_file)
+        state = model.state_dict()
+        assert torch.equal(state[f"bert.{name}"], load_file(questions)[name])
+        assert torch.equal(state[f"passage.{name}"], load_file(expected)[name])
+
+
+def test_a_trained_model_is_read_back_as_it_is(tmp_path: Path) -> None:
+    model = build(**SIZES)
+    torch.nn.init.normal_(model.passage.embeddings.word_embeddings.weight)
+    found = model.adapt(model.state_dict())
+    assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
+
+
+def test_two_architectures_are_refused() -> None:
+    known = models["bert_dpr_qa"].Parameters(q_auto_config="a", p_auto_config="b")
+    assert [key for key, _ in known.conflicts()] == ["p_auto_config"]
+    assert not models["bert_dpr_qa"].Parameters(q_auto_config="a", p_auto_config="a").conflicts()
+
+
+def test_every_question_chooses_among_the_passages_of_the_batch() -> None:
+    model, loss = build(**SIZES), losses["bert_dpr"](losses["bert_dpr"].Parameters(temperature=0.5))
+    found = loss.predictions(model, {"net_input": GIVEN})
+    questions, passages = torch.nn.functional.normalize(model(**GIVEN), dim=-1).unbind(dim=1)
+    log_prob = (questions @ passages.T / 0.5).log_softmax(dim=-1)
+    assert torch.allclose(found["loss_sum"], -log_prob.diagonal().sum(), atol=1e-5)
+    ranks = (log_prob > log_prob.diagonal()[:, None]).sum(dim=1) + 1
+    scores = loss.metrics({name: value.detach().numpy() for name, value in found.items()})
+    assert scores["in_batch_mrr"] == pytest.approx(float((1 / ranks).mean()))

@@ -1,0 +1,64 @@
+"""Questions about paragraphs, in the JSON of SQuAD; CMRC 2018 and others have the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser
+from xdpx.loaders.parsers.files import open_raw
+
+COLUMNS = ["question", "context", "answer", "answer_start"]
+
+
+class SquadParser(RowParser):
+    """Read questions, their paragraphs, the first answer of each and where it begins, in characters.
+
+    A question that cannot be answered has an empty answer; without `answers` it has no such columns. A file is held in
+    memory as a whole, a few times its size.
+
+    Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016.
+    """
+
+    unit = "question"
+
+    class Parameters(RowParser.Parameters):
+        """What the squad parser can be told."""
+
+    def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
+        """Yield the columns of each question."""
+        number = 0
+        for article in _articles(path):
+            for paragraph in article.get("paragraphs", ()):
+                for question in paragraph.get("qas", ()):
+                    number += 1
+                    yield number, _row(number, paragraph, question)
+
+    def header(self, path: str) -> Row | None:
+        """Give the names of the columns."""
+        del path
+        return list(COLUMNS)
+
+
+def _articles(path: str) -> list[dict[str, Any]]:
+    try:
+        with open_raw(path) as stream:
+            found: list[dict[str, Any]] = json.loads(stream.read().decode("utf-8-sig"))["data"]
+    except (ValueError, KeyError, TypeError) as error:
+        problem = f"is not the JSON of SQuAD ({type(error).__name__}: {error})."
+        remedy = "Its outermost object has a list 'data' of articles with 'paragraphs'."
+        raise ConfigError(path, [Fault("data_files", problem, remedy)]) from error
+    return found
+
+
+def _row(number: int, paragraph: Any, question: Any) -> Row | BadLine:
+    try:
+        row = [question["question"], paragraph["context"]]
+        if "answers" not in question:
+            return row
+        first = (question["answers"] or [{"text": "", "answer_start": -1}])[0]
+        return [*row, first["text"], str(first["answer_start"])]
+    except (KeyError, TypeError, IndexError) as error:
+        return BadLine(number, f"lacks {error}")

@@ -1,0 +1,87 @@
+"""BERT without layer norms: what a part of a layer adds begins at nothing, and grows by a gate that is learnt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.models.pytorch.bert_classification import BertClassification
+from xdpx.models.pytorch.bert_lm import BertLanguageModel
+from xdpx.models.pytorch.bert_pretrain import BertPretrain
+
+
+class Gated(nn.Module):
+    """The end of a part of a layer: what came in, plus the gate times what the part makes of it.
+
+    Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, equation 1.
+    """
+
+    def __init__(self, normed: Any) -> None:
+        super().__init__()
+        self.dense, self.dropout = normed.dense, normed.dropout
+        self.gate = nn.Parameter(torch.zeros(()), requires_grad=normed.dense.weight.requires_grad)
+
+    def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+        """Give (B, T, H)."""
+        made: Tensor = self.dropout(self.dense(hidden_states))
+        return input_tensor + self.gate * made
+
+
+def use_gates(encoder: Any) -> None:
+    """Put gates where the layers of a BERT have norms.
+
+    Raises:
+        ConfigError: its layers are not those of BERT.
+    """
+    layers = getattr(getattr(encoder, "encoder", None), "layer", ())
+    if not layers or not all(hasattr(getattr(layer, "output", None), "LayerNorm") for layer in layers):
+        problem = f"is '{encoder.config.model_type}', whose layers have no norms behind their parts."
+        raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert or roberta for a ReZero model.")])
+    for layer in layers:
+        layer.attention.output = Gated(layer.attention.output)
+        layer.output = Gated(layer.output)
+
+
+class BertClassificationReZero(BertClassification):
+    """As `bert_classification`, with gates in place of the norms of the layers.
+
+    Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
+    """
+
+    class Parameters(BertClassification.Parameters):
+        """Keys of `bert_classification_rezero`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        use_gates(self.bert)
+
+
+class BertLanguageModelReZero(BertLanguageModel):
+    """As `bert_lm`, with gates in place of the norms of the layers.
+
+    Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
+    """
+
+    class Parameters(BertLanguageModel.Parameters):
+        """Keys of `bert_lm_rezero`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        use_gates(self.bert)
+
+
+class BertPretrainReZero(BertPretrain):
+    """As `bert_pretrain`, with gates in place of the norms of the layers.
+
+    Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
+    """
+
+    class Parameters(BertPretrain.Parameters):
+        """Keys of `bert_pretrain_rezero`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        use_gates(self.bert)
