@@ -78,6 +78,7 @@ RECIPES: dict[str, Recipe] = {
     "bert_pretrain_rezero": Recipe("structbert", family="bert_pretrain"),
     "bert_token": Recipe("tagged"),
     "bert_token with a CRF": Recipe("tagged", model="bert_token", keys={"use_crf": True}),
+    "bert_regression": Recipe("numbers"),
     "bert_lm": Recipe("bert_lm"),
     "bert_lm of whole words": Recipe("whole words", model="bert_lm"),
     "bert_pretrain": Recipe("structbert"),
@@ -180,6 +181,10 @@ def tagged(dice: random.Random, size: int) -> list[str]:
 
 
 @dataclass(frozen=True)
+def numbers(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{text(dice)}\t{dice.randint(0, 10) / 2}" for _ in range(size)]
+
+
 class Data:
     """Lines of raw files, and the keys of x-prepro beside the folders."""
 
@@ -229,6 +234,7 @@ DATA: dict[str, Data] = {
         sessions, {"loader": "session_corpus", "processor": "session_corpus", "min_session_size": 2, **PIECES}
     ),
     "bert_lm": Data(sentences, {**CORPUS, "processor": "bert_lm"}),
+    "numbers": Data(numbers, {"loader": "pair", "processor": "bert_pair", "target_type": "number", **PIECES}),
     "causal_lm": Data(sentences, {**CORPUS, "processor": "causal_lm"}),
     "whole words": Data(sentences, {**CORPUS, "loader": "corpus_mix", "processor": "bert_lm"}),
     "structbert": Data(sentences, {**CORPUS, "processor": "structbert", "break_mode": "complete_doc"}),

@@ -30,9 +30,10 @@ class BuildParameters(Parameters):
     target_map_file: str | None = param(
         None, doc="Ready list of labels, one per line; null makes one from the data.", path="file"
     )
-    target_type: Literal["text", "index"] = param(
+    target_type: Literal["text", "index", "number"] = param(
         "text",
-        doc="Labels are words, ordered by frequency, or the numbers 0, 1, ... in their order.",
+        doc="Labels are words, ordered by frequency; the numbers 0, 1, ... in their order; or any numbers, to be "
+        "predicted as such (regression).",
         when=("target_map_file", "is", None),
     )
     special_targets: list[str] = param(

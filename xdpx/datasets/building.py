@@ -28,6 +28,7 @@ from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.logger import EarlyLines, Progress, log
 from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoder
+from xdpx.tokenizers.target_map import number_of
 from xdpx.utils import commit, io
 from xdpx.utils.raw_places import SAVED, is_table
 
@@ -103,6 +104,8 @@ class Builder:
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
         name, told = self._run.values["processor"], self._processor.meta()
         self._meta = resources.make_meta(name, told, found, suffix=self._suffix)
+        if self._parameters.target_type == "number" and found.target_map is not None:
+            self._meta["label_values"] = [number_of(label) for label in found.target_map.labels]
         self._meta |= self._loader.meta(found.target_map.labels if found.target_map is not None else ())
         resources.refuse_changes(self._data_dir, old, self._meta, found)
         self._start_from(old)

@@ -176,6 +176,8 @@ def _target_map(parameters: BuildParameters, seen: Seen, labelled: list[str]) ->
     source = ", ".join(labelled[:3]) + (", ..." if len(labelled) > 3 else "")
     if labelled and parameters.target_type == "index":
         return TargetMap.by_number(seen.labels, source=source)
+    if labelled and parameters.target_type == "number":
+        return TargetMap.by_value(seen.labels, source=source)
     if labelled:
         return TargetMap.by_frequency(seen.labels, parameters.special_targets, source=source)
     if parameters.special_targets:

@@ -28,6 +28,7 @@ losses: Registry[Any] = Registry(
         "static_distill": "xdpx.losses.static_distill:StaticDistill",
         "tagging": "xdpx.losses.tagging:Tagging",
         "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
+        "mse": "xdpx.losses.mse:MeanSquaredError",
     },
 )
 register = losses.register

@@ -35,6 +35,18 @@ class ElectraParameters(LossParameters):
     rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
 
 
+class RegressionParameters(LossParameters):
+    """Keys of `mse`."""
+
+    label_values: list[float] | None = declare.param(None, doc="The number that each label is, from meta.hjson.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse labels that are no numbers."""
+        if self.label_values is None:
+            return [("label_values", "is missing: labels are no numbers. Preprocess with target_type: number.")]
+        return []
+
+
 class QAParameters(LossParameters):
     """Keys of `bert_qa`."""
 

@@ -20,6 +20,7 @@ models: Registry[Any] = Registry(
         "bert_classification_rezero": "xdpx.models.pytorch.rezero:BertClassificationReZero",
         "bert_lm_rezero": "xdpx.models.pytorch.rezero:BertLanguageModelReZero",
         "bert_pretrain_rezero": "xdpx.models.pytorch.rezero:BertPretrainReZero",
+        "bert_regression": "xdpx.models.pytorch.bert_regression:BertRegression",
         "bert_lm": "xdpx.models.pytorch.bert_lm:BertLanguageModel",
         "bert_prompt": "xdpx.models.pytorch.bert_prompt:BertPrompt",
         "bert_pretrain": "xdpx.models.pytorch.bert_pretrain:BertPretrain",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -89,6 +90,24 @@ class TargetMap:
         remedy = "Use target_type: text, or give a target_map_file."
         raise ConfigError(source, [Fault("target_type", problem, remedy)])
 
+    @classmethod
+    def by_value(cls, labels: Iterable[str], *, source: str = THIS_RUN) -> TargetMap:
+        """Order labels that are any numbers by their value; one that is written in two ways is two labels.
+
+        Args:
+            labels: those that were seen.
+            source: where they were seen, for messages.
+
+        Raises:
+            ConfigError: a label is no finite number.
+        """
+        found = sorted(set(labels))
+        wrong = [label for label in found if number_of(label) is None]
+        if wrong:
+            problem = f"is 'number', but '{wrong[0]}' is none."
+            raise ConfigError(source, [Fault("target_type", problem, "Use target_type: text, or mend the files.")])
+        return cls(sorted(found, key=lambda label: (number_of(label) or 0.0, label)))
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -117,6 +136,15 @@ class TargetMap:
     def write(self, path: str) -> None:
         """Write `target_map.txt`, whole or not at all."""
         commit.write_text(path, self.text)
+
+
+def number_of(label: str) -> float | None:
+    """Give the finite number that a label is; None for another label."""
+    try:
+        value = float(label)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def plain_label(label: str) -> str:

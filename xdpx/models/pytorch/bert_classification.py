@@ -41,11 +41,14 @@ class BertClassification(Bert):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=self.reads_pooled)
-        num_classes = given(parameters.num_classes, "num_classes")
-        self.config.num_labels = num_classes
+        self.config.num_labels = self.num_outputs()
         self.config.architectures = ["BertForSequenceClassification"] if self.reads_pooled else None
         self.dropout = Dropout(parameters.output_dropout_prob)
-        self.classifier = new_linear(self.num_features(), num_classes, self.config)
+        self.classifier = new_linear(self.num_features(), self.num_outputs(), self.config)
+
+    def num_outputs(self) -> int:
+        """Give the width of the logits."""
+        return given(self.parameters_used.num_classes, "num_classes")
 
     def num_features(self) -> int:
         """Give the width of `features`."""

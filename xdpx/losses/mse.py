@@ -1,0 +1,62 @@
+"""Numbers as near as can be to those that are wanted. B rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.metrics import mean_squared_error, pearson, ratio, spearman
+from xdpx.losses.metrics.named import OF_SCORES
+from xdpx.losses.parameters import RegressionParameters
+
+
+class MeanSquaredError(Loss):
+    """The square of how far the prediction is from the number that the label is.
+
+    Its unit is that of the labels, squared; there are no bits here.
+    """
+
+    class Parameters(RegressionParameters):
+        """The numbers that labels are."""
+
+    parameters: Parameters
+
+    metric_names = {**dict.fromkeys(("loss", "pearson", "spearman")), **OF_SCORES}
+    header: ClassVar[tuple[str, ...]] = ("score",)
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum of squares over the rows of the batch, and their number."""
+        score = model(**batch["net_input"]).float()
+        return (score - self._wanted(batch, score)).square().sum(), len(score), {}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give score (B,), and for labelled batches target (B,), the number that is wanted."""
+        score = model(**batch["net_input"]).float()
+        return {"score": score} | ({"target": self._wanted(batch, score)} if "target" in batch else {})
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give loss (the mean square of the difference), and both correlations."""
+        target, score = np.asarray(gathered["target"]), np.asarray(gathered["score"])
+        return {
+            "loss": mean_squared_error(target, score),
+            "pearson": pearson(target, score),
+            "spearman": spearman(target, score),
+        }
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Give loss, the mean square of the difference, of the training batches."""
+        return {"loss": ratio(facts["loss_sum"], facts["count"], empty=float("nan"))}
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
+        """Give the number for each row."""
+        del labels
+        return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
+
+    def _wanted(self, batch: Batch, score: Tensor) -> Tensor:
+        values: Tensor = torch.tensor(self.parameters.label_values or [], dtype=score.dtype, device=score.device)
+        return values[batch["target"]]
