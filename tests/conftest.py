@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import importlib.util
 import logging
 import random
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -42,6 +44,15 @@ def _own_log_level() -> Iterator[None]:
     yield
     logging.getLogger("xdpx").setLevel(level)
     console.on_every_rank = on_every_rank
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_let_go() -> Iterator[None]:
+    """Forget after each file what JAX compiled for it: kept to the end, all of it takes more than ten gigabytes."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
