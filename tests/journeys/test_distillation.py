@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from xdpx.checkpoints import trusted
 from xdpx.run import main
 
 FAMILIES = Path(__file__).parents[2] / "examples/families"
@@ -72,4 +74,28 @@ def test_a_student_learns_what_a_teacher_thinks_of_texts_without_labels(raw: Non
     x("x-train", "static_distill", data_dir="soft", save_dir="student", loss=student, **keys)
     assert float(last_row("student")["valid_acc"]) > 0.9
     x("x-pred", "", save_dir="student", predict_file_map={"raw/unlabelled.tsv": "out.tsv"})
+    assert len(Path("out.tsv").read_text().splitlines()) == 65
+
+
+@pytest.mark.slow
+def test_a_student_learns_while_its_teacher_is_asked_and_goes_on_exactly_where_it_was_stopped(raw: None) -> None:
+    words = {"tokenizer": "space", "max_len": 16, "workers": 1}
+    x("x-prepro", "classification_prepro", data_source="raw", data_dir="data", processor="single", **words,
+      data_files={"train.tsv": "train", "dev.tsv": "dev"})  # fmt: skip
+    x("x-train", "cls_cnn", data_dir="data", save_dir="teacher", **{**SMALL, "max_epoch": 8})
+    sizes = {"embedding_dim": 8, "hidden_size": 8, "encoder_layers": 1, "kernel_sizes": [3]}
+    keys = {key: value for key, value in SMALL.items() if key not in sizes} | {"max_epoch": 8, "gold_loss_lambda": 0.0}
+    keys |= {"data_dir": "data", "teacher_model": "cls_cnn", "teacher_pretrained_model": "teacher/<best>", "seed": 1}
+    keys |= {f"teacher_{key}": value for key, value in sizes.items()}
+    keys |= {"student_embedding_dim": 8, "student_hidden_size": 8, "save_best_only": False}
+    keys["save_full_checkpoint"] = True
+    x("x-train", "distill", save_dir="whole", **keys)
+    assert float(last_row("whole")["valid_acc"]) > 0.9
+    x("x-train", "distill", save_dir="parts", train_steps=24, **keys)
+    x("x-train", "distill", save_dir="parts", resume=True, **keys)
+    whole, parts = (trusted.load_weights(f"{run}/checkpoint-64.pt") for run in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    Path("teacher").rename("gone")
+    x("x-pred", "", save_dir="whole", predict_file_map={"raw/unlabelled.tsv": "out.tsv"})
     assert len(Path("out.tsv").read_text().splitlines()) == 65

@@ -39,6 +39,7 @@ class Recipe:
         model: by default the one that the recipe is named after.
         family: file in examples/families; by default the one with the model's name, "" for none.
         keys: of the training config, over those of the family.
+        prefix: of the model's keys.
         alone: whether a row is scored by itself; not where the rows of a batch are compared with one another.
     """
 
@@ -47,6 +48,7 @@ class Recipe:
     family: str | None = None
     keys: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = True
+    prefix: str = ""
 
 
 def on_cnn(**keys: Any) -> Recipe:
@@ -76,9 +78,9 @@ RECIPES: dict[str, Recipe] = {
     "bert_classification_rezero": Recipe("bert_pair", family="bert_rezero"),
     "bert_lm_rezero": Recipe("bert_lm", family="bert_lm"),
     "bert_pretrain_rezero": Recipe("structbert", family="bert_pretrain"),
+    "bert_regression": Recipe("numbers"),
     "bert_token": Recipe("tagged"),
     "bert_token with a CRF": Recipe("tagged", model="bert_token", keys={"use_crf": True}),
-    "bert_regression": Recipe("numbers"),
     "bert_lm": Recipe("bert_lm"),
     "bert_lm of whole words": Recipe("whole words", model="bert_lm"),
     "bert_pretrain": Recipe("structbert"),
@@ -95,6 +97,15 @@ RECIPES: dict[str, Recipe] = {
     "circle_siamese": Recipe(
         "pair", model="dssm", keys={"loss": "circle_siamese", "prediction": "cosine"}, alone=False
     ),
+    "distill": Recipe(
+        "bert_single",
+        model="cls_cnn",
+        family="distill",
+        prefix="student_",
+        keys={
+            f"teacher_{key}": value for key, value in TINY.items() if key not in {"embedding_dim", "pretrained_model"}
+        },
+    ),  # fmt: skip
     "dpcnn": Recipe("single"),
     "dssm": Recipe("pair"),
     "esim": Recipe("pair"),
@@ -170,6 +181,10 @@ def sentences(dice: random.Random, size: int) -> list[str]:
     return [line for number in range(size) for line in ([text(dice)] if number % 5 else [text(dice), ""])]
 
 
+def numbers(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{text(dice)}\t{dice.randint(0, 10) / 2}" for _ in range(size)]
+
+
 def answers(dice: random.Random, size: int) -> list[str]:
     rows = [(text(dice), text(dice)) for _ in range(size)]
     return [f"{question}\t{context}\t{dice.choice(context.split())}" for question, context in rows]
@@ -181,10 +196,6 @@ def tagged(dice: random.Random, size: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-def numbers(dice: random.Random, size: int) -> list[str]:
-    return [f"{text(dice)}\t{text(dice)}\t{dice.randint(0, 10) / 2}" for _ in range(size)]
-
-
 class Data:
     """Lines of raw files, and the keys of x-prepro beside the folders."""
 
@@ -223,6 +234,7 @@ DATA: dict[str, Data] = {
     "siamese pair": Data(pairs, {"loader": "pair", "processor": "bert_pair_siamese", **PIECES}),
     "dpr": Data(pairs, {"loader": "dpr", "processor": "bert_dpr", "max_question_length": 8, **PIECES}),
     "qa": Data(answers, {"loader": "qa", "processor": "bert_qa", **PIECES}),
+    "numbers": Data(numbers, {"loader": "pair", "processor": "bert_pair", "target_type": "number", **PIECES}),
     "tagged": Data(tagged, {"loader": "tagged", "processor": "bert_token", **PIECES}),
     "bert_cl_single": Data(labelled, {"loader": "single", "processor": "bert_cl_single", **PIECES}),
     "bert_cl_pair": Data(pairs, {"loader": "pair", "processor": "bert_cl_pair", **PIECES}),
@@ -234,7 +246,6 @@ DATA: dict[str, Data] = {
         sessions, {"loader": "session_corpus", "processor": "session_corpus", "min_session_size": 2, **PIECES}
     ),
     "bert_lm": Data(sentences, {**CORPUS, "processor": "bert_lm"}),
-    "numbers": Data(numbers, {"loader": "pair", "processor": "bert_pair", "target_type": "number", **PIECES}),
     "causal_lm": Data(sentences, {**CORPUS, "processor": "causal_lm"}),
     "whole words": Data(sentences, {**CORPUS, "loader": "corpus_mix", "processor": "bert_lm"}),
     "structbert": Data(sentences, {**CORPUS, "processor": "structbert", "break_mode": "complete_doc"}),
@@ -273,7 +284,8 @@ def train_config(name: str, data_dir: Path, save_dir: Path, declared: set[str]) 
     recipe, model = RECIPES[name], model_of(name)
     family = model if recipe.family is None else recipe.family
     parents = [str(FAMILIES / family)] if family else [str(data_dir / "meta")]
-    tiny = {key: value for key, value in TINY.items() if key in declared}
+    tiny = {f"{recipe.prefix}{key}": value for key, value in TINY.items() if key in declared}
     places = {"data_dir": str(data_dir), "save_dir": str(save_dir)}
+    places |= {"teacher_pretrained_model": str(save_dir) + "-teacher.pt"} if recipe.prefix else {}
     ignored = {"__ignore__": DROPPED} if family else {}
-    return {"__parent__": parents, **ignored, "model": model, **COMMON, **tiny, **places, **recipe.keys}
+    return {"__parent__": parents, **ignored, f"{recipe.prefix}model": model, **COMMON, **tiny, **places, **recipe.keys}

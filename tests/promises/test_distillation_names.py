@@ -8,6 +8,7 @@ from xdpx.config import catalogue
 
 KEYS = {
     "static_distill": {"distill_temperature": 1.0, "gold_loss_lambda": 0.0, "negative_classes_in_f1": [0]},
+    "distill": {"distill_temperature": 1.0, "gold_loss_lambda": 0.0},
     "bce_distill": {"distill_temperature": 1.0, "gold_loss_lambda": 0.0},
 }
 
@@ -16,6 +17,12 @@ KEYS = {
 def test_a_loss_of_distillation_keeps_its_keys_and_defaults(name: str) -> None:
     declared = {item.key: item.default for item in catalogue.entry("loss", name).parameters}
     assert {key: declared.get(key, "gone") for key in KEYS[name]} == KEYS[name]
+
+
+def test_the_task_takes_a_teacher_and_a_student_with_their_own_keys() -> None:
+    declared = {item.key: item.registry for item in catalogue.entry("task", "distill").parameters}
+    assert {"teacher_model": "model", "student_model": "model", "loss": "loss"}.items() <= declared.items()
+    assert "model" not in declared
 
 
 @pytest.mark.parametrize("kind", ["loader", "processor"])

@@ -93,6 +93,8 @@ def config(data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
         declared = {item.key for item in catalogue.entry("model", recipes.model_of(name)).parameters}
         values = recipes.train_config(name, data_dir, folder / "run", declared)
         (folder / "train.json").write_text(json.dumps(values))
+        if recipes.RECIPES[name].prefix:
+            write_teacher(load(str(folder / "train.json"), "x-train", paths=False)[0])
         return folder / "train.json"
 
     return written
@@ -118,6 +120,13 @@ def train(run: Run) -> Trained:
     for rows in np.array_split(np.arange(len(samples)), STEPS):
         state, _ = engine.update(state, [processor.collate(samples.take(rows), epoch=1, seed=1, training=True)])
     return found
+
+
+def write_teacher(run: Run) -> None:
+    """Write the random weights of the teacher that a run names."""
+    torch.manual_seed(3)
+    with Path(run.values["teacher_pretrained_model"]).open("wb") as file:
+        trusted.save_tensors(run.build("model", "teacher_").state_dict(), file)
 
 
 def watch_gradients(model: nn.Module) -> dict[str, float]:
@@ -146,7 +155,7 @@ def build_processor(run: Run, data_dir: Path) -> Any:
 def build_task(run: Run, seed: int | None = None) -> Any:
     if seed is not None:
         torch.manual_seed(seed)
-    return run.build("task", model=run.build("model"), loss=run.build("loss"))
+    return run.picked("task").built(run, run.build("loss"))
 
 
 # ---- what holds of each

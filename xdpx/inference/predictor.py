@@ -269,7 +269,7 @@ def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
     run = plan.train
 
     def make_task() -> Any:
-        return run.build("task", model=run.build("model"), loss=run.build("loss"))
+        return run.picked("task").built(run, run.build("loss"))
 
     if run.values["engine"] == SPMD:
         from xdpx.tasks.spmd.building import build_engine

@@ -21,14 +21,15 @@ losses: Registry[Any] = Registry(
         "circle": "xdpx.losses.circle:Circle",
         "circle_siamese": "xdpx.losses.circle:CircleSiamese",
         "cross_entropy": "xdpx.losses.cross_entropy:CrossEntropy",
+        "distill": "xdpx.losses.static_distill:OnlineDistill",
         "focal": "xdpx.losses.focal:Focal",
         "ghmc": "xdpx.losses.ghmc:GHMClassification",
         "label_smooth_ce": "xdpx.losses.label_smooth_ce:LabelSmoothCrossEntropy",
         "masked_lm": "xdpx.losses.masked_lm:MaskedLM",
         "static_distill": "xdpx.losses.static_distill:StaticDistill",
         "tagging": "xdpx.losses.tagging:Tagging",
-        "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
         "mse": "xdpx.losses.mse:MeanSquaredError",
+        "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
     },
 )
 register = losses.register

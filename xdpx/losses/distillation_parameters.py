@@ -25,6 +25,19 @@ class StaticDistillParameters(CrossEntropyParameters):
         return [*super().conflicts(), *([NO_R_DROP] if self.use_r_dropout else [])]
 
 
+class OnlineDistillParameters(CrossEntropyParameters):
+    """Keys of `distill`."""
+
+    distill_temperature: float = declare.param(
+        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
+    )
+    gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the cross-entropy with the labels; 0: none.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse what the loss cannot honour."""
+        return [*super().conflicts(), *([NO_R_DROP] if self.use_r_dropout else [])]
+
+
 class BCEDistillParameters(BCEParameters):
     """Keys of `bce_distill`."""
 

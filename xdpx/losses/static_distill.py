@@ -11,7 +11,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy
-from xdpx.losses.distillation_parameters import BCEDistillParameters, StaticDistillParameters
+from xdpx.losses.distillation_parameters import BCEDistillParameters, OnlineDistillParameters, StaticDistillParameters
 
 
 class FromTeacher(CrossEntropy):
@@ -63,6 +63,16 @@ class StaticDistill(FromTeacher):
 
     class Parameters(StaticDistillParameters):
         """Keys of `static_distill`."""
+
+
+class OnlineDistill(FromTeacher):
+    """The loss of `static_distill`, for the task `distill`, whose teacher is asked while the student learns.
+
+    Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
+    """
+
+    class Parameters(OnlineDistillParameters):
+        """Keys of `distill`."""
 
 
 class BCEDistill(FromTeacher, BinaryCrossEntropy):

@@ -152,9 +152,9 @@ def _task_maker(run: Run, loss: Any, texts: dict[str, str]) -> Callable[[], Any]
     """Give what makes the task, and fills `texts` with what must lie beside its checkpoints."""
 
     def make_task() -> Any:
-        model = run.build("model")
-        texts.update(model.resource_files())
-        return run.build("task", model=model, loss=loss)
+        task = run.picked("task").built(run, loss)
+        texts.update(task.model.resource_files())
+        return task
 
     return make_task
 

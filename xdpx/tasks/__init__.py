@@ -8,6 +8,7 @@ tasks: Registry[Any] = Registry(
     "task",
     {
         "default": "xdpx.tasks.default:Task",
+        "distill": "xdpx.tasks.distill:Distill",
         "fgm": "xdpx.tasks.one_attack:FGM",
         "freelb": "xdpx.tasks.freelb:FreeLB",
         "pgd": "xdpx.tasks.one_attack:PGD",

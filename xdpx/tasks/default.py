@@ -5,41 +5,32 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.loading import Run
 from xdpx.losses.base import Batch, Loss
-
-GROUP = "task"
+from xdpx.tasks.data_parameters import DataParameters, NetworkParameters
 
 
 class Task:
     """One model, one loss: a batch in; a loss sum, a count and facts, or predictions, out."""
 
-    class Parameters(declare.Parameters):
+    class Parameters(DataParameters, NetworkParameters):
         """What meets what."""
-
-        model: str = declare.param(doc="The network.", registry="model", group=GROUP)
-        loss: str = declare.param(doc="What training minimises.", registry="loss", group=GROUP)
-        dataset: str = declare.param("default", doc="How samples are reached.", registry="dataset", group=GROUP)
-        dataset_format: Literal["torch", "jsonl"] = declare.param(
-            "torch", doc="Format of the preprocessed splits: torch: <split>.pt; jsonl: <split>.jsonl.", group=GROUP
-        )
-        sampler: str = declare.param(
-            "default", doc="Which samples make a batch, and in which order.", registry="sampler", group=GROUP
-        )
-        batch_by_len: bool = declare.param(
-            False, doc="Fill batches with texts of similar length: less padding, faster training.", group=GROUP
-        )
 
     def __init__(self, parameters: Parameters, model: nn.Module, loss: Loss) -> None:
         self.parameters = parameters
         self.model = model
         self.loss = loss
+
+    @classmethod
+    def built(cls, run: Run, loss: Any) -> Task:
+        """Make the task of a run, with the network that it trains."""
+        return cls(run.parameters("task"), run.build("model"), loss)
 
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""

@@ -1,0 +1,94 @@
+"""On-line distillation: a fixed teacher, asked without dropout; only the student is trained, copied and kept."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import ConfigError
+from xdpx.losses import losses
+from xdpx.tasks import tasks
+
+IDS = torch.tensor([[2, 5, 7, 3], [2, 6, 3, 0]])
+BATCH = {"net_input": {"input_ids": IDS, "attention_mask": IDS > 0}, "target": torch.tensor([0, 2])}
+
+
+class Bag(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(8, 3, mode="sum")
+        self.dropout = nn.Dropout(dropout)
+
+
+class Teacher(Bag):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.dropout(self.table(input_ids * attention_mask))  # type: ignore[no-any-return]
+
+
+class Light(Bag):
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        return self.table(tokens * mask)  # type: ignore[no-any-return]
+
+
+def make(make_teacher: Any, loss: str = "distill", **keys: Any) -> Any:
+    kind, chosen = tasks["distill"], losses[loss]
+    known = kind.Parameters(
+        loss=loss, teacher_model="bert_classification", teacher_pretrained_model="t.pt", student_model="cls_cnn"
+    )
+    return kind(known, Light(), chosen(chosen.Parameters(**keys)), make_teacher=make_teacher)
+
+
+@pytest.mark.parametrize("name", ["distill", "static_distill", "bce_distill"])
+def test_the_loss_is_that_of_written_logits_and_needs_no_dropout_of_the_teacher(name: str) -> None:
+    teacher = Teacher(dropout=0.5)
+    task = make(lambda: teacher, name, distill_temperature=2.0, gold_loss_lambda=0.3)
+    found, count, _ = task.train_step(BATCH)
+    plain = {"tokens": IDS, "mask": IDS > 0}
+    written = {**BATCH, "net_input": plain, "teacher_logits": teacher.eval()(**BATCH["net_input"])}
+    wanted, _, _ = task.loss(task.model, written)
+    assert (found.item(), count) == (pytest.approx(wanted.item()), 2)
+
+
+def test_only_the_student_learns_and_is_kept() -> None:
+    teacher = Teacher()
+    task = make(lambda: teacher)
+    task.train_step(BATCH)[0].backward()
+    assert [name for name, _ in task.model.named_parameters()] == ["table.weight"]
+    assert task.model.table.weight.grad.abs().sum() > 0
+    assert teacher.table.weight.grad is None
+
+
+def test_scoring_never_needs_the_teacher() -> None:
+    def gone() -> Teacher:
+        raise FileNotFoundError("teacher.pt")
+
+    task = make(gone)
+    assert task.valid_step(BATCH)["prob"].shape == (2, 3)
+    with pytest.raises(FileNotFoundError):
+        task.train_step(BATCH)
+
+
+def test_the_teacher_is_made_once_moves_no_dropout_and_is_shared_by_copies() -> None:
+    made = []
+
+    def one() -> Teacher:
+        made.append(Teacher())
+        return made[-1]
+
+    task = make(one)
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    task.train_step(BATCH)
+    assert torch.equal(torch.rand(3), expected)
+    copy.deepcopy(task).train_step(BATCH)
+    assert len(made) == 1
+
+
+def test_a_loss_that_knows_no_teacher_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"loss: is 'cross_entropy', which cannot learn from a teacher\. Use distill"):
+        make(Teacher, "cross_entropy")
