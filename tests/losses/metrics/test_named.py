@@ -66,7 +66,7 @@ def threshold_f1(threshold: float) -> float:
     import torch
 
     one = loss(predict_threshold=threshold, negative_classes_in_f1=[0])
-    return one.metrics({**ROWS, "pred": one._predict(torch.from_numpy(PROB)).numpy()})["f1"]
+    return one.metrics({**ROWS, "pred": one.predict(torch.from_numpy(PROB)).numpy()})["f1"]
 
 
 def test_a_loss_gives_what_a_config_asks_for_beside_its_own() -> None:
