@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from xdpx.datasets.store import Store
 from xdpx.loaders import loaders
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers.base import BadLine, Row, Rows
+from xdpx.run import main
 
 
 def make(name: str, **values: Any) -> Loader:
@@ -51,3 +56,46 @@ def test_a_cell_that_is_no_list_of_finite_numbers_makes_a_bad_line(cell: str) ->
     found = make("single_with_logits").records(rows(["a", cell, "1"], ["b", "[1]", "1"]), labelled=True)
     assert found.fields["text"] == ["b"]
     assert found.bad == [BadLine(1, f"has logits that are no list of finite numbers: {cell}")]
+
+
+@pytest.mark.parametrize("fields", [["body"], ["body", "said"], ["body", "said", "class"], ["body", "class"]])
+def test_columns_are_picked_by_name_with_logits_or_without(fields: list[str], tmp_path: Path) -> None:
+    row = {"body": "a b", "said": "[1.5, -2]", "class": "pos", "other": "x"}
+    (tmp_path / "raw").mkdir()
+    for split in ("train", "dev"):
+        lines = ["\t".join(row), "\t".join(row.values()), "c\t[0, 1]\tneg\ty"]
+        (tmp_path / f"raw/{split}.txt").write_text("".join(f"{line}\n" for line in lines))
+    values = {
+        "data_source": str(tmp_path / "raw"),
+        "data_dir": str(tmp_path / "data"),
+        "fields": fields,
+        "workers": 1,
+        "parser": "csv",
+        "loader": "single_with_logits",
+        "processor": "single_with_logits",
+        "tokenizer": "space",
+        "max_len": 8,
+    }
+    (tmp_path / "prepro.json").write_text(json.dumps(values))
+    assert main(["x-prepro", str(tmp_path / "prepro.json")]) == 0
+    samples = Store.open(str(tmp_path / "data/train.pt")).take(np.arange(2))
+    assert samples.sample(0)["logits"] == ([1.5, -2.0] if "said" in fields else [])
+    assert ("target" in samples) == ("class" in fields)
+
+
+def test_too_many_names_of_columns_are_refused_with_what_there_may_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.txt").write_text("a\tb\tc\td\n")
+    values = {
+        "data_source": str(tmp_path),
+        "data_dir": str(tmp_path / "data"),
+        "fields": ["a", "b", "c", "d"],
+        "loader": "single_with_logits",
+        "processor": "single_with_logits",
+        "tokenizer": "space",
+        "max_len": 8,
+    }
+    (tmp_path / "prepro.json").write_text(json.dumps(values))
+    assert main(["x-prepro", str(tmp_path / "prepro.json")]) == 2
+    assert "takes: text, and perhaps logits and a label." in capsys.readouterr().err

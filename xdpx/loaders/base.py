@@ -58,6 +58,7 @@ class Loader:
 
     Attributes:
         text_fields: names of the texts of a record, in the order of the columns.
+        between: names of the columns that may stand between the texts and the label.
         num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
         marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
         keeps_words: whether a word that the tokenizer makes nothing of is an unknown token, so that none is lost.
@@ -65,6 +66,7 @@ class Loader:
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     num_targets: ClassVar[int] = 1
+    between: ClassVar[tuple[str, ...]] = ()
     marks_words: ClassVar[bool] = False
     keeps_words: ClassVar[bool] = False
 

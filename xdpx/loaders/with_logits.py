@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.pair import PairLoader
@@ -13,6 +13,8 @@ from xdpx.loaders.parsers.base import BadLine, Row, Rows
 
 class WithLogits(Loader):
     """Columns: those of the texts, the teacher's logits as a list, and a label; logits and label may be missing."""
+
+    between: ClassVar[tuple[str, ...]] = ("logits",)
 
     def is_labelled(self, row: Row) -> bool | None:
         """Tell from a file's first row whether the file is labelled; a list behind the texts is the logits."""
