@@ -7,10 +7,11 @@ import http.client
 import importlib.util
 import logging
 import random
+import signal
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -53,6 +54,31 @@ def _compiled_let_go() -> Iterator[None]:
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
         gc.collect()
+
+
+@pytest.fixture(scope="session")
+def jax_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Run `script PORT INDEX FOLDER words...` as two JAX processes, and give the folder, which `prepare` fills before.
+
+    Their collectives on a CPU (gloo) have hung on a starved machine, in XLA and below our code, about once in ten runs:
+    they get one more chance, in a new folder.
+    """
+
+    def run(
+        script: Path, *words: str, prepare: Callable[[Path], object] = lambda _: None, seconds: float = 240
+    ) -> Path:
+        ends: list[tuple[int, str]] = []
+        for _ in range(2):
+            folder = tmp_path_factory.mktemp("pair")
+            prepare(folder)
+            ends = _devices.run_pair(script, [str(folder), *words], seconds=seconds)
+            if [code for code, _ in ends] == [0, 0]:
+                return folder
+            if -signal.SIGKILL not in {code for code, _ in ends}:
+                break
+        raise AssertionError("\n----\n".join(f"exit code {code}\n{text[-4000:]}" for code, text in ends))
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -79,9 +79,9 @@ def test_the_code_of_the_extension_guide_trains(tmp_path: Path) -> None:
         (tmp_path / f"raw/{split}.txt").write_text(rows, encoding="utf-8")
     prepro = {"data_source": "raw", "data_dir": "data", "loader": "titled", "title_weight": 3, "tokenizer": "space"}
     prepro |= {"processor": "single", "max_len": 16}
-    train = {"__parent__": "data/meta", "data_dir": "data", "save_dir": "run", "model": "bag_of_words", "loss": "my_focal"}
-    train |= {"task": "embedding_noise", "focal_gamma": 1.0, "embedding_dim": 8, "batch_size": 8, "learning_rate": 0.1}
-    train |= {"max_epoch": 2, "eval_interval": -1, "major_metric": "acc"}
+    train = {"__parent__": "data/meta", "data_dir": "data", "save_dir": "run", "model": "bag_of_words"}
+    train |= {"loss": "my_focal", "task": "embedding_noise", "focal_gamma": 1.0, "embedding_dim": 8, "batch_size": 8}
+    train |= {"learning_rate": 0.1, "max_epoch": 2, "eval_interval": -1, "major_metric": "acc"}
     for name, values in (("prepro", prepro), ("train", train)):
         (tmp_path / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
     line = [sys.executable, "-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]

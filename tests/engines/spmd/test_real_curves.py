@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -100,24 +97,11 @@ def test_a_checkpoint_is_restored_bit_for_bit_on_another_mesh_and_back(saved, tm
     assert bits(back) == bits(state)
 
 
-def test_two_real_processes_learn_what_one_device_learns_and_one_goes_on_from_their_checkpoint(curve, tmp_path):
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port = door.getsockname()[1]
-    script = str(HERE.with_name("lm_two_processes.py"))
-    environment = os.environ | {"PYTHONPATH": str(HERE.parents[3])}
-    both = [
-        subprocess.Popen(
-            [sys.executable, script, str(port), str(index), str(tmp_path)],
-            env=environment, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True,
-        )
-        for index in range(2)
-    ]  # fmt: skip
-    told = [each.communicate(timeout=400)[0] for each in both]
-    assert [each.returncode for each in both] == [0, 0], "\n----\n".join(told)
+def test_two_real_processes_learn_what_one_device_learns_and_one_goes_on_from_their_checkpoint(curve, jax_pair):
+    folder = jax_pair(HERE.with_name("lm_two_processes.py"))
     for index in range(2):
-        assert json.loads((tmp_path / f"found.{index}").read_text()) == pytest.approx(curve, rel=0, abs=1e-5)
+        assert json.loads((folder / f"found.{index}").read_text()) == pytest.approx(curve, rel=0, abs=1e-5)
     engine = lm.engine([1, 2, 2])
-    state = spmd_files.restore(tmp_path / "checkpoint_00000030", engine.target)
+    state = spmd_files.restore(folder / "checkpoint_00000030", engine.target)
     _, losses = lm.train(engine, state, range(30, lm.STEPS))
     assert losses == pytest.approx(curve[30:], rel=0, abs=1e-5)

@@ -1,10 +1,6 @@
 """Two real processes with gloo do what one does; and what launchers say is understood."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,37 +10,17 @@ from xdpx.checkpoints import spmd_files, spmd_folders
 from xdpx.config.faults import ConfigError
 from xdpx.engines.spmd import world
 
-REPOSITORY = Path(__file__).parents[3]
-
-
-def free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
-
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory, engine_on, toy):
+def pair(jax_pair, engine_on, toy):
     """What the two processes found, and the folder they shared with this one."""
-    folder = tmp_path_factory.mktemp("pair")
     engine = engine_on([2, 2, 2])
-    state, _ = toy.train(engine, 10)
-    spmd_files.save(state, folder / "alone", step=10)
-    script = str(Path(__file__).with_name("two_processes.py"))
-    command = [sys.executable, script, str(free_port())]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    both = [
-        subprocess.Popen(
-            [*command, str(index), str(folder)],
-            env=environment,
-            stderr=subprocess.STDOUT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    told = [each.communicate(timeout=300)[0] for each in both]
-    assert [each.returncode for each in both] == [0, 0], "\n----\n".join(told)
+
+    def save_alone(folder):
+        state, _ = toy.train(engine, 10)
+        spmd_files.save(state, folder / "alone", step=10)
+
+    folder = jax_pair(Path(__file__).with_name("two_processes.py"), prepare=save_alone)
     return [json.loads((folder / f"found.{index}").read_text()) for index in range(2)], folder
 
 

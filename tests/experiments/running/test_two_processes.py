@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,12 @@ def start(folder: Path, steps: int) -> list[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_job_and_each_writes_its_rows(tmp_path: Path) -> None:
-    processes = start(tmp_path / "job", 4)
-    assert [process.wait() for process in processes] == [0, 0], (tmp_path / "job.0.log").read_text()[-3000:]
-    there = {path.name for path in (tmp_path / "job").rglob("*") if path.is_file()}
+def test_two_processes_share_a_job_and_each_writes_its_rows(jax_pair: Callable[..., Path]) -> None:
+    job = jax_pair(Path(__file__).with_name("two_processes.py"), "4")
+    there = {path.name for path in job.rglob("*") if path.is_file()}
     assert {f"eval_out_4_shard_{index}.jsonl" for index in (0, 1)} <= there
     assert {f"decoder_out_4_shard_{index}.jsonl" for index in (0, 1)} <= there
-    places = tmp_path / "job/checkpoints/checkpoint_00000004/train_input"
+    places = job / "checkpoints/checkpoint_00000004/train_input"
     assert {path.name for path in places.iterdir()} == {"process_0-of-2", "process_1-of-2"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,7 +29,7 @@ def add(network: nn.Module, wanted: Mapping[str, Any] | None) -> None:
     if wanted is None:
         return
     try:
-        peft: Any = import_module("peft")
+        import peft
     except ImportError as error:
         raise _fault("needs the package peft, which is not installed here.", "Run: pip install peft.") from error
     rest = dict(wanted)
