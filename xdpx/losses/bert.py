@@ -81,6 +81,26 @@ class BertLoss(Loss):
         return found
 
 
+class BesideTokens(Loss):
+    """A task of whole texts beside masked tokens, whose `predictions` gives sums only: `loss_sum` and `count` of texts.
+
+    It holds what `token_sums` gives, too.
+    """
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over texts, their number, and what both tasks sum to and count."""
+        facts = self.predictions(model, batch)
+        loss_sum = facts.pop("loss_sum")
+        return loss_sum, int(facts.pop("count")), {name: value.detach() for name, value in facts.items()}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give what `train_metrics` gives, and top5_acc of the tokens."""
+        sums = {name: float(value) for name, value in gathered.items()}
+        found = self.train_metrics(sums)
+        found["top5_acc"] = metrics.ratio(sums["top5_correct"], sums["lm_count"], empty=float("nan"))
+        return found
+
+
 def token_sums(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
     """Give lm_loss_sum, lm_count, correct and top5_correct of masked tokens: logits (M, V) and target (M,)."""
     logits = logits.detach()
@@ -99,6 +119,39 @@ def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
     return {
         "lm_loss": metrics.ratio(sums["lm_loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
         "acc": metrics.ratio(sums["correct"], count, empty=float("nan")),
+    }
+
+
+def detection_sums(told: Tensor, replaced: Tensor, real: Tensor) -> dict[str, Tensor]:
+    """Give what `detection_metrics` asks for, and `mean_sum`: over rows, the sum of the mean loss of their real parts.
+
+    Args:
+        told: logits (B, K) of each part having been replaced.
+        replaced: which were, bool (B, K).
+        real: which are no padding, bool (B, K).
+    """
+    losses = functional.binary_cross_entropy_with_logits(told, replaced.to(told.dtype), reduction="none") * real
+    found = (told.detach() > 0) & real
+    return {
+        "mean_sum": (losses.sum(dim=1) / real.sum(dim=1)).sum(),
+        "loss_sum": losses.sum(),
+        "count": real.sum(),
+        "right": ((found == replaced) & real).sum(),
+        "hits": (found & replaced).sum(),
+        "found": found.sum(),
+        "replaced": replaced.sum(),
+    }
+
+
+def detection_metrics(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
+    """Give loss (bits per part), acc, precision, recall and f1 of what was detected, each behind `prefix`."""
+    count, hits, found, replaced = (sums[f"{prefix}{name}"] for name in ("count", "hits", "found", "replaced"))
+    return {
+        f"{prefix}loss": metrics.ratio(sums[f"{prefix}loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
+        f"{prefix}acc": metrics.ratio(sums[f"{prefix}right"], count, empty=float("nan")),
+        f"{prefix}precision": metrics.ratio(hits, found, empty=0.0),
+        f"{prefix}recall": metrics.ratio(hits, replaced, empty=0.0),
+        f"{prefix}f1": metrics.ratio(2 * hits, found + replaced, empty=0.0),
     }
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.models.pytorch.base import Model
+from xdpx.models.pytorch.library_model import LibraryModel, config_beside, refuse_vocabulary
 from xdpx.models.pytorch.parameters import CausalLMParameters
-from xdpx.utils import io
 
-CONFIG_FILE = "config.json"
 SIZES = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
     "max_position_embeddings", "rms_norm_eps", "initializer_range", "attention_dropout", "tie_word_embeddings",
 )  # fmt: skip
 
 
-class CausalLanguageModel(Model):
+class CausalLanguageModel(LibraryModel):
     """Rotary positions, RMS norms, gated feed-forward layers. Weight names are those of LlamaForCausalLM.
 
     The architecture is that of config.json beside `pretrained_model`, else of the llama_config keys.
@@ -56,19 +51,6 @@ class CausalLanguageModel(Model):
         logits: Tensor = self.lm_head(self.model(input_ids=input_ids, use_cache=False).last_hidden_state)
         return logits
 
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Split by decay: nothing decays in a norm."""
-        groups: dict[str, list[nn.Parameter]] = {"all": [], "all, no decay": []}
-        for name, weight in self.named_parameters():
-            if weight.requires_grad:
-                groups["all, no decay" if weight.ndim == 1 or "norm" in name else "all"].append(weight)
-        decayed = {"params": groups["all"], "lr": learning_rate, "name": "all"}
-        return [decayed, {**decayed, "params": groups["all, no decay"], "name": "all, no decay", "weight_decay": 0.0}]
-
-    def resource_files(self) -> dict[str, str]:
-        """Give config.json in Hugging Face format."""
-        return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
-
 
 def architecture(known: CausalLanguageModel.Parameters) -> LlamaConfig:
     """Decide the Hugging Face config, and check it against the data.
@@ -76,7 +58,7 @@ def architecture(known: CausalLanguageModel.Parameters) -> LlamaConfig:
     Raises:
         ConfigError: config.json is of another kind of model, or the data has other tokens or longer texts.
     """
-    config = _given_config(known) or LlamaConfig(
+    config = config_beside(known.pretrained_model, LlamaConfig) or LlamaConfig(
         **{key: getattr(known, key) for key in SIZES},
         rope_parameters={"rope_type": "default", "rope_theta": known.rope_theta},
         vocab_size=known.vocab_size or 32_000,
@@ -86,24 +68,6 @@ def architecture(known: CausalLanguageModel.Parameters) -> LlamaConfig:
         problem = f"is {known.max_len}, but the model has positions for {config.max_position_embeddings} tokens."
         raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Use a larger max_position_embeddings.")])
     if known.vocab_size is not None and known.vocab_size != config.vocab_size:
-        problem = f"is {known.vocab_size} in the data, but the pretrained model knows {config.vocab_size} tokens."
-        if known.strict_size:
-            remedy = "Preprocess with the tokens of that model, or set strict_size: false for new embeddings."
-            raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, remedy)])
+        refuse_vocabulary(known.vocab_size, config.vocab_size, strict_size=known.strict_size)
         config.vocab_size = known.vocab_size
     return config
-
-
-def _given_config(known: CausalLanguageModel.Parameters) -> LlamaConfig | None:
-    """Give the config that lies beside the pretrained weights, if any."""
-    source = known.pretrained_model
-    path = io.join(source if io.isdir(source) else io.parent(source), CONFIG_FILE) if source else ""
-    if not path or not io.exists(path):
-        return None
-    with io.open(path) as file:
-        values = json.load(file)
-    kind = values.pop("model_type", "llama")
-    if kind != "llama":
-        problem = f"is '{source}', whose config.json describes a {kind}."
-        raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, "Use a model of the type llama.")])
-    return LlamaConfig(**values)

@@ -1,0 +1,66 @@
+"""What models that transformers builds whole have in common: config.json, and what decays."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from torch import nn
+from transformers import PretrainedConfig
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.models.pytorch.base import Model
+from xdpx.utils import io
+
+CONFIG_FILE = "config.json"
+C = TypeVar("C", bound=PretrainedConfig)
+
+
+class LibraryModel(Model):
+    """A network of transformers, as it is.
+
+    Attributes:
+        config: its architecture, in Hugging Face's words.
+    """
+
+    config: PretrainedConfig
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Split by decay: nothing decays in a norm or a bias."""
+        groups: dict[str, list[nn.Parameter]] = {"all": [], "all, no decay": []}
+        for weight in self.parameters():
+            if weight.requires_grad:
+                groups["all, no decay" if weight.ndim == 1 else "all"].append(weight)
+        decayed = {"params": groups["all"], "lr": learning_rate, "name": "all"}
+        return [decayed, {**decayed, "params": groups["all, no decay"], "name": "all, no decay", "weight_decay": 0.0}]
+
+    def resource_files(self) -> dict[str, str]:
+        """Give config.json in Hugging Face format."""
+        return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
+
+
+def config_beside(source: str | None, kind: type[C]) -> C | None:
+    """Give the config that lies beside pretrained weights, if any.
+
+    Raises:
+        ConfigError: it describes another kind of model.
+    """
+    path = io.join(source if io.isdir(source) else io.parent(source), CONFIG_FILE) if source else ""
+    if not path or not io.exists(path):
+        return None
+    with io.open(path) as file:
+        values = json.load(file)
+    found = values.pop("model_type", kind.model_type)
+    if found != kind.model_type:
+        problem = f"is '{source}', whose config.json describes a {found}."
+        remedy = f"Use a model of the type {kind.model_type}."
+        raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, remedy)])
+    return kind(**values)
+
+
+def refuse_vocabulary(ours: int, theirs: int, *, strict_size: bool) -> None:
+    """Raise ConfigError when the data has other tokens than the pretrained model, and its sizes are to be kept."""
+    if strict_size:
+        problem = f"is {ours} in the data, but the pretrained model knows {theirs} tokens."
+        remedy = "Preprocess with the tokens of that model, or set strict_size: false for new embeddings."
+        raise ConfigError(THIS_RUN, [Fault("vocab_size", problem, remedy)])
