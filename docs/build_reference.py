@@ -66,7 +66,8 @@ def page() -> str:
     ]
     for kind in KINDS:
         parts.append(f"## {TITLES.get(kind, kind.replace('_', ' ').capitalize() + 's')}")
-        entries = list(catalogue.entries(kind))
+        shipped = registry_of(kind).shipped
+        entries = [entry for entry in catalogue.entries(kind) if entry.name in shipped]
         parts += [overview(entries), *(section(entry) for entry in entries)]
     return "\n\n".join(parts) + "\n"
 

@@ -18,8 +18,9 @@ def test_alone_it_lists_every_script_with_one_line_each(own_script, capsys):
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in SHIPPED)
-    assert "greet              Say hello." in text
-    assert "broken             (cannot be read)" in text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "greet Say hello." in lines
+    assert any(line.startswith("broken (cannot be read)") for line in lines)
 
 
 def test_a_users_script_runs_with_its_arguments_and_gives_its_exit_code(own_script, capsys):

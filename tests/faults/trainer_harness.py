@@ -73,7 +73,8 @@ def train(folder: Path, variant: str) -> int:
         Noisy(), TrainingArguments(str(folder), **settings), train_dataset=Points(), eval_dataset=Points()
     )
     trainer.train(resume_from_checkpoint=folders.newest(folder) is not None)
-    history = [{k: v for k, v in row.items() if "_per_second" not in k and "time" not in k} for row in kept(trainer)]
+    clock = ("_per_second", "time", "_wait_share")
+    history = [{k: v for k, v in row.items() if not any(word in k for word in clock)} for row in kept(trainer)]
     told = {"weights": text_of(trainer.model.state_dict()), "history": history, "best": trainer.state.best_metric}
     (folder / "told.json").write_text(json.dumps(told))
     return 0

@@ -1,5 +1,6 @@
 """Started by torchrun from `test_sharded_steps.py`: says how far sharded weights end up from whole ones."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -57,7 +58,10 @@ def main():
     counts = [global_count(own, torch.device("cpu"), over_ranks=over).item() for over in (True, False)]
     if dist.get_rank() == 0:
         sys.stdout.write(f"found|{found}|{counts}\n")
+        sys.stdout.flush()
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # torch's threads abort a process that ends in the usual way, once in some hundred times
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def without_others(sample: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(processors))
-@given(st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=6))
+@given(st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_many_records_become_the_samples_that_each_becomes_alone(name: str, make: Any, records: Any) -> None:
     processor = make(name, max_len=7, min_len=2, **NEEDED.get(name, {}))
