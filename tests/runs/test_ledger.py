@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from xdpx.runs.ledger import PENDING_AT_MOST, Diverged, Ledger, Stopwatch
+from xdpx.reports.windows import Stopwatch
+from xdpx.runs.ledger import PENDING_AT_MOST, Diverged, Ledger
 
 
 def facts(loss: float, **more: float) -> dict[str, float]:

@@ -10,8 +10,6 @@ from typing import Any
 from xdpx.engines.base import Engine, Facts
 from xdpx.reports.windows import Stopwatch, Window
 
-__all__ = ["Diverged", "Ledger", "Stopwatch", "Window"]
-
 PENDING_AT_MOST = 512
 """Facts that may wait on the device before they are fetched, so that a large `log_interval` holds no memory."""
 

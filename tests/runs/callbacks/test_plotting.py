@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
+from xdpx.reports.windows import Stopwatch
 from xdpx.runs.callbacks import plotting
 from xdpx.runs.callbacks.inspecting import Inspecting
 from xdpx.runs.callbacks.plotting import Plotting
-from xdpx.runs.ledger import Stopwatch
 from xdpx.trainer.loop import Callback, Session, Step, fit
 from xdpx.trainer.progress import Progress
 

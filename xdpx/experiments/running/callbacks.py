@@ -21,8 +21,9 @@ from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Progra
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_tables import valid_row
+from xdpx.reports.windows import Window
 from xdpx.runs.callbacks.logging import Logging, train_metrics
-from xdpx.runs.ledger import Ledger, Window
+from xdpx.runs.ledger import Ledger
 from xdpx.tasks.spmd.metrics import Totals
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.preemption import Preemption

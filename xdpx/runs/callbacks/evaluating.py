@@ -10,9 +10,10 @@ from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_tables import valid_row
+from xdpx.reports.windows import Window
 from xdpx.runs.callbacks.logging import TrainMetrics, train_metrics
 from xdpx.runs.evaluation import Metrics, evaluate
-from xdpx.runs.ledger import Ledger, Window
+from xdpx.runs.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Progress
 from xdpx.utils.decisions import due

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from xdpx.logger import log
-from xdpx.runs.ledger import Stopwatch
+from xdpx.reports.windows import Stopwatch
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 
 Draw = Callable[[Mapping[str, tuple[float, float]], int], object]

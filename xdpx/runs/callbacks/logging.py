@@ -8,7 +8,8 @@ from typing import Any
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_tables import train_row
-from xdpx.runs.ledger import Ledger, Window
+from xdpx.reports.windows import Window
+from xdpx.runs.ledger import Ledger
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.utils.decisions import due
 

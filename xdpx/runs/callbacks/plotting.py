@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from xdpx.logger import log
-from xdpx.runs.ledger import Stopwatch
+from xdpx.reports.windows import Stopwatch
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 
 MOST_TIME_SPENT = 0.02
