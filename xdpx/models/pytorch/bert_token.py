@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +10,8 @@ from torch import Tensor, nn
 from xdpx.config import parameters as declare
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.modules.dropout import Dropout
+from xdpx.models.pytorch.modules.tagging import TagScores, of_words
 from xdpx.models.pytorch.word_model import given
-
-
-class TagScores(NamedTuple):
-    """What speaks for a tag.
-
-    Attributes:
-        emissions: by the word itself, (B, W, C).
-        neighbours: by the tags beside it, (C + 1, C + 1) as in `modules.crf`; None where words are judged alone.
-    """
-
-    emissions: Tensor
-    neighbours: Tensor | None
 
 
 class BertToken(Bert):
@@ -68,8 +56,7 @@ class BertToken(Bert):
     ) -> TagScores:
         """Give the scores of tags for ids (B, T), whose words begin at `word_starts` (B, W); 0 where is no word."""
         hidden = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
-        words = hidden.gather(1, word_starts.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
-        emissions = self.classifier(self.dropout(words))
+        emissions = self.classifier(self.dropout(of_words(hidden, word_starts)))
         return TagScores(emissions * word_mask.unsqueeze(-1), self.neighbours)
 
     def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:

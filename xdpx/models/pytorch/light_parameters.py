@@ -43,7 +43,7 @@ class PoolingParameters(LightParameters):
     )
 
 
-class RecurrentParameters(PoolingParameters):
+class RecurrentSizes(LightParameters):
     """Keys of the networks that read a text in both directions."""
 
     hidden_size: int = declare.param(gt=0, doc="Width of both directions together.")
@@ -52,6 +52,16 @@ class RecurrentParameters(PoolingParameters):
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse a width that two directions cannot share."""
         return two_halves(self.hidden_size)
+
+
+class RecurrentParameters(RecurrentSizes, PoolingParameters):
+    """Keys of those that end in one pooled vector per text."""
+
+
+class TaggerParameters(RecurrentSizes):
+    """Keys of those that give a tag to each word."""
+
+    use_crf: bool = declare.param(False, doc="Judge all tags of a text together, by which follow which.")
 
 
 class PyramidParameters(LightParameters):

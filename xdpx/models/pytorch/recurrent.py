@@ -7,22 +7,18 @@ from typing import ClassVar
 from torch import Tensor
 
 from xdpx.config import parameters as declare
-from xdpx.models.pytorch.light_parameters import RecurrentParameters
+from xdpx.models.pytorch.light_parameters import RecurrentParameters, RecurrentSizes
 from xdpx.models.pytorch.modules.prediction import Matching, MatchingPrediction, prediction
 from xdpx.models.pytorch.modules.recurrent import Cell, Recurrent
 from xdpx.models.pytorch.word_model import WordModel, build_pooling, given
 
 
 class RecurrentModel(WordModel):
-    """Word vectors, recurrent layers in both directions, and pooling: one vector per text.
-
-    Attributes:
-        pooled_size: width of that vector.
-    """
+    """Word vectors, and recurrent layers in both directions."""
 
     cell: ClassVar[Cell]
 
-    def __init__(self, parameters: RecurrentParameters) -> None:
+    def __init__(self, parameters: RecurrentSizes) -> None:
         super().__init__(parameters)
         self.embedding = self.build_embedding(parameters, fixed=parameters.fix_embeddings)
         self.encoder = Recurrent(
@@ -32,16 +28,31 @@ class RecurrentModel(WordModel):
             layers=parameters.encoder_layers or 1,
             dropout=parameters.dropout,
         )
+
+    def read(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Give (B, T, hidden_size) for tokens (B, T); mask (B, T) is true at real tokens."""
+        hidden: Tensor = self.encoder(self.embedding(tokens), mask.bool())
+        return hidden
+
+
+class PooledRecurrentModel(RecurrentModel):
+    """As above, and pooling: one vector per text.
+
+    Attributes:
+        pooled_size: width of that vector.
+    """
+
+    def __init__(self, parameters: RecurrentParameters) -> None:
+        super().__init__(parameters)
         self.pooling, self.pooled_size = build_pooling(parameters)
 
     def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Give one vector (B, pooled_size) for each text (B, T); mask (B, T) is true at real tokens."""
-        mask = mask.bool()
-        pooled: Tensor = self.pooling(self.encoder(self.embedding(tokens), mask), mask)
+        pooled: Tensor = self.pooling(self.read(tokens, mask), mask.bool())
         return pooled
 
 
-class Lstm(RecurrentModel):
+class Lstm(PooledRecurrentModel):
     """A bidirectional LSTM, pooling, two layers.
 
     Source: Conneau et al., "Supervised Learning of Universal Sentence Representations", EMNLP 2017, section 3.2, for
@@ -73,7 +84,7 @@ class Gru(Lstm):
     cell = "gru"
 
 
-class MatchLstm(RecurrentModel):
+class MatchLstm(PooledRecurrentModel):
     """One bidirectional LSTM for both texts, pooling, and a comparison of the two vectors.
 
     Source: Conneau et al., "Supervised Learning of Universal Sentence Representations", EMNLP 2017, section 3.1.
