@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from xdpx.optimizers.spmd.learner import Learner, MultiOptimizerLearner
-from xdpx.optimizers.spmd.optimizers import Adam, Lamb, Sgd, ShardedAdafactor
+from xdpx.optimizers.spmd.learner import LIMITS, Learner, MultiOptimizerLearner
+from xdpx.optimizers.spmd.optimizers import Accumulator, Adam, Lamb, Sgd, ShardedAdafactor
 from xdpx.optimizers.spmd.schedules import Linear
 
 PARAMS: dict[str, Any] = {
@@ -162,6 +162,18 @@ def test_rules_that_overlap_or_touch_nothing_are_refused() -> None:
         MultiOptimizerLearner(**two, auxiliary_regex=["head", "tail"]).init(PARAMS)
     with pytest.raises(ValueError, match="one expression, and one name, for each"):
         MultiOptimizerLearner(**two, auxiliary_regex=["head"])
+
+
+@pytest.mark.parametrize("field", LIMITS)
+def test_limits_that_no_learner_would_heed_are_refused(field: str) -> None:
+    limited = SGD.clone().set(**{field: 0.5})
+    with pytest.raises(ValueError, match=rf"optimizer\.optimizer_tpl\.{field}: is 0\.5.*leave it out here"):
+        Learner(optimizer=Accumulator.HParams(optimizer_tpl=limited))
+    Learner(optimizer=Accumulator.HParams(optimizer_tpl=SGD, **{field: 0.5}))
+    several = {"auxiliary_regex": ["head"], "auxiliary_optimizers": [limited]}
+    with pytest.raises(ValueError, match=rf"auxiliary_optimizers \(aux_1\)\.{field}"):
+        MultiOptimizerLearner(optimizer=SGD, **several)
+    MultiOptimizerLearner(optimizer=limited, **several)  # the main rule says the same, and so it holds
 
 
 def test_states_live_beside_their_weights() -> None:

@@ -95,15 +95,45 @@ def test_adafactor_s_other_decay_and_scale_of_steps_follow_the_paper() -> None:
     np.testing.assert_allclose(first["b"], 2.0 - RATE * 2.0, rtol=1e-6)  # decay 0 at first; steps are times 2
 
 
-def test_penalties_and_decay_leave_excluded_weights_alone() -> None:
-    zero = [{"w": jnp.zeros((3, 4)), "b": jnp.zeros(4)}]
+ZERO = [{"w": jnp.zeros((3, 4)), "b": jnp.zeros(4)}]
+RULES = sorted(set(optimizers.__all__) - {"BaseOptimizer"})
+
+
+def made(name: str, **fields: Any) -> Any:
+    """Build a rule by its name; an accumulator has the fields where they belong, in the rule inside."""
+    kind = getattr(optimizers, name)
+    if kind is optimizers.DistributedShampoo:
+        pytest.importorskip("optax_shampoo")
+    if kind is optimizers.Accumulator:
+        return kind(optimizer_tpl=optimizers.Adam.HParams(learning_rate=RATE, **fields))
+    more = {"grad_tx": optax.sgd(RATE)} if kind is optimizers.OptaxOptimizer else {}
+    return kind(learning_rate=RATE, **more, **fields)
+
+
+@pytest.mark.parametrize("field", ["l1_regularizer_weight", "l2_regularizer_weight"])
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_steps_along_the_gradient_of_its_penalties(name: str, field: str) -> None:
+    pull = jnp.sign(PARAMS["w"]) if field.startswith("l1") else PARAMS["w"]
+    wanted = walk(made(name), PARAMS, [{"w": 0.5 * pull, "b": jnp.zeros(4)}])[0]
+    moved = walk(made(name, **{field: 0.5}, weight_decay_exclusion=["params/b$"]), PARAMS, ZERO)[0]
+    np.testing.assert_allclose(moved["w"], wanted["w"], rtol=1e-6)
+    assert jnp.any(moved["w"] != PARAMS["w"])
+    np.testing.assert_array_equal(moved["b"], PARAMS["b"])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_decays_all_weights_but_the_excluded(name: str) -> None:
+    moved = walk(made(name, weight_decay=0.5, weight_decay_exclusion=["params/b$"]), PARAMS, ZERO)[0]
+    assert jnp.all(jnp.abs(moved["w"]) < jnp.abs(PARAMS["w"]))
+    np.testing.assert_array_equal(moved["b"], PARAMS["b"])
+
+
+def test_penalties_and_decay_are_as_large_as_said_and_can_leave_vectors_alone() -> None:
     for field in ("weight_decay", "l1_regularizer_weight", "l2_regularizer_weight"):
-        optimizer = optimizers.Sgd(learning_rate=RATE, weight_decay_exclusion=["params/b$"], **{field: 0.5})
-        moved = walk(optimizer, PARAMS, zero)[0]
+        moved = walk(optimizers.Sgd(learning_rate=RATE, **{field: 0.5}), PARAMS, ZERO)[0]
         pull = jnp.sign(PARAMS["w"]) if field.startswith("l1") else PARAMS["w"]
         np.testing.assert_allclose(moved["w"], PARAMS["w"] - RATE * 0.5 * pull, rtol=1e-5, atol=1e-7)
-        np.testing.assert_array_equal(moved["b"], PARAMS["b"])
-    thin = walk(optimizers.Sgd(learning_rate=RATE, weight_decay=0.5, skip_lp_1d_vectors=True), PARAMS, zero)[0]
+    thin = walk(optimizers.Sgd(learning_rate=RATE, weight_decay=0.5, skip_lp_1d_vectors=True), PARAMS, ZERO)[0]
     np.testing.assert_array_equal(thin["b"], PARAMS["b"])
 
 
@@ -119,6 +149,14 @@ def test_what_excludes_each_other_is_refused() -> None:
         optimizers.Adam(weight_decay=0.1, l2_regularizer_weight=0.1)
     with pytest.raises(ValueError, match="Keep one of them"):
         optimizers.Adam(clip_gradient_norm_to_value=1.0, clip_gradient_single_norm_to_value=1.0)
+
+
+@pytest.mark.parametrize("field", optimizers.REGULARISATION)
+def test_an_accumulator_with_penalties_of_its_own_is_refused(field: str) -> None:
+    sgd = optimizers.Sgd.HParams(learning_rate=RATE)
+    value = {"weight_decay_exclusion": ["b"], "skip_lp_1d_vectors": True}.get(field, 0.1)
+    with pytest.raises(ValueError, match=rf"{field}.*Set it in optimizer_tpl"):
+        optimizers.Accumulator(optimizer_tpl=sgd, **{field: value})
 
 
 def test_what_cannot_be_built_says_what_is_missing() -> None:

@@ -22,7 +22,13 @@ class CountedState(NamedTuple):
 
 
 class BaseOptimizer(Configurable):
-    """An update rule. The learner gives it the learning rate; `transformation` gives it to whoever has no learner."""
+    """An update rule. The learner gives it the learning rate; `transformation` gives it to whoever has no learner.
+
+    Attributes:
+        inner: the rule that this one calls, where it only decides when.
+    """
+
+    inner: BaseOptimizer | None = None
 
     class HParams(BaseHParams):
         """Of all update rules.
@@ -65,17 +71,18 @@ class BaseOptimizer(Configurable):
         """Give the rule itself, from gradients to steps; it takes `learning_rate` as an extra argument."""
         raise NotImplementedError
 
-    def rule(self) -> Transformation:
-        """Give the rule with what is regularised before and decayed after it."""
+    def decayed(self) -> list[Any]:
+        """Give the rule and its weight decay, to be applied one after another; where decay stands is the rule's."""
         wanted = self.hparams
-        parts: list[Any] = []
-        if wanted.l1_regularizer_weight or wanted.l2_regularizer_weight:
-            l1, l2 = wanted.l1_regularizer_weight or 0.0, wanted.l2_regularizer_weight or 0.0
-            parts.append(penalise(self.is_regularised, l1=l1, l2=l2))
-        parts.append(self.core())
-        if wanted.weight_decay:
-            parts.append(decay_weights(wanted.weight_decay, self.is_regularised))
-        return chain(*parts)
+        decay = [decay_weights(wanted.weight_decay, self.is_regularised)] if wanted.weight_decay else []
+        return [self.core(), *decay]
+
+    def rule(self) -> Transformation:
+        """Give the rule with its decay, and with penalties before it: those are part of the gradient for every rule."""
+        wanted = self.hparams
+        l1, l2 = wanted.l1_regularizer_weight or 0.0, wanted.l2_regularizer_weight or 0.0
+        penalties = [penalise(self.is_regularised, l1=l1, l2=l2)] if l1 or l2 else []
+        return chain(*penalties, *self.decayed())
 
     def transformation(self) -> Transformation:
         """Give the rule as any optax training loop uses it: it counts, and finds the learning rate by itself."""

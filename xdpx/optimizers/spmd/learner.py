@@ -24,6 +24,9 @@ OptState = dict[str, Any]
 Facts = dict[str, jax.Array]
 Named = Mapping[str, jax.Array]
 
+LIMITS = ("clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value", "ema_decay")
+"""Fields of a rule that the learner reads: of its main rule only."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -74,6 +77,7 @@ class Learner(Configurable):
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
         self.optimizer: BaseOptimizer = build(hparams.optimizer)
+        _refuse_limits_inside(hparams.name, "optimizer", self.optimizer)
         self._depths: dict[str, int] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         if hparams.bprop_variable_exclusion and hparams.bprop_variable_inclusion:
@@ -248,7 +252,8 @@ class MultiOptimizerLearner(Learner):
         """Of several rules.
 
         Attributes:
-            auxiliary_optimizers: templates of the further rules.
+            auxiliary_optimizers: templates of the further rules. The clipping limits and the averaging of `optimizer`
+                hold for all weights; those of a further rule may say nothing else.
             auxiliary_regex: for each, the regular expression of the names of its weights.
             auxiliary_names: for each, what its facts are called; by default aux_1, aux_2, ...
         """
@@ -265,6 +270,9 @@ class MultiOptimizerLearner(Learner):
         if len(hparams.auxiliary_regex) != count or len(self.labels) != count or len(set(self.labels)) != count:
             there = f"{count} auxiliary_optimizers, {len(hparams.auxiliary_regex)} auxiliary_regex"
             raise ValueError(f"{hparams.name}: there are {there}. Give one expression, and one name, for each.")
+        for label, auxiliary in zip(self.labels, self.auxiliary, strict=True):
+            _refuse_limits(f"{hparams.name}.auxiliary_optimizers ({label})", auxiliary, self.optimizer)
+            _refuse_limits_inside(hparams.name, f"auxiliary_optimizers ({label})", auxiliary)
 
     def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
         """Share the weights out by their names.
@@ -288,6 +296,24 @@ class MultiOptimizerLearner(Learner):
             for label, optimizer in zip(self.labels, self.auxiliary, strict=True)
         }
         return super()._facts(norm, clipped, valid, step) | rates
+
+
+def _refuse_limits_inside(name: str, field: str, optimizer: BaseOptimizer) -> None:
+    """Refuse what a rule inside another one says of all gradients, or of all weights: it would be ignored."""
+    if optimizer.inner is not None:
+        _refuse_limits(f"{name}.{field}.optimizer_tpl", optimizer.inner)
+        _refuse_limits_inside(name, f"{field}.optimizer_tpl", optimizer.inner)
+
+
+def _refuse_limits(where: str, optimizer: BaseOptimizer, main: BaseOptimizer | None = None) -> None:
+    """Refuse limits that say something else than those of the main rule; any at all, where that is not given."""
+    for field in LIMITS:
+        value = getattr(optimizer.hparams, field)
+        if value and (main is None or value != getattr(main.hparams, field)):
+            raise ValueError(
+                f"{where}.{field}: is {value}, but only that of the learner's optimizer holds, for all weights. Set it "
+                "there, and leave it out here."
+            )
 
 
 def _patterns(given: str | Sequence[str]) -> list[str]:

@@ -19,6 +19,12 @@ __all__ = [
 ]  # fmt: skip
 
 
+REGULARISATION = (
+    "weight_decay", "l1_regularizer_weight", "l2_regularizer_weight", "weight_decay_exclusion", "skip_lp_1d_vectors",
+)  # fmt: skip
+"""Fields that say how weights are kept small, and which."""
+
+
 class Adam(BaseOptimizer):
     """Adam; with `weight_decay`, AdamW.
 
@@ -111,15 +117,15 @@ class Lamb(BaseOptimizer):
         epsilon: float = 1e-6
         epsilon_root: float = 0.0
 
-    def rule(self) -> Transformation:
+    def decayed(self) -> list[Any]:
         """Give the rule, decay included, which the norm is taken of."""
         wanted = self.hparams
-        return chain(
+        return [
             optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root),
             optax.add_decayed_weights(wanted.weight_decay, mask=lambda params: regularised_mask(self, params)),
             optax.scale_by_trust_ratio(),
             descend(),
-        )
+        ]
 
 
 class Lars(BaseOptimizer):
@@ -143,15 +149,15 @@ class Lars(BaseOptimizer):
         momentum: float = 0.9
         nesterov: bool = False
 
-    def rule(self) -> Transformation:
+    def decayed(self) -> list[Any]:
         """Give the rule, decay included, which the norm is taken of."""
         wanted = self.hparams
-        return chain(
+        return [
             optax.add_decayed_weights(wanted.weight_decay, mask=lambda params: regularised_mask(self, params)),
             optax.scale_by_trust_ratio(trust_coefficient=wanted.trust_coefficient, eps=wanted.epsilon),
             descend(),
             optax.trace(wanted.momentum, wanted.nesterov),
-        )
+        ]
 
 
 class Adagrad(BaseOptimizer):
@@ -308,7 +314,8 @@ class Accumulator(BaseOptimizer):
         """Of the accumulation.
 
         Attributes:
-            optimizer_tpl: the rule that takes the step. Its learning rate, decay and averaging are used.
+            optimizer_tpl: the rule that takes the step. Its learning rate, schedule, decay and penalties are used;
+                averaging of weights and clipping limits are those of the accumulator itself.
             num_sub_batches: gradients per step.
         """
 
@@ -319,6 +326,9 @@ class Accumulator(BaseOptimizer):
         super().__init__(hparams)
         if hparams.optimizer_tpl is None or hparams.num_sub_batches < 1:
             raise ValueError("Accumulator: give optimizer_tpl, and at least 1 for num_sub_batches.")
+        own = [name for name in REGULARISATION if getattr(hparams, name)]
+        if own:
+            raise ValueError(f"Accumulator: {' and '.join(own)}: belongs to the rule inside. Set it in optimizer_tpl.")
         self.inner: BaseOptimizer = build(hparams.optimizer_tpl)
 
     def get_learning_rate(self, step: Any) -> Any:
@@ -326,7 +336,7 @@ class Accumulator(BaseOptimizer):
         return self.inner.get_learning_rate(step // self.hparams.num_sub_batches)
 
     def rule(self) -> Transformation:
-        """Give the rule inside, called once for several gradients."""
+        """Give the rule inside, its penalties and decay included, called once for several gradients."""
         several = optax.MultiSteps(self.inner.rule(), every_k_schedule=self.hparams.num_sub_batches)
         return Transformation(several.init, several.update)
 
