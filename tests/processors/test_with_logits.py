@@ -18,7 +18,7 @@ def samples_of(processor: Any, logits: list[list[float]] | None) -> Samples:
     return Samples({name: columns[name] for name in processor.columns(labelled=True)})
 
 
-@pytest.mark.parametrize("name", ["single", "pair"])
+@pytest.mark.parametrize("name", ["single", "pair", "bert_single", "bert_pair"])
 def test_a_batch_is_that_of_the_plain_processor_with_the_logits_beside_it(make: Any, name: str) -> None:
     processor, plain = make(f"{name}_with_logits"), make(name)
     samples = samples_of(processor, [[0.5, -1.0], [2.0, 0.0]])

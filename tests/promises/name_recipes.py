@@ -56,6 +56,18 @@ def on_cnn(**keys: Any) -> Recipe:
     return Recipe("single", model="cls_cnn", keys=keys)
 
 
+TEACHER: dict[str, Any] = {
+    "teacher_hidden_size": 32, "teacher_intermediate_size": 32, "teacher_num_hidden_layers": 4,
+    "teacher_num_attention_heads": 2, "teacher_max_position_embeddings": 64, "teacher_initializer_range": 0.2,
+}  # fmt: skip
+"""Wider and deeper than what learns from it."""
+
+
+def student(data: str, family: str, model: str | None = None, **keys: Any) -> Recipe:
+    """Give the recipe of a model that imitates a teacher."""
+    return Recipe(data, model=model, family=family, prefix="student_", keys={**TEACHER, **keys})
+
+
 RECIPES: dict[str, Recipe] = {
     "albert_classification": Recipe("bert_pair"),
     "deberta_classification": Recipe("bert_pair"),
@@ -131,12 +143,32 @@ RECIPES: dict[str, Recipe] = {
     "simcse": Recipe("bert_cl_single", alone=False),
     "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
     "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
+    "minilm": student("texts", "minilm"),
+    "minilm of other heads": student(
+        "bert_pair", "minilm", "minilm", teacher_num_attention_heads=4, relation_heads=8, distilled_layer=-2
+    ),
+    "tinybert_encoder_only_distill": student("texts", "tinybert_gd", student_fit_size=32),
+    "tinybert_for_gd": student(
+        "structbert",
+        "tinybert_gd",
+        teacher_model="bert_pretrain",
+        student_fit_size=32,
+        mlm_predict_distill=True,
+        nsp_predict_distill=True,
+    ),
+    "tinybert_for_td": student("bert_pair", "tinybert_td", student_fit_size=32),
     "balanced": on_cnn(sampler="balanced"),
     "exponential_decay": on_cnn(lr_scheduler="exponential_decay"),
     "one_cycle": on_cnn(lr_scheduler="one_cycle"),
     "smart": on_cnn(task="smart"),
     "static_distill": Recipe("single with logits", model="cls_cnn", family="static_distill"),
     "static_distill of pairs": Recipe("pair with logits", model="match_cnn", keys={"loss": "static_distill"}),
+    "static_distill of a BERT": Recipe(
+        "bert_single with logits", model="bert_classification", keys={"loss": "static_distill"}
+    ),
+    "static_distill of a BERT for pairs": Recipe(
+        "bert_pair with logits", model="bert_classification", keys={"loss": "static_distill"}
+    ),
     "taylor_ce": on_cnn(loss="taylor_ce"),
     "warmup_constant": on_cnn(lr_scheduler="warmup_constant"),
     "xdp_cls_cnn": Recipe("single", family="cls_cnn"),
@@ -219,6 +251,13 @@ DATA: dict[str, Data] = {
         pairs_with_logits,
         {"loader": "pair_with_logits", "processor": "pair_with_logits", "tokenizer": "space", "max_len": 16},
     ),
+    "bert_single with logits": Data(
+        labelled_with_logits, {"loader": "single_with_logits", "processor": "bert_single_with_logits", **PIECES}
+    ),
+    "bert_pair with logits": Data(
+        pairs_with_logits, {"loader": "pair_with_logits", "processor": "bert_pair_with_logits", **PIECES}
+    ),
+    "texts": Data(sentences, {**CORPUS, "processor": "bert_single"}),
     "bert_single": Data(labelled, {"loader": "single", "processor": "bert_single", **PIECES}),
     "bert_prompt": Data(
         labelled,

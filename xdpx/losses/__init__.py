@@ -28,7 +28,10 @@ losses: Registry[Any] = Registry(
         "masked_lm": "xdpx.losses.masked_lm:MaskedLM",
         "static_distill": "xdpx.losses.static_distill:StaticDistill",
         "tagging": "xdpx.losses.tagging:Tagging",
+        "minilm": "xdpx.losses.minilm:MiniLMLoss",
         "mse": "xdpx.losses.mse:MeanSquaredError",
+        "tinybert": "xdpx.losses.tinybert:TinyBertLoss",
+        "tinybert_td": "xdpx.losses.tinybert:TinyBertTaskLoss",
         "taylor_ce": "xdpx.losses.taylor_ce:TaylorCrossEntropy",
     },
 )

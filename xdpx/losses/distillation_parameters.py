@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from xdpx.config import parameters as declare
 from xdpx.losses.classification_parameters import BCEParameters
-from xdpx.losses.parameters import CrossEntropyParameters
+from xdpx.losses.parameters import CrossEntropyParameters, LossParameters
 
 NO_R_DROP = ("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false.")
+NOTHING = ("attention_distill", "is false, and so is all else that could be imitated. Set one of them to true.")
+NO_EFFECT = "Accepted without effect, for old configs."
 
 
 class StaticDistillParameters(CrossEntropyParameters):
@@ -49,3 +51,55 @@ class BCEDistillParameters(BCEParameters):
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse what the loss cannot honour."""
         return [*super().conflicts(), *([NO_R_DROP] if self.use_r_dropout else [])]
+
+
+class MiniLMParameters(LossParameters):
+    """Keys of `minilm`."""
+
+    relation_heads: int | None = declare.param(
+        None,
+        gt=0,
+        doc="Relate queries, keys and values in so many heads, as MiniLMv2 does, a divisor of both widths; null: "
+        "attention and values, as MiniLM does.",
+    )
+    distilled_layer: int = declare.param(
+        -1, doc="Layer of the teacher that the student's last one imitates, from 0; negative from the last."
+    )
+
+
+class TinyBertParameters(LossParameters):
+    """Keys of `tinybert`."""
+
+    attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
+    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
+    mlm_predict_distill: bool = declare.param(False, doc="Imitate what is said of masked tokens.")
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of what is said of masked tokens.")
+    nsp_predict_distill: bool = declare.param(False, doc="Imitate what is said of whole texts.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to imitate nothing."""
+        wanted = (self.attention_distill, self.hidden_distill, self.mlm_predict_distill, self.nsp_predict_distill)
+        return [*super().conflicts(), *([] if any(wanted) else [NOTHING])]
+
+
+class TinyBertTaskParameters(CrossEntropyParameters):
+    """Keys of `tinybert_td`."""
+
+    attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
+    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
+    cls_predict_distill: bool = declare.param(True, doc="Imitate the prediction.")
+    distill_temperature: float = declare.param(
+        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
+    )
+    lm_weight: float = declare.param(1.0, ge=0, doc=NO_EFFECT)
+    mlm_predict_distill: bool = declare.param(False, doc=NO_EFFECT)
+    nsp_predict_distill: bool = declare.param(False, doc=NO_EFFECT)
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to imitate nothing, and what the loss cannot honour."""
+        nothing = not (self.attention_distill or self.hidden_distill or self.cls_predict_distill)
+        return [
+            *super().conflicts(),
+            *([NO_R_DROP] if self.use_r_dropout else []),
+            *([NOTHING] if nothing else []),
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,9 +13,10 @@ from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.distillation_parameters import BCEDistillParameters, OnlineDistillParameters, StaticDistillParameters
+from xdpx.losses.taught import Taught
 
 
-class FromTeacher(CrossEntropy):
+class FromTeacher(Taught, CrossEntropy):
     """T^2 KL(teacher | student) of logits divided by the temperature T, and `gold_loss_lambda` times the plain loss.
 
     Held-out data are scored by the plain loss alone, with or without a teacher's logits.
@@ -37,6 +39,10 @@ class FromTeacher(CrossEntropy):
             "correct": self.correct(logits.detach(), target), "kl_loss": distilled.detach(), "ce_loss": gold.detach(),
         }  # fmt: skip
         return distilled + self.parameters.gold_loss_lambda * gold, len(target), facts
+
+    def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the teacher says of the rows, as a batch of written logits holds it."""
+        return {"teacher_logits": teacher(**net_input)}
 
     def teacher_logits(self, batch: Batch) -> Tensor:
         """Give what the teacher says of the rows, (B, C)."""

@@ -11,6 +11,8 @@ processors: Registry[Any] = Registry(
         "pair": "xdpx.processors.pair:PairProcessor",
         "single_with_logits": "xdpx.processors.with_logits:SingleWithLogitsProcessor",
         "pair_with_logits": "xdpx.processors.with_logits:PairWithLogitsProcessor",
+        "bert_single_with_logits": "xdpx.processors.with_logits:BertSingleWithLogitsProcessor",
+        "bert_pair_with_logits": "xdpx.processors.with_logits:BertPairWithLogitsProcessor",
         "bert_single": "xdpx.processors.bert:BertSingleProcessor",
         "bert_pair": "xdpx.processors.bert:BertPairProcessor",
         "bert_token": "xdpx.processors.bert_token:BertTokenProcessor",

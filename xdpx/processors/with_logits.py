@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.processors.base import Batch
+from xdpx.processors.base import Batch, ColumnProcessor
+from xdpx.processors.bert import BertPairProcessor, BertSingleProcessor
 from xdpx.processors.pair import PairProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
 from xdpx.processors.single import SingleProcessor
@@ -16,33 +17,42 @@ from xdpx.processors.single import SingleProcessor
 Made = tuple[dict[str, Column], NDArray[np.int64]]
 
 
-class SingleWithLogitsProcessor(SingleProcessor):
+class WithLogits(ColumnProcessor):
+    """What the processors below add to those they inherit: the logits of each record, where there are any."""
+
+    def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
+        """Let the logits of each record go with its sample."""
+        return _with_logits(super().numerize_many(fields, targets), fields)  # type: ignore[safe-super]
+
+    def _batch(self, samples: Samples, net_input: dict[str, Any], ntokens: int) -> Batch:
+        return {**super()._batch(samples, net_input, ntokens), **_teacher_logits(samples)}
+
+
+class SingleWithLogitsProcessor(WithLogits, SingleProcessor):
     """Samples {tokens, logits, target}; batches of `single`, and where every sample has logits `teacher_logits`."""
 
     schema: ClassVar[dict[str, str]] = {**SingleProcessor.schema, "logits": "ragged float32"}
 
-    def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
-        """Let the logits of each record, where there are any, go with its sample."""
-        return _with_logits(super().numerize_many(fields, targets), fields)
 
-    def _batch(self, samples: Samples, net_input: dict[str, Any], ntokens: int) -> Batch:
-        return {**super()._batch(samples, net_input, ntokens), **_teacher_logits(samples)}
-
-
-class PairWithLogitsProcessor(PairProcessor):
+class PairWithLogitsProcessor(WithLogits, PairProcessor):
     """Samples {tokens1, tokens2, logits, target}; batches of `pair`, and perhaps `teacher_logits`."""
 
     schema: ClassVar[dict[str, str]] = {**PairProcessor.schema, "logits": "ragged float32"}
 
-    def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
-        """Let the logits of each record, where there are any, go with its sample."""
-        return _with_logits(super().numerize_many(fields, targets), fields)
 
-    def _batch(self, samples: Samples, net_input: dict[str, Any], ntokens: int) -> Batch:
-        return {**super()._batch(samples, net_input, ntokens), **_teacher_logits(samples)}
+class BertSingleWithLogitsProcessor(WithLogits, BertSingleProcessor):
+    """Samples {input_ids, logits, target}; batches of `bert_single`, and perhaps `teacher_logits`."""
+
+    schema: ClassVar[dict[str, str]] = {**BertSingleProcessor.schema, "logits": "ragged float32"}
 
 
-def _with_logits(made: Made, fields: Mapping[str, Ragged]) -> Made:
+class BertPairWithLogitsProcessor(WithLogits, BertPairProcessor):
+    """Samples {input_ids, second_start, logits, target}; batches of `bert_pair`, and perhaps `teacher_logits`."""
+
+    schema: ClassVar[dict[str, str]] = {**BertPairProcessor.schema, "logits": "ragged float32"}
+
+
+def _with_logits(made: tuple[Mapping[str, Column], NDArray[np.int64]], fields: Mapping[str, Ragged]) -> Made:
     """Add the column of logits; its rows are empty where the records have none."""
     columns, kept = made
     nothing = Ragged(np.zeros(0, np.float32), np.zeros(int(kept.max(initial=0)) + 2, np.int64))

@@ -12,19 +12,24 @@ from torch import Tensor, nn
 from xdpx.checkpoints.trusted import load_weights
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
-from xdpx.engines.pytorch.state import fill_model
+from xdpx.engines.pytorch.state import fill_model, model_weights
 from xdpx.losses.base import Batch, Loss
-from xdpx.losses.static_distill import FromTeacher
+from xdpx.losses.taught import Taught
 from xdpx.models.pytorch import weights
+from xdpx.models.pytorch.bert import Bert
 from xdpx.tasks.default import Task
 from xdpx.tasks.distill_parameters import DistillParameters
 
+OF_SOME = ("masked_positions", "token_type_ids")
+"""Input that only some models take, and others can do without."""
+
 
 class Distill(Task):
-    """A student learns what a teacher, without dropout, says of each batch. Only the student is trained and kept.
+    """A student learns what a teacher, without dropout, makes of each batch. Only the student is trained and kept.
 
-    The teacher has the weights of `teacher_pretrained_model`, and is read when training begins or goes on: scoring and
-    predicting never need it. A light student may learn from a BERT: it reads the same tokens, under its own names.
+    The teacher has the weights of `teacher_pretrained_model`, and is read when training begins or goes on: predicting
+    never needs it, scoring only where there is nothing but the teacher to compare with (`minilm`, `tinybert`). A light
+    student may learn from a BERT: it reads the same tokens, under its own names.
 
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
 
@@ -42,9 +47,11 @@ class Distill(Task):
 
     def __init__(self, parameters: Any, model: nn.Module, loss: Loss, *, make_teacher: Callable[[], nn.Module]) -> None:
         super().__init__(parameters, model, loss)
-        if not isinstance(loss, FromTeacher):
+        if not isinstance(loss, Taught):
             problem = f"is '{parameters.loss}', which cannot learn from a teacher."
-            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use distill, static_distill or bce_distill.")])
+            remedy = "Use distill, static_distill, bce_distill, minilm, tinybert or tinybert_td."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+        self._taught = loss
         self._teacher = Teacher(make_teacher)
 
     @classmethod
@@ -54,12 +61,15 @@ class Distill(Task):
 
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give (loss sum in nats, count, facts) of one micro-batch."""
-        device = next(self.model.parameters()).device
-        return super().train_step({**self._for_student(batch), "teacher_logits": self._teacher.logits(batch, device)})
+        return super().train_step({**self._for_student(batch), **self._asked(batch)})
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Give the student's predictions of one batch."""
-        return super().valid_step(self._for_student(batch))
+        """Give the student's predictions of one batch, or how far it is from its teacher."""
+        asked = self._asked(batch) if self._taught.scored_by_teacher else {}
+        return super().valid_step({**self._for_student(batch), **asked})
+
+    def _asked(self, batch: Batch) -> dict[str, Any]:
+        return self._teacher.asked(self._taught, batch, next(self.model.parameters()).device)
 
     def _for_student(self, batch: Batch) -> Batch:
         return {**batch, "net_input": net_input_for(self.model, batch["net_input"])}
@@ -72,15 +82,14 @@ class Teacher:
         self._make = make
         self._model: nn.Module | None = None
 
-    def logits(self, batch: Batch, device: torch.device) -> Tensor:
-        """Give what the teacher says of a batch, (B, C)."""
+    def asked(self, loss: Taught, batch: Batch, device: torch.device) -> dict[str, Any]:
+        """Give what a loss wants to know of the teacher about a batch."""
         if self._model is None:
             # Random weights that are drawn before those of the file come must not move the student's dropout.
             with torch.random.fork_rng(devices=[]):
                 self._model = self._make().eval().requires_grad_(requires_grad=False).to(device)
         with torch.no_grad():
-            logits: Tensor = self._model(**net_input_for(self._model, batch["net_input"]))
-        return logits
+            return loss.ask(self._model, net_input_for(self._model, batch["net_input"]))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Teacher:
         return self
@@ -90,12 +99,20 @@ def _teacher_of(run: Run) -> nn.Module:
     """Build the teacher with its own weights, all of them: one with random parts has nothing to teach."""
     path = run.parameters("task").teacher_pretrained_model
     teacher: nn.Module = run.build("model", "teacher_")
-    fill_model(teacher, weights.read(path, load_weights), source=path)
+    found, own = weights.read(path, load_weights), model_weights(teacher)
+    if isinstance(teacher, Bert) and not own.keys() <= found.keys():  # a bare encoder, under the names of its makers
+        renamed = Bert.adapt(teacher, found)
+        found = {name: renamed[name] for name in own if name in renamed}
+    fill_model(teacher, found, source=path)
     return teacher
 
 
 def net_input_for(model: nn.Module, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the input under the names that a model takes: a light one reads BERT's tokens as its own."""
-    if "input_ids" in given and "tokens" in inspect.signature(model.forward).parameters:
+    """Give the input under the names that a model takes: a light one reads BERT's tokens as its own.
+
+    Masked positions and token types are left out where a model takes none.
+    """
+    taken = inspect.signature(model.forward).parameters
+    if "input_ids" in given and "tokens" in taken:
         return {"tokens": given["input_ids"], "mask": given["attention_mask"].bool()}
-    return given
+    return {name: value for name, value in given.items() if name in taken or name not in OF_SOME}

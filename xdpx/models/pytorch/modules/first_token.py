@@ -18,8 +18,10 @@ ENCODERS = (BertModel, RobertaModel, XLMRobertaModel, CamembertModel)
 
 
 def fits(encoder: Any) -> bool:
-    """Tell whether `pooled` gives what the network's own `pooler_output` is."""
-    return type(encoder) in ENCODERS and not encoder.config.is_decoder and len(encoder.encoder.layer) > 0
+    """Tell whether `pooled` gives what the network's own `pooler_output` is, and nobody looks at its other tokens."""
+    config = encoder.config
+    plain = type(encoder) in ENCODERS and not config.is_decoder and len(encoder.encoder.layer) > 0
+    return plain and config._attn_implementation == attention.NAME
 
 
 def pooled(

@@ -1,0 +1,104 @@
+"""MiniLM: a student whose last layer relates tokens to one another as a layer of its teacher does.
+
+B texts, T positions, A heads, D features of a head. Student and teacher may differ in width and in depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.base import Batch
+from xdpx.losses.distillation_parameters import MiniLMParameters
+from xdpx.losses.taught import Imitation, told_by_teacher
+from xdpx.models.pytorch.modules.insides import Heads, look_inside
+
+
+class MiniLMLoss(Imitation):
+    """KL divergence of attention, and of how values are related; with `relation_heads` of queries, keys and values.
+
+    Each is a mean over heads and real tokens, so that no text weighs more than another.
+
+    Source: Wang et al., "MiniLM", NeurIPS 2020, equations 6 to 9; with `relation_heads` Wang et al., "MiniLMv2", ACL
+    Findings 2021, equations 4 to 6, with the same weight for each relation.
+    """
+
+    class Parameters(MiniLMParameters):
+        """Which layer is imitated, and in which relations."""
+
+    parameters: Parameters
+
+    metric_names = dict.fromkeys(("loss", "attention_loss", "query_loss", "key_loss", "value_loss"))
+
+    def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the attention of the teacher's layer that is imitated.
+
+        Raises:
+            ConfigError: it has no such layer.
+        """
+        heads, layer = look_inside(teacher, net_input).heads, self.parameters.distilled_layer
+        if not -len(heads) <= layer < len(heads):
+            problem = f"is {layer}, but the teacher has {len(heads)} layers."
+            remedy = f"Use a number from {-len(heads)} to {len(heads) - 1}, e.g. -1."
+            raise ConfigError(THIS_RUN, [Fault("distilled_layer", problem, remedy)])
+        return {"teacher_heads": heads[layer]}
+
+    def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give the divergence of each relation, (B,)."""
+        theirs, ours = told_by_teacher(batch, "teacher_heads"), look_inside(model, batch["net_input"]).heads[-1]
+        mask = batch["net_input"]["attention_mask"].bool()
+        pairs = zip(self._relations(theirs).items(), self._relations(ours).values(), strict=True)
+        if self.parameters.relation_heads is None and theirs.query.shape[1] != ours.query.shape[1]:
+            raise _other_heads(ours, theirs)
+        return {
+            name: divergence(relation(*teacher, mask), relation(*student, mask), mask)
+            for (name, teacher), student in pairs
+        }
+
+    def _relations(self, heads: Heads) -> dict[str, tuple[Tensor, Tensor]]:
+        """Give what is related with what, (B, A, T, D) each."""
+        count = self.parameters.relation_heads
+        if count is None:
+            return {"attention_loss": (heads.query, heads.key), "value_loss": (heads.value, heads.value)}
+        query, key, value = (regrouped(each, count) for each in heads)
+        return {"query_loss": (query, query), "key_loss": (key, key), "value_loss": (value, value)}
+
+
+def relation(left: Tensor, right: Tensor, mask: Tensor) -> Tensor:
+    """Give log softmax(left right' / sqrt(D)) of vectors (B, A, T, D), over the real tokens on the right: (B, A, T, T).
+
+    The mask (B, T) is true at real tokens.
+    """
+    scores = left.float() @ right.float().transpose(2, 3) * left.shape[-1] ** -0.5
+    found: Tensor = scores.masked_fill(~mask[:, None, None, :], -1e9).log_softmax(dim=-1)
+    return found
+
+
+def divergence(teacher: Tensor, student: Tensor, mask: Tensor) -> Tensor:
+    """Give KL(teacher | student) of logarithms (B, A, T, T), its mean over heads and real tokens, (B,)."""
+    of_tokens = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=-1).mean(dim=1)
+    return (of_tokens * mask).sum(dim=1) / mask.sum(dim=1)
+
+
+def regrouped(each: Tensor, count: int) -> Tensor:
+    """Cut all features of a token into another number of heads: (B, A, T, D) to (B, count, T, A * D / count).
+
+    Raises:
+        ConfigError: they cannot be divided evenly.
+    """
+    joined = each.transpose(1, 2).flatten(2)
+    width = joined.shape[-1]
+    if width % count:
+        problem = f"is {count}, by which a width of {width} cannot be divided."
+        raise ConfigError(THIS_RUN, [Fault("relation_heads", problem, "Use a divisor of both widths.")])
+    return joined.view(*joined.shape[:2], count, width // count).transpose(1, 2)
+
+
+def _other_heads(ours: Heads, theirs: Heads) -> ConfigError:
+    counts = f"the student has {ours.query.shape[1]} attention heads, the teacher {theirs.query.shape[1]}"
+    remedy = "Set relation_heads to a divisor of both widths, or give the student as many heads."
+    return ConfigError(THIS_RUN, [Fault("loss", f"is 'minilm', but {counts}.", remedy)])

@@ -1,0 +1,71 @@
+"""What every loss has that compares a student with a teacher who is asked about the same batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.base import Gathered, Loss
+from xdpx.losses.metrics import ratio
+
+
+class Taught(Loss):
+    """A loss for the task `distill`, which puts what `ask` gives into every batch that is trained on."""
+
+    scored_by_teacher: ClassVar[bool] = False
+    """Whether held-out data too are compared with the teacher: there is nothing else to score."""
+
+    def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the loss wants of a teacher, under names of a batch. Called without gradients."""
+        raise NotImplementedError
+
+
+def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
+    """Give what `ask` put into a batch.
+
+    Raises:
+        ConfigError: nobody asked.
+    """
+    if name not in batch:
+        problem = "imitates a teacher, but none is asked about the batches."
+        raise ConfigError(
+            THIS_RUN, [Fault("loss", problem, "Use task: distill, with teacher_model and student_model.")]
+        )
+    return batch[name]
+
+
+class Imitation(Taught):
+    """A loss that is a sum of parts, each a number per text by how far the student is from its teacher.
+
+    Each text weighs the same, however long it is. Units are those of the parts; there are no bits here.
+    """
+
+    scored_by_teacher: ClassVar[bool] = True
+
+    def parts(self, model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Give each part by name, (B,)."""
+        raise NotImplementedError
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over texts, their number, and what each part sums to."""
+        sums = {name: part.sum() for name, part in self.parts(model, batch).items()}
+        loss_sum = torch.stack(list(sums.values())).sum()
+        return loss_sum, len(batch["id"]), {name: value.detach() for name, value in sums.items()}
+
+    def predictions(self, model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Give sums only."""
+        loss_sum, count, facts = self(model, batch)
+        return {"loss_sum": loss_sum, "count": torch.tensor(count), **facts}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give loss and its parts, per text."""
+        return self.train_metrics({name: float(value) for name, value in gathered.items()})
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Give loss and its parts, per text."""
+        named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
+        return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}

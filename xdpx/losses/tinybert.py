@@ -1,0 +1,183 @@
+"""TinyBERT: a student that imitates its teacher from the embeddings to the prediction.
+
+B texts, T positions, A heads, D features of a head, H width of the teacher, M masked tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.base import Batch
+from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.distillation_parameters import TinyBertParameters, TinyBertTaskParameters
+from xdpx.losses.metrics import ratio
+from xdpx.losses.taught import Imitation, Taught, told_by_teacher
+from xdpx.models.pytorch.modules.insides import Heads, Insides, look_inside
+
+INTERMEDIATE = ("attention_loss", "embedding_loss", "hidden_loss")
+
+
+class TinyBertLoss(Imitation):
+    """General distillation: attention scores, embeddings and hidden states; if wanted also what the heads predict.
+
+    Layer m of M in the student imitates layer m * N / M of N in the teacher. Means run over real tokens only.
+
+    Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, equations 6 to 10.
+    """
+
+    class Parameters(TinyBertParameters):
+        """What is imitated."""
+
+    parameters: Parameters
+
+    metric_names = dict.fromkeys(("loss", *INTERMEDIATE, "lm_loss", "cls_loss"))
+
+    def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the teacher goes through."""
+        return {"teacher_insides": look_inside(teacher, net_input)}
+
+    def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give the parts that are wanted, (B,) each."""
+        known, theirs = self.parameters, told_by_teacher(batch, "teacher_insides")
+        ours = look_inside(model, batch["net_input"])
+        found = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
+        if known.mlm_predict_distill:
+            tokens = soft_cross_entropy(_output(ours, 0), _output(theirs, 0))
+            found["lm_loss"] = known.lm_weight * _mean_per_text(tokens, batch["net_input"])
+        if known.nsp_predict_distill:
+            found["cls_loss"] = soft_cross_entropy(_output(ours, 1), _output(theirs, 1))
+        return found
+
+
+class TinyBertTaskLoss(Taught, CrossEntropy):
+    """Task-specific distillation: the parts of `tinybert`, and the cross-entropy with the teacher's prediction.
+
+    The paper imitates layers first (`cls_predict_distill: false`), predictions in a run after that. Held-out data are
+    scored by cross-entropy with their labels.
+
+    Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, equations 6 to 11.
+    """
+
+    class Parameters(TinyBertTaskParameters):
+        """What is imitated, and how the scores count."""
+
+    parameters: Parameters
+
+    def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the teacher goes through."""
+        return {"teacher_insides": look_inside(teacher, net_input)}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over texts, their number, and what each part sums to."""
+        known, theirs = self.parameters, told_by_teacher(batch, "teacher_insides")
+        ours = look_inside(model, batch["net_input"])
+        parts = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
+        if known.cls_predict_distill:
+            parts["cls_loss"] = soft_cross_entropy(ours.output, theirs.output, heat=known.distill_temperature)
+        sums = {name: part.sum() for name, part in parts.items()}
+        facts = {name: value.detach() for name, value in sums.items()}
+        if "target" in batch:
+            facts["correct"] = self.correct(ours.output.detach(), batch["target"])
+        return torch.stack(list(sums.values())).sum(), len(ours.output), facts
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Give loss and its parts, per text and not in bits; acc where there are labels."""
+        shown = {"loss": "loss_sum", **{name: name for name in (*INTERMEDIATE, "cls_loss")}, "acc": "correct"}
+        return {name: ratio(facts[of], facts["count"], empty=float("nan")) for name, of in shown.items() if of in facts}
+
+
+def intermediate(
+    model: nn.Module, ours: Insides, theirs: Insides, batch: Batch, *, attention: bool, hidden: bool
+) -> dict[str, Tensor]:
+    """Give how far the student's layers are from those of its teacher: attention_loss, embedding_loss, hidden_loss.
+
+    Raises:
+        ConfigError: the two differ in heads, or in width without a projection.
+    """
+    mask, found = batch["net_input"]["attention_mask"].bool(), {}
+    layers = uniform_map(len(ours.heads), len(theirs.heads))
+    if attention:
+        _refuse_other_heads(ours.heads[0], theirs.heads[0])
+        gaps = [score_gap(own, theirs.heads[layer - 1], mask) for own, layer in zip(ours.heads, layers, strict=True)]
+        found["attention_loss"] = torch.stack(gaps).sum(dim=0)
+    if hidden:
+        fit = getattr(model, "fit", None)
+        states = ours.hidden if fit is None else fit(ours.hidden)
+        _refuse_other_width(states[0], theirs.hidden[0])
+        first, *gaps = (
+            state_gap(own, theirs.hidden[layer], mask) for own, layer in zip(states, (0, *layers), strict=True)
+        )
+        found |= {"embedding_loss": first, "hidden_loss": torch.stack(gaps).sum(dim=0)}
+    return found
+
+
+def uniform_map(of_student: int, of_teacher: int) -> list[int]:
+    """Give for each layer of the student, from the first, the number, from 1, of that of the teacher it imitates.
+
+    Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 4.2: g(m) = m * N / M, here without the remainder.
+    """
+    return [number * of_teacher // of_student for number in range(1, of_student + 1)]
+
+
+def score_gap(ours: Heads, theirs: Heads, mask: Tensor) -> Tensor:
+    """Give the mean square difference of attention scores before the softmax, over heads and pairs of tokens, (B,)."""
+    square = (_scores(ours) - _scores(theirs)).square().mean(dim=1)
+    pairs = mask[:, :, None] & mask[:, None, :]
+    mean: Tensor = (square * pairs).sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))
+    return mean
+
+
+def state_gap(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
+    """Give the mean square difference of states (B, T, H) over features and real tokens, (B,)."""
+    square = (ours.float() - theirs.float()).square().mean(dim=-1)
+    return (square * mask).sum(dim=1) / mask.sum(dim=1)
+
+
+def soft_cross_entropy(ours: Tensor, theirs: Tensor, heat: float = 1.0) -> Tensor:
+    """Give the cross-entropy of logits (..., C) with the probabilities of other logits, both over `heat`, (...)."""
+    found: Tensor = -((theirs.float() / heat).softmax(dim=-1) * (ours.float() / heat).log_softmax(dim=-1)).sum(dim=-1)
+    return found
+
+
+def _scores(heads: Heads) -> Tensor:
+    found: Tensor = heads.query.float() @ heads.key.float().transpose(2, 3) * heads.query.shape[-1] ** -0.5
+    return found
+
+
+def _mean_per_text(of_tokens: Tensor, net_input: Mapping[str, Tensor]) -> Tensor:
+    """Give the mean of numbers of masked tokens (M,) within each text, (B,); 0 for a text without any."""
+    rows, width = net_input["input_ids"].shape
+    text = net_input["masked_positions"] // width
+    counts = torch.bincount(text, minlength=rows)
+    return of_tokens.new_zeros(rows).index_add(0, text, of_tokens / counts[text])
+
+
+def _output(insides: Insides, index: int) -> Tensor:
+    """Give logits of masked tokens (0) or of texts (1)."""
+    output = insides.output
+    if isinstance(output, tuple) and len(output) == 2:
+        logits: Tensor = output[index]
+        return logits
+    key = ("mlm_predict_distill", "nsp_predict_distill")[index]
+    remedy = "Use tinybert_for_gd as student and bert_pretrain as teacher, or set it to false."
+    raise ConfigError(THIS_RUN, [Fault(key, "is true, but student or teacher predicts no such thing.", remedy)])
+
+
+def _refuse_other_heads(ours: Heads, theirs: Heads) -> None:
+    if ours.query.shape[1] != theirs.query.shape[1]:
+        counts = f"the student has {ours.query.shape[1]} attention heads, the teacher {theirs.query.shape[1]}"
+        remedy = "Give the student as many heads, or set it to false."
+        raise ConfigError(THIS_RUN, [Fault("attention_distill", f"is true, but {counts}.", remedy)])
+
+
+def _refuse_other_width(ours: Tensor, theirs: Tensor) -> None:
+    if ours.shape[-1] != theirs.shape[-1]:
+        wanted = theirs.shape[-1]
+        problem = f"leads to a width of {ours.shape[-1]} in the student, but the teacher's layers have {wanted}."
+        remedy = f"Use a student of TinyBERT with student_fit_size: {wanted}."
+        raise ConfigError(THIS_RUN, [Fault("fit_size", problem, remedy)])

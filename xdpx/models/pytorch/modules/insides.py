@@ -1,0 +1,106 @@
+"""What goes on inside an encoder: its hidden states, and the queries, keys and values of each layer.
+
+As long as nobody looks, a network runs as ever. B texts, T positions, A heads, D features of a head, H width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.models.pytorch.modules import attention
+
+NAME = "xdpx_watched"
+
+
+class Heads(NamedTuple):
+    """What the attention of a layer is made of, (B, A, T, D) each."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class Insides(NamedTuple):
+    """What a network went through on the way to its output.
+
+    Attributes:
+        output: what it gave.
+        hidden: the embeddings, then what each layer gave, (B, T, H) each.
+        heads: of each layer.
+    """
+
+    output: Any
+    hidden: tuple[Tensor, ...]
+    heads: tuple[Heads, ...]
+
+
+_watched: ContextVar[list[Heads] | None] = ContextVar("_watched", default=None)
+
+
+def look_inside(model: nn.Module, net_input: Mapping[str, Any]) -> Insides:
+    """Run a model once, and give what its encoder went through.
+
+    Args:
+        model: one with an encoder of transformers under the name `bert`.
+        net_input: what it takes.
+
+    Raises:
+        ConfigError: it has no such encoder, or one whose attention cannot be watched.
+    """
+    encoder: Any = getattr(model, "bert", None)
+    if encoder is None:
+        raise _blind(f"has no layers of attention to look into: {type(model).__name__}.")
+    states: list[tuple[Tensor, ...]] = []
+    hooks = (
+        encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True),
+        encoder.register_forward_hook(lambda module, inputs, output: states.append(output.hidden_states)),
+    )
+    try:
+        with _watching(encoder.config) as heads:
+            output = model(**net_input)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not states or not heads:
+        raise _blind(f"is of the type '{encoder.config.model_type}', whose attention cannot be watched.")
+    return Insides(output, states[0], tuple(heads))
+
+
+def watched_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Give what `attend` gives, and note what it was made of."""
+    heads = _watched.get()
+    if heads is not None:  # nobody looks when activations are computed anew on the way back
+        heads.append(Heads(query, key, value))
+    return attention.attend(module, query, key, value, attention_mask, **options)
+
+
+@contextmanager
+def _watching(config: Any) -> Generator[list[Heads]]:
+    AttentionInterface.register(NAME, watched_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    before, heads = config._attn_implementation, list[Heads]()
+    token, config._attn_implementation = _watched.set(heads), NAME
+    try:
+        yield heads
+    finally:
+        _watched.reset(token)
+        config._attn_implementation = before
+
+
+def _with_hidden_states(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return inputs, {**options, "output_hidden_states": True}
+
+
+def _blind(problem: str) -> ConfigError:
+    remedy = "Use encoders such as bert, roberta, electra, albert or modernbert."
+    return ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
