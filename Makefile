@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 # torch goes first and alone: a plain `pip install xdpx` may otherwise pick another, larger build of it.
 TORCH ?= torch==2.13.0
+# Files of tests are shared out between this many processes; 0 keeps them all in the one that was started.
+WORKERS ?= 0
+TESTS := -m pytest -n $(WORKERS) --dist loadfile
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
@@ -11,7 +14,7 @@ DEMO := demo
 
 help:
 	@echo "make demo       train, evaluate, predict and plot a real text classifier (under five minutes)"
-	@echo "make test       lint and every test"
+	@echo "make test       lint and every test; WORKERS=2 shares them out between two processes"
 	@echo "make quick      the fast tests only"
 	@echo "make lint       ruff, mypy and the frozen tables"
 	@echo "make bench      speed side by side with peers; writes benchmarks/RESULTS.md"
@@ -41,10 +44,10 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: lint
-	PATH="$(BIN):$$PATH" $(BIN)/python -m pytest
+	PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS)
 
 quick: $(STAMP)
-	PATH="$(BIN):$$PATH" $(BIN)/python -m pytest -m "not slow"
+	PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS) -m "not slow"
 
 catalogue: $(STAMP)
 	$(BIN)/python -m xdpx.config.catalogue

@@ -19,8 +19,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from xdpx.logger import log
+
+# Other processes may have the cores: what an example finds counts, not its 200 ms.
+settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("xdpx")
 
 _spec = importlib.util.spec_from_file_location("spmd_devices", Path(__file__).with_name("spmd_devices.py"))
 assert _spec
