@@ -11,6 +11,7 @@ import pytest
 
 from xdpx import TrainerCallback
 from xdpx import run as door
+from xdpx.runs import listeners
 from xdpx.runs.status import read_status
 from xdpx.trainer.hooks import callbacks, register
 
@@ -73,6 +74,16 @@ def test_a_registered_callback_is_listed_by_its_name_or_with_arguments(start: St
     assert step_of() == 5
     assert start("other", callbacks=[{"thrifty": {"steps": 3}}]) == 0
     assert step_of("other") == 3
+
+
+@pytest.mark.parametrize("name", ["freeze", "neftune", "xdpx.tasks.fine_tuning:NoisyEmbeddings"])
+def test_what_changes_the_model_is_refused_where_jax_computes_it(name: str) -> None:
+    entry = {name: {"until": {"top": None}}} if name == "freeze" else name
+    assert not list(listeners.faults_of([entry, "jsonl"], engine="pytorch"))
+    (fault,) = listeners.faults_of([entry, "jsonl"], engine="spmd")
+    assert fault.key == "callbacks"
+    assert str(fault).count(name) == 1
+    assert "engine: pytorch" in str(fault)
 
 
 def test_a_class_in_any_module_is_listed_by_its_dotted_name(start: Start) -> None:

@@ -99,7 +99,7 @@ class Train:
         if self._settings.callbacks:
             from xdpx.runs import listeners
 
-            yield from listeners.faults_of(self._settings.callbacks)
+            yield from listeners.faults_of(self._settings.callbacks, engine=self._settings.engine)
 
     def _about_engine(self) -> Iterator[Fault]:
         if self._settings.engine == SPMD:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xdpx.config.faults import Fault, nearest
+from xdpx.config.spmd_keys import SPMD
 from xdpx.config.user_modules import named
 from xdpx.trainer.hooks import callbacks
 
@@ -16,8 +17,8 @@ Entry = str | Mapping[str, Mapping[str, Any]]
 KEY = "callbacks"
 
 
-def faults_of(entries: Sequence[Entry]) -> Iterator[Fault]:
-    """Give what is wrong with each entry: a name that nobody has, arguments that it does not take."""
+def faults_of(entries: Sequence[Entry], *, engine: str) -> Iterator[Fault]:
+    """Give what is wrong with each entry: a name that nobody has, arguments or an engine that it does not take."""
     for entry in entries:
         if not isinstance(entry, str) and len(entry) != 1:
             yield Fault(KEY, f"has {dict(entry)!r}.", "Write one name per entry: {name: {argument: value}}.")
@@ -31,6 +32,9 @@ def faults_of(entries: Sequence[Entry]) -> Iterator[Fault]:
         problem = _misfit(thing, arguments)
         if problem:
             yield Fault(KEY, f"{name} {problem}", "Correct its arguments.")
+        if engine == SPMD and getattr(thing, "changes_model", False):
+            problem = f"{name} changes the model that PyTorch computes, which the engine spmd does not train."
+            yield Fault(KEY, problem, "Leave it out. Or use engine: pytorch.")
 
 
 def build(entries: Sequence[Entry]) -> list[Any]:

@@ -11,9 +11,9 @@ callbacks: Registry[Any] = Registry(
     "callback",
     {
         "early_stopping": "xdpx.trainer.hooks.builtin:EarlyStoppingCallback",
-        "freeze": "xdpx.trainer.hooks.fine_tuning:Freezing",
+        "freeze": "xdpx.tasks.fine_tuning:Freezing",
         "jsonl": "xdpx.reports.trackers.json_lines:JsonLines",
-        "neftune": "xdpx.trainer.hooks.fine_tuning:NoisyEmbeddings",
+        "neftune": "xdpx.tasks.fine_tuning:NoisyEmbeddings",
         "printer": "xdpx.trainer.hooks.builtin:PrinterCallback",
         "tensorboard": "xdpx.reports.trackers.tensorboard:TensorBoardCallback",
     },

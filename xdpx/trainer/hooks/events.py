@@ -22,7 +22,12 @@ class TrainerCallback:
 
     By keyword each event has `model, processing_class, tokenizer` (the same), `optimizer, lr_scheduler,
     train_dataloader, eval_dataloader`. A `control` that is returned takes the place of the present one.
+
+    Attributes:
+        changes_model: whether it changes weights or layers, so that x-train refuses it where JAX computes them.
     """
+
+    changes_model = False
 
     def on_init_end(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Answer:
         """Hear that the Trainer was built."""

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.trainer.hooks.events import TrainerCallback
 
 
-class Freezing(TrainerCallback):
+class Freezing:
     """Leaves parts of the model as they are, until an update or for ever.
 
     In a config: `callbacks: [{freeze: {until: {embeddings: null, "layer.0.": 200, "layer.1.": 0.1}}}]`. Listing the
@@ -20,6 +19,8 @@ class Freezing(TrainerCallback):
         until: text that the names of weights hold -> the update (int), or share of all (float), up to which they stay;
             None: to the end. Where several hold, the last counts.
     """
+
+    changes_model = True
 
     def __init__(self, until: Mapping[str, int | float | None]) -> None:
         self.until = dict(until)
@@ -53,7 +54,7 @@ def _last(until: int | float | None, total: int) -> float:
     return until * total if isinstance(until, float) else until
 
 
-class NoisyEmbeddings(TrainerCallback):
+class NoisyEmbeddings:
     """NEFTune: uniform noise on the token vectors in training; in a config `callbacks: [{neftune: {alpha: 5.0}}]`.
 
     Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", ICLR 2024, algorithm 1.
@@ -62,13 +63,15 @@ class NoisyEmbeddings(TrainerCallback):
         alpha: size of the noise, > 0; the paper uses 5 to 15.
     """
 
+    changes_model = True
+
     def __init__(self, alpha: float = 5.0) -> None:
         self.alpha = alpha
         self._handle: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **kwargs: Any) -> None:
         """Put the noise on. Raises ConfigError where the model has no table of token vectors."""
-        from xdpx.models.pytorch.modules.neftune import attach
+        from xdpx.models.pytorch.modules.neftune import attach  # torch, which --dry does without
 
         try:
             self._handle = attach(model, self.alpha)
