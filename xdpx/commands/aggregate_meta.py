@@ -62,10 +62,10 @@ def row_of(folder: str) -> dict[str, Any]:
 
 
 def _with_settings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from xdpx.config.args_file import read_args
+    from xdpx.config.args_file import ARGS_FILE, read_args
     from xdpx.reports.aggregation import differing_settings
 
-    paths = [io.join(row["data_dir"], "args.py") for row in rows]
+    paths = [io.join(row["data_dir"], ARGS_FILE) for row in rows]
     settings = [read_args(path) if io.isfile(path) else {} for path in paths]
     differing = [key for key in differing_settings(settings) if key not in PLACES]
     return [{**row, **{key: each.get(key) for key in differing}} for row, each in zip(rows, settings, strict=True)]

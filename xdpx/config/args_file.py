@@ -15,6 +15,7 @@ from xdpx.utils import commit, io
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
 
+ARGS_FILE = "args.py"
 _GROUP = re.compile(r"\(.+\)")
 _MACHINE_KEYS = frozenset({"distributed_world_size", "distributed_rank", "device_id"})
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
@@ -113,7 +114,7 @@ def newest_args(folder: str) -> str | None:
         return None
     names = io.listdir(folder)
     steps = [int(found[1]) for name in names if (found := re.fullmatch(r"args\.resume-(\d+)\.py", name))]
-    name = f"args.resume-{max(steps)}.py" if steps else "args.py"
+    name = f"args.resume-{max(steps)}.py" if steps else ARGS_FILE
     return io.join(folder, name) if name in names else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import xdpx
-from xdpx.config.args_file import args_text
+from xdpx.config.args_file import ARGS_FILE, args_text
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets import embeddings
@@ -61,7 +61,7 @@ class Resources:
     def write(self, run: Run, data_dir: str) -> None:
         """Commit all of them, with the parameters they were made with."""
         with commit.Commit(data_dir, NAME, facts=self.digests) as files:
-            texts = {"args.py": args_text(run), "vocab.txt": self.vocabulary.text, **self.files}
+            texts = {ARGS_FILE: args_text(run), "vocab.txt": self.vocabulary.text, **self.files}
             if self.target_map is not None:
                 texts["target_map.txt"] = self.target_map.text
             for name, text in texts.items():

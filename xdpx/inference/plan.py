@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from xdpx.config import parameters as declare
-from xdpx.config.args_file import newest_args, read_args
+from xdpx.config.args_file import ARGS_FILE, newest_args, read_args
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
@@ -238,7 +238,7 @@ def _pretrained(path: Any, checkpoint: str | None, save_dir: str | None) -> dict
 
 def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:
     """Tell how the raw text was read: the parameters that x-prepro left in data_dir, with what the user overrides."""
-    path = io.join(data_dir, "args.py")
+    path = io.join(data_dir, ARGS_FILE)
     if not io.isfile(path):
         return None
     values = {**read_args(path), **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
@@ -273,7 +273,7 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     if name.endswith(".pt"):
         return Input(name, name, is_store=True)
     if plan.prepro is None:
-        problem = f"'{name}' is raw text, but {io.join(plan.data_dir, 'args.py')}, which says how to read it, is gone."
+        problem = f"'{name}' is raw text, but {io.join(plan.data_dir, ARGS_FILE)}, which says how to read it, is gone."
         raise _missing(source, key, problem, "Give data_dir in extra_config, or a split.")
     if is_table(name) and plan.prepro.values["parser"] != "table":
         problem = f"'{name}' is a table, but the data were read by the parser '{plan.prepro.values['parser']}'."

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from xdpx.logger import log
+from xdpx.reports.run_tables import evaluated
 from xdpx.utils import commit, io
 
 GIGA = 10**9
@@ -86,8 +87,7 @@ def wanted_metric(args: Any, metrics: dict[str, float]) -> float:
     Raises:
         KeyError: the evaluation did not give it; the message lists what it gave.
     """
-    name = args.metric_for_best_model
-    name = name if name.startswith("eval_") else f"eval_{name}"
+    name = evaluated(args.metric_for_best_model)
     if name not in metrics:
         raise KeyError(
             f"metric_for_best_model: the evaluation gave no '{name}', only {', '.join(sorted(metrics))}. "

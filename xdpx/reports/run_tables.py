@@ -10,10 +10,18 @@ from xdpx.reports.windows import Window
 TRAIN_LOG = "train.log.tsv"
 VALID_LOG = "valid.log.tsv"
 
+EVAL = "eval_"
+"""How names of metrics of an evaluation begin in a Trainer, where all are logged together."""
+
 COLUMNS = {"grad_norm": "gnorm", "learning_rate": "lr", "steps_per_second": "ups", "tokens_per_second": "wps"}
 """What the Trainer logs under another name than that of its column."""
 
 Row = dict[str, Cell]
+
+
+def evaluated(name: object) -> str:
+    """Give the name by which a Trainer knows a metric of an evaluation."""
+    return f"{EVAL}{str(name).removeprefix(EVAL)}"
 
 
 def train_row(epoch: int, step: int, window: Window, *, metrics: Mapping[str, float], last: Mapping[str, float]) -> Row:

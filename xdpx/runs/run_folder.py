@@ -5,13 +5,13 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from typing import Literal
 
+from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import Fault
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs.snapshot import SNAPSHOT
 from xdpx.runs.status import STATUS_FILE
 from xdpx.utils import io
 
-ARGS_FILE = "args.py"
 STARTER_CONFIG = "starter_config.hjson"
 RESOURCES = ("vocab.txt", "target_map.txt", "embeddings.pt")
 """Files of data_dir that a trained model cannot do without."""

@@ -6,24 +6,23 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from xdpx.config.args_file import ARGS_FILE
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_logs import Table, read_table
-from xdpx.reports.run_tables import COLUMNS, TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
+from xdpx.reports.run_tables import COLUMNS, EVAL, TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
 from xdpx.reports.trackers.values import number_in
 from xdpx.reports.windows import Window
 from xdpx.utils import commit, io
 from xdpx.utils.decisions import is_better
 from xdpx.utils.paths import StrPath
 
-ARGS_FILE = "args.py"
 SHOWN_OTHERWISE = frozenset(
     {*COLUMNS, "epoch", "step", "num_input_tokens_seen", "train_runtime", "train_tokens_per_second", "total_flos"}
 )
 """What is logged beside the loss and has a column of another name, or none because it follows from others."""
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
 """How numbers end that tell what an evaluation cost, and not what it gave."""
-PREFIX = "eval_"
 
 
 class RunTables:
@@ -198,12 +197,12 @@ def settings_text(args: Any) -> str:
 def deciding_metric(args: Any) -> tuple[str, bool]:
     """Give the metric that decides what is best, without prefix, and whether higher is better."""
     name = args.metric_for_best_model or "loss"
-    return name.removeprefix(PREFIX), bool(args.greater_is_better)
+    return name.removeprefix(EVAL), bool(args.greater_is_better)
 
 
 def _metrics_in(logged: Mapping[str, Any]) -> dict[str, float]:
     """Give what an evaluation gave, without prefix, and without what it cost."""
-    found = {name.removeprefix(PREFIX): number_in(value) for name, value in logged.items()}
+    found = {name.removeprefix(EVAL): number_in(value) for name, value in logged.items()}
     return {
         name: float(value)
         for name, value in found.items()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.arguments import IntervalStrategy, SaveStrategy
 from xdpx.logger import log
+from xdpx.reports.run_tables import evaluated
 from xdpx.reports.trackers.console import Bars, Printing
 from xdpx.trainer.hooks.events import TrainerCallback
 from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
@@ -89,8 +90,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         self, args: Arguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
     ) -> None:
         """Compare with the best one so far, which is noted in `state` after this."""
-        name, metrics = str(args.metric_for_best_model), metrics or {}
-        name = name if name.startswith("eval_") else f"eval_{name}"
+        name, metrics = evaluated(args.metric_for_best_model), metrics or {}
         if name not in metrics:
             there = ", ".join(sorted(metrics))
             log.warning(f"EarlyStoppingCallback: no {name} here, so this does not count. There is {there}.", once=True)
