@@ -79,8 +79,7 @@ def main() -> None:
     facts = {"plain": trained("plain", deepspeed=None), "straight": trained("straight", deepspeed=CONFIG)}
     trained("parts", deepspeed=CONFIG, stop=True)
     facts["resumed"] = trained("parts", deepspeed=CONFIG, resume=True)
-    if STAGE == 2:
-        facts["half"] = trained("half", deepspeed=CONFIG, bf16=True, save_strategy="no")
+    facts["half"] = trained("half", deepspeed=CONFIG, bf16=True, save_strategy="no")
     (FOLDER / f"rank-{os.environ['RANK']}.json").write_text(json.dumps(facts), encoding="utf-8")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -80,7 +80,8 @@ class Zero(HandsOver):
         deepspeed.init_distributed(auto_mpi_discovery=False)
         for tensor in (*model.parameters(), *model.buffers()):
             collectives.broadcast_tensor_(tensor.detach())
-        self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=self._config(model))
+        with _without_empty_step(optimizer):
+            self.engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=self._config(model))
         if self._dtype is not None:
             self.engine.register_forward_pre_hook(self._cast, with_kwargs=True)
             self.engine.register_forward_hook(lambda _, __, outputs: in_float32(outputs))
@@ -168,6 +169,20 @@ class Zero(HandsOver):
         writer = 0 if changes else None
         context: AbstractContextManager[Any] = _package().zero.GatheredParameters(cut, modifier_rank=writer)
         return context
+
+
+@contextmanager
+def _without_empty_step(optimizer: Any) -> Generator[None]:
+    """Let a step with gradients of 0, which DeepSpeed takes at stage 0 in half precision, neither decay nor count."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    yield
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for state in optimizer.state.values():
+        if "step" in state:  # of which Adam corrects its means
+            state["step"] = state["step"] * 0
 
 
 def _package() -> Any:
