@@ -55,6 +55,15 @@ def test_speed_is_that_since_the_last_look_without_rests() -> None:
     assert window.take(140, finite=True)["samples_per_second"] == 0
 
 
+def test_waiting_for_data_is_the_time_in_which_a_batch_is_asked_for_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    window, clock = LogWindow(), iter([0.0, 2.0, 10.0, 13.0, 20.0, 20.5])  # asked and had, twice; asked, and no more
+    monkeypatch.setattr("xdpx.losses.trainer_windows.perf_counter", lambda: next(clock))
+    assert list(window.waiting(iter("ab"))) == ["a", "b"]
+    assert window.waited == 5.5
+
+
 def test_updates_that_were_left_out_are_counted_over_the_whole_stretch() -> None:
     window = LogWindow()
     window.skipped = 2

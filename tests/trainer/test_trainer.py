@@ -280,7 +280,8 @@ def test_what_a_user_records_is_logged_as_its_mean_over_the_window(tmp_path: Pat
 
 def test_changed_arguments_are_listed_when_a_run_is_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer(tmp_path, save_strategy="steps", save_steps=4).train()
-    again = trainer(tmp_path, save_strategy="steps", save_steps=4, learning_rate=0.5, logging_steps=2)
+    changed: dict[str, Any] = {"learning_rate": 0.5, "logging_steps": 2, "nonfinite_steps": "skip"}
+    again = trainer(tmp_path, save_strategy="steps", save_steps=4, **changed)
     said: list[str] = []
     import logging
 
@@ -292,6 +293,7 @@ def test_changed_arguments_are_listed_when_a_run_is_continued(tmp_path: Path, ca
     told = next(text for text in said if "other arguments" in text)
     assert "learning_rate: was 0.1, is 0.5" in told
     assert "logging_steps: was 1" in told
+    assert "nonfinite_steps: was keep, is skip" in told
 
 
 @pytest.mark.parametrize("wanted", [True, "missing"])

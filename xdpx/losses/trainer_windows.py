@@ -5,8 +5,9 @@ Whatever comes from the device stays there until `take`, which is called when so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -92,6 +93,18 @@ class LogWindow:
     def resting(self) -> AbstractContextManager[None]:
         """Give a context for what is no training, such as evaluating: its time does not count."""
         return self._stopwatch.paused()
+
+    def waiting(self, batches: Iterator[Any]) -> Generator[Any]:
+        """Yield the same batches; the time in which each is waited for, and that alone, is waiting for data."""
+        while True:
+            asked = perf_counter()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                self.waited += perf_counter() - asked
+            yield batch
 
     def take(self, tokens: int | None, *, finite: bool) -> dict[str, float]:
         """Give what a log tells of the updates of all processes, and begin anew; on all processes.

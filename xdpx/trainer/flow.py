@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from math import isfinite
-from time import perf_counter
 from typing import Any, cast
 
 import torch
@@ -99,13 +98,11 @@ class Flow(Callback):
     def _windows(self, loader: Any, epoch: int, place: Place) -> Iterator[tuple[Place, Window]]:
         """Yield the windows of one epoch, from `place` on."""
         trainer, plan, size = self.trainer, self.trainer.plan, self.trainer.args.gradient_accumulation_steps
-        iterator = open_epoch(trainer, loader, epoch, place.batches)
+        iterator = trainer.window.waiting(open_epoch(trainer, loader, epoch, place.batches))
         batches = place.batches
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
-            asked = perf_counter()
             samples, num_items = trainer.get_batch_samples(iterator, wanted, trainer.world.device)
-            trainer.window.waited += perf_counter() - asked
             if not samples:
                 return
             batches += len(samples)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from xdpx.arguments.own_fields import OwnFields
 from xdpx.checkpoints import folders, rng, trainer_files
 from xdpx.checkpoints.trainer_files import TrainerCheckpoint
 from xdpx.engines.pytorch.strategies import shard_files
@@ -58,7 +60,8 @@ def read_state(checkpoint: str) -> TrainerState:
 def warn_of_changes(trainer: Any, checkpoint: str) -> None:
     """List every argument that is another one now, and say what holds."""
     saved = TrainerCheckpoint(checkpoint).arguments()
-    changes = trainer_files.changed_arguments(saved, trainer.args.to_dict(), ignore=FREE)
+    usual = asdict(OwnFields())  # written down only where they are set
+    changes = trainer_files.changed_arguments({**usual, **(saved or {})}, usual | trainer.args.to_dict(), ignore=FREE)
     if saved is None:
         changes = _changes_of_the_original(trainer, read_state(checkpoint))
     if changes:
