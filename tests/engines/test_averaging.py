@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from xdpx.engines.pytorch.averaging import average, share_of_new
+from xdpx.engines.pytorch.averaging import Average, share_of_new
 from xdpx.engines.pytorch.options import EngineOptions
 
 
@@ -12,17 +12,19 @@ def walk(options, points):
     """Give the average after each point of a walk."""
     model, averaged, found = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False), []
     averaged.requires_grad_(requires_grad=False)
+    nn.init.constant_(averaged.weight, 0.0)
+    average = Average(averaged, model, model.parameters())
     for number, point in enumerate(points, start=1):
         nn.init.constant_(model.weight, point)
         share = share_of_new(options, number)
         if share is not None:
-            average(averaged, model, share)
+            average.move(share)
         found.append(float(averaged.weight))
     return found
 
 
-def test_swa_follows_until_it_starts_and_is_the_even_mean_from_then_on():
-    assert walk(EngineOptions(swa_start=2), [1.0, 2.0, 4.0, 6.0]) == pytest.approx([1.0, 2.0, 3.0, 4.0])
+def test_swa_does_nothing_until_it_starts_and_is_the_even_mean_from_then_on():
+    assert walk(EngineOptions(swa_start=2), [1.0, 2.0, 4.0, 6.0]) == pytest.approx([0.0, 2.0, 3.0, 4.0])
 
 
 def test_swa_takes_every_so_manieth_point():
@@ -33,5 +35,14 @@ def test_swa_takes_every_so_manieth_point():
 def test_ema_moves_by_what_the_decay_leaves():
     averaged, model = nn.Linear(1, 1), nn.Linear(1, 1)
     before = averaged.weight.detach().clone()
-    average(averaged, model, share_of_new(EngineOptions(ema_decay=0.75), 3))
+    moved = Average(averaged.requires_grad_(requires_grad=False), model, model.parameters())
+    moved.move(share_of_new(EngineOptions(ema_decay=0.75), 3))
     assert torch.allclose(averaged.weight, 0.75 * before + 0.25 * model.weight)
+
+
+def test_weights_that_no_optimizer_moves_cost_nothing():
+    averaged, model = nn.Linear(1, 1), nn.Linear(1, 1)
+    before = averaged.bias.detach().clone()
+    Average(averaged.requires_grad_(requires_grad=False), model, [model.weight]).move(1.0)
+    assert torch.equal(averaged.weight, model.weight)
+    assert torch.equal(averaged.bias, before)

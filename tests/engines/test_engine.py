@@ -175,6 +175,21 @@ def test_facts_say_what_happened():
     assert found["correct"] <= 12
 
 
+def test_each_micro_batch_is_computed_in_one_autocast(monkeypatch):
+    entered = []
+
+    class Counted(torch.autocast):
+        def __enter__(self):
+            entered.append(self)
+            return super().__enter__()
+
+    chosen = engine(precision="bf16")
+    state = chosen.start(1)
+    monkeypatch.setattr(torch, "autocast", Counted)
+    train(chosen, state, [0], update_freq=3)
+    assert len(entered) == 3
+
+
 def test_averaged_weights_are_scored_and_kept():
     chosen = engine(ema_decay=0.5, schedule="constant")
     state = chosen.start(1)
@@ -185,6 +200,16 @@ def test_averaged_weights_are_scored_and_kept():
     prob = chosen.predictions_to_host(chosen.score(state, BATCHES[0]))["prob"]
     again = chosen.with_weights(chosen.weights(state))
     assert np.array_equal(prob, chosen.predictions_to_host(chosen.score(again, BATCHES[0]))["prob"])
+
+
+def test_until_swa_starts_the_weights_of_now_are_scored_and_from_then_on_their_even_mean():
+    chosen = engine(swa_start=2, schedule="constant")
+    state, passed = chosen.start(1), []
+    for number in range(4):
+        state = train(chosen, state, [number])
+        passed.append(state.task.model.top.bias.detach().clone())
+        assert torch.allclose(chosen.weights(state)["top.bias"], sum(passed[1:], passed[0] * 0) / number) or number == 0
+    assert torch.equal(chosen.weights(train(chosen, chosen.start(1), [0]))["top.bias"], passed[0])
 
 
 def test_a_gradient_that_is_no_number_leaves_the_weights_and_shows():
@@ -238,11 +263,33 @@ def test_a_snapshot_of_another_model_is_refused():
         first.restore(saved)
 
 
-@pytest.mark.parametrize("change", [{"ema_decay": 0.9}, {"optimizer": "lamb"}])
+@pytest.mark.parametrize("change", [{"ema_decay": 0.9}, {"optimizer": "lamb"}, {"swa_start": 3}])
 def test_a_snapshot_of_another_kind_of_run_is_refused(change):
     saved = engine().snapshot(train(engine(), engine().start(1), [0]))
     with pytest.raises(ConfigError, match=next(iter(change))):
         engine(**change).restore(saved)
+
+
+def test_averages_of_other_weights_are_not_gone_on_with():
+    first = engine(swa_start=2)
+    saved = first.snapshot(train(first, first.start(1), range(4)))
+    with pytest.raises(ConfigError, match="swa_start: is None, but the checkpoint has averaged weights"):
+        engine().restore(saved)
+    with pytest.raises(ConfigError, match="swa_start: has begun with update 3, but the average .* swa_start 2 and"):
+        engine(swa_start=3).restore(saved)
+    with pytest.raises(ConfigError, match="swa_start: has begun with update 3, but the average .* swa_start none"):
+        engine(swa_start=3).restore({**saved, "swa": [None, 1]})
+    later = engine(swa_start=9)
+    state = later.restore(saved)
+    assert torch.equal(later.weights(state)["top.bias"], state.task.model.top.bias)
+
+
+@pytest.mark.parametrize("at", [3, 5])
+def test_a_run_with_swa_that_is_resumed_is_the_uninterrupted_one(at):
+    whole, second = (engine(swa_start=4, swa_interval=2) for _ in range(2))
+    saved = whole.snapshot(train(whole, whole.start(1), range(at)))
+    straight = train(whole, whole.start(1), range(9))
+    assert same(whole.weights(straight), second.weights(train(second, second.restore(saved), range(at, 9))))
 
 
 def test_a_snapshot_survives_a_file(tmp_path):

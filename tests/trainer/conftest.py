@@ -19,7 +19,15 @@ class Place:
 class ToyEngine:
     """Pulls one number towards the mean of each group, with momentum. The state is plain floats."""
 
-    device = "paper"
+    device_text = "paper"
+    packages = events = ()
+    tell: Any = None
+
+    def shown(self, state: Any) -> tuple[None, None]:
+        return None, None
+
+    def closing_line(self) -> str:
+        return ""
 
     def start(self, seed: int) -> dict[str, float]:
         return {"weight": float(seed), "speed": 0.0}

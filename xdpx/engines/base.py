@@ -81,7 +81,30 @@ class Updater(Protocol):
 
 
 class Engine(Updater, Protocol):
-    """One device backend: all that the callbacks of `x-train` need, too."""
+    """One device backend: all that the callbacks of `x-train` need, too.
+
+    Attributes:
+        packages: those whose versions decide a result, beside what every run writes down.
+        events: what is told inside an update, by the names of the events of a Trainer.
+        tell: called with the name of each of these events; set by whoever listens.
+    """
+
+    packages: Sequence[str]
+    events: Sequence[str]
+    tell: Callable[[str], object]
+
+    @property
+    def device_text(self) -> str:
+        """Name what is computed on, as its maker calls it; of a CPU also what decides the last bits."""
+        ...
+
+    def shown(self, state: State) -> tuple[Any, Any]:
+        """Give the model and the optimizer that listeners are shown; None for what there is not."""
+        ...
+
+    def closing_line(self) -> str:
+        """Say what was noticed that is worth a line at the end of a training, "" for nothing."""
+        ...
 
     def start(self, seed: int) -> State:
         """Build the model and its optimizer and take over pretrained weights; `seed` decides every random weight."""

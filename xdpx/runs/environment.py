@@ -6,37 +6,21 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import xdpx
 
 PACKAGES = ("torch", "numpy", "transformers")
 
 
-def versions(packages: Sequence[str] = PACKAGES, *, engine: Any = None) -> dict[str, str]:
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Give the versions that decide a result, by name, without importing anything heavy."""
     found = {"xdpx": xdpx.__version__, "python": platform.python_version()}
-    for package in (*packages, *getattr(engine, "packages", ())):
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
     return found
-
-
-def device_name(engine: Any) -> str:
-    """Name the device of an engine, as its maker calls it; of a CPU also the threads, which decide the last bits."""
-    text = getattr(engine, "device_text", None)
-    if text is not None:
-        return f"{text} ({platform.processor() or platform.machine()})"
-    device = getattr(engine, "device", None)
-    if device is None:
-        return f"unknown device ({platform.processor() or platform.machine()})"
-    import torch
-
-    if getattr(device, "type", None) != "cuda":
-        return f"{device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
-    return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
 def commit_lines() -> list[str]:

@@ -159,13 +159,13 @@ class _Training:
             raise
 
     def _versions(self) -> dict[str, str]:
-        return environment.versions(engine=self.parts.engine)
+        return environment.versions((*environment.PACKAGES, *self.parts.engine.packages))
 
     def _describe(self, progress: Progress, *, continued: bool) -> None:
         for line in environment.commit_lines():
             log.info(line)
         log.info(", ".join(f"{name} {number}" for name, number in self._versions().items()))
-        log.info(f"device {environment.device_name(self.parts.engine)}, seed {self.parts.seed}")
+        log.info(f"device {self.parts.engine.device_text}, seed {self.parts.seed}")
         if self.settings.fp16_backend == "apex":
             log.info("fp16_backend apex: torch's own mixed precision is used, and opt_level has no effect")
         if continued:
@@ -233,7 +233,7 @@ class _Training:
         """Give what says where a checkpoint comes from."""
         return {
             "versions": self._versions(),
-            "device": environment.device_name(self.parts.engine),
+            "device": self.parts.engine.device_text,
             "fingerprint": fingerprint(self.run),
             "seed": self.parts.seed,
             "total": self.parts.total,
@@ -243,8 +243,9 @@ class _Training:
 
     def _tell_end(self, progress: Progress, stop: Stop) -> None:
         log.info(f"step {progress.num_updates}: {stop.reason}")
-        if hasattr(self.parts.engine, "closing_line"):
-            log.info(self.parts.engine.closing_line())
+        closing = self.parts.engine.closing_line()
+        if closing:
+            log.info(closing)
         if progress.best_score is not None:
             log.info(f"best {self.settings.major_metric} {progress.best_score:.6g}, at step {progress.best_step}")
         if not stop.finished:

@@ -72,7 +72,7 @@ def _choose_strategy(trainer: Any) -> None:
         trainer.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=zero,
         place=args.place_model_on_device is not False,
     )  # fmt: skip
-    trainer.precision = getattr(trainer.strategy, "precision", None) or Precision(mode, trainer.world.device)
+    trainer.precision = trainer.strategy.precision or Precision(mode, trainer.world.device)
 
 
 def _has_own_loss(trainer: Any) -> bool:

@@ -165,11 +165,25 @@ def test_a_checkpoint_that_was_asked_for_stays_beside_the_best(desk: Desk) -> No
     assert desk.checkpointer.weight_steps()[0] == 3
 
 
-def test_the_rest_of_an_epoch_can_be_left_out(desk: Desk) -> None:
-    recorder = Recorder({("step_end", 3): "should_epoch_stop"})
+@pytest.mark.parametrize("at", ["step_end", "log"])
+def test_the_rest_of_an_epoch_can_be_left_out_and_it_ends_then(desk: Desk, at: str) -> None:
+    recorder = Recorder({("step_end", 3): "should_log", (at, 3): "should_epoch_stop"})
     _, session = desk.train(recorder, until=5)
-    assert session.progress.epoch == 2
-    assert session.progress.group == 2
+    assert (session.progress.epoch, session.progress.group) == (2, 2)
+    heard = [item for item in recorder.heard if item[0].startswith("epoch")]
+    assert heard == [("epoch_begin", 0), ("epoch_end", 3), ("epoch_begin", 3), ("epoch_end", 5)]
+
+
+def test_a_resumed_run_leaves_out_the_rest_of_an_epoch_that_the_uninterrupted_one_did(desk: Desk) -> None:
+    recorder = Recorder({("step_begin", 2): "should_evaluate", ("step_end", 3): "should_epoch_stop"})
+    desk.train(recorder, until=4, resumable=True)
+    _, session = desk.train(Recorder(), until=5, saved=desk.checkpointer.load_state(3), resumable=True)
+    assert (session.progress.epoch, session.progress.group) == (2, 2)
+
+
+def test_events_that_an_engine_does_not_tell_of_are_named(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.train(Recorder(), until=1)
+    assert "does not tell of on_substep_end, on_pre_optimizer_step, on_optimizer_step" in capsys.readouterr().err
 
 
 def test_an_error_names_the_callback_and_the_event(desk: Desk) -> None:

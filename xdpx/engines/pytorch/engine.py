@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
-from xdpx.engines.pytorch.averaging import average, share_of_new
+from xdpx.engines.pytorch.averaging import Average, share_of_new
 from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, numbers_of, scale_of, use_row_gradients
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
@@ -40,9 +41,12 @@ class PyTorchEngine:
             never cuts. Nothing but dropout, whose masks are others then, depends on the cut.
 
     Attributes:
-        tell: called with the name of an event inside an update: on_substep_end between micro-batches, and
+        tell: called with the name of each of `events`: on_substep_end between micro-batches, and
             on_pre_optimizer_step and on_optimizer_step around the optimizer, which divides and clips gradients itself.
     """
+
+    packages = ()
+    events = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 
     def __init__(
         self,
@@ -101,9 +105,10 @@ class PyTorchEngine:
 
     def score(self, state: PyTorchState, batch: Batch) -> Predictions:
         """Give predictions with the averaged weights when kept."""
-        _set_mode(state.scored.model, training=False)
+        task = self._scored(state)
+        _set_mode(task.model, training=False)
         parts, state.score_parts = self._in_parts.do(
-            lambda batches: [self._predict(state.scored, each) for each in batches],
+            lambda batches: [self._predict(task, each) for each in batches],
             [batch], state.score_parts, what="scoring", release=lambda: free_cache(self.device),
         )  # fmt: skip
         return joined(parts)
@@ -119,6 +124,7 @@ class PyTorchEngine:
             "loss_scale": asdict(state.loss_scale),
             "parts": {"update": state.update_parts, "score": state.score_parts},
             "ema_decay": self.options.ema_decay,
+            "swa": list(self.options.swa),
             **copied(
                 {
                     "task": state.task.state_dict() if hasattr(state.task, "state_dict") else {},
@@ -137,9 +143,7 @@ class PyTorchEngine:
         """
         if saved.get("format") != FORMAT:
             raise _resume_fault("format", f"is {saved.get('format')!r}; this engine reads {FORMAT!r}.")
-        if (saved["averaged"] is not None) != self.options.averages:
-            had = "no averaged weights" if saved["averaged"] is None else "averaged weights"
-            raise _resume_fault("ema_decay", f"is {self.options.ema_decay}, but the checkpoint has {had}.")
+        _refuse_another_average(self.options, saved)
         state = self._build(self.options.seed)
         fill_model(state.task.model, saved["model"], source="resume")
         self._add_training_parts(state)
@@ -157,7 +161,7 @@ class PyTorchEngine:
 
     def weights(self, state: PyTorchState) -> dict[str, Any]:
         """Give a copy of the weights to keep, by name."""
-        kept: dict[str, Any] = copied(model_weights(state.scored.model))
+        kept: dict[str, Any] = copied(model_weights(self._scored(state).model))
         return kept
 
     def gradient_sizes(self, state: PyTorchState) -> dict[str, tuple[float, float]]:
@@ -176,6 +180,21 @@ class PyTorchEngine:
         state = self._build(self.options.seed)
         fill_model(state.task.model, weights, source="checkpoint")
         return state
+
+    @property
+    def device_text(self) -> str:
+        """Name the device; of a CPU also the threads, which decide the last bits."""
+        if self.device.type == "cuda":
+            return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
+        return f"{self.device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
+
+    def shown(self, state: PyTorchState) -> tuple[Any, Any]:
+        """Give the model that is trained, and its optimizer."""
+        return state.task.model, state.optimizer
+
+    def closing_line(self) -> str:
+        """Say nothing."""
+        return ""
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
         """Wait for the device, once, and give plain floats."""
@@ -203,6 +222,9 @@ class PyTorchEngine:
             _tell_size(state.task.model, state.optimizer)
         if self.options.averages:
             state.averaged = averaging_copy(state.task)
+            groups = [] if state.optimizer is None else state.optimizer.param_groups
+            moved = (weight for group in groups for weight in group["params"])
+            state.average = Average(state.averaged.model, state.task.model, moved)
         if self.options.precision == "fp16":
             state.loss_scale = LossScale(self.options.init_scale)
 
@@ -213,6 +235,11 @@ class PyTorchEngine:
         torch.default_generator.manual_seed(mixed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(mixed)
+
+    def _scored(self, state: PyTorchState) -> Task:
+        """Give the task whose model is evaluated and kept: the averaged one as soon as there is an average."""
+        begun = state.num_updates >= (self.options.swa_start or 0)
+        return state.averaged if state.averaged is not None and begun else state.task
 
     def _predict(self, task: Task, batch: Batch) -> Predictions:
         with torch.inference_mode(), self._autocast():
@@ -237,8 +264,12 @@ class PyTorchEngine:
     def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
         """Yield what each pass over a batch gives; most tasks take one."""
         several = getattr(task, "train_passes", None)
-        passes = (task.train_step(each) for each in [batch]) if several is None else several(batch)
-        with closing(passes):
+        if several is None:
+            with self._autocast():
+                found = task.train_step(batch)
+            yield found
+            return
+        with closing(several(batch)) as passes:
             while True:
                 with self._autocast():
                     found = next(passes, None)
@@ -268,8 +299,8 @@ class PyTorchEngine:
         state.optimizer.grad_scale, state.optimizer.found_inf = scaling.divisor, scaling.broken
         state.optimizer.step()
         share = share_of_new(self.options, state.num_updates)
-        if state.averaged is not None and share is not None:
-            average(state.averaged.model, state.task.model, share)
+        if state.average is not None and share is not None:
+            state.average.move(share)
         if self.options.precision == "fp16":
             # The only wait for the device in an update: the next one must know its loss scale.
             overflow = bool(scaling.broken)
@@ -288,6 +319,19 @@ def _set_mode(model: nn.Module, *, training: bool) -> None:
     # Walking over every module costs more than looking at the first.
     if model.training != training:
         model.train(training)
+
+
+def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) -> None:
+    """Raise ConfigError where averaged weights are missing, are too many, or are the mean of others."""
+    start, interval = before = tuple(saved.get("swa", options.swa))
+    if (saved["averaged"] is not None) != options.averages:
+        key = "ema_decay" if start is None and options.swa_start is None else "swa_start"
+        had = "no averaged weights" if saved["averaged"] is None else "averaged weights"
+        raise _resume_fault(key, f"is {getattr(options, key)}, but the checkpoint has {had}.")
+    if options.swa_start is not None and saved["num_updates"] >= options.swa_start and before != options.swa:
+        had = f"{start} and swa_interval {interval}" if start is not None else "none"
+        problem = f"has begun with update {options.swa_start}, but the average of the checkpoint has swa_start {had}."
+        raise _resume_fault("swa_start", problem)
 
 
 def _load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:

@@ -50,6 +50,11 @@ class EngineOptions:
         """Whether averaged weights are kept, which are scored and saved."""
         return self.ema_decay < 1.0 or self.swa_start is not None
 
+    @property
+    def swa(self) -> tuple[int | None, int]:
+        """What decides which weights SWA takes the mean of: its start and its interval."""
+        return self.swa_start, self.swa_interval
+
 
 def pick_device(name: str) -> torch.device:
     """Turn a device's name into a device that is there.

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Task
+from xdpx.engines.pytorch.averaging import Average
 from xdpx.engines.pytorch.loss_scale import LossScale
 
 
@@ -22,7 +23,8 @@ class PyTorchState:
     Attributes:
         task: holds the model that is trained.
         optimizer: None in a state that only scores.
-        averaged: a second task whose model holds the averaged (EMA) weights; None when no average is kept.
+        averaged: a second task whose model holds the averaged (EMA, SWA) weights; None when no average is kept.
+        average: moves those weights.
         loss_scale: of fp16; its factor is 1 otherwise.
         num_updates: updates taken, skipped ones included.
         update_parts, score_parts: into how many parts a batch is cut since memory ran out; 1 leaves it whole.
@@ -31,15 +33,11 @@ class PyTorchState:
     task: Task
     optimizer: Any = None
     averaged: Task | None = None
+    average: Average | None = None
     loss_scale: LossScale = field(default_factory=LossScale)
     num_updates: int = 0
     update_parts: int = 1
     score_parts: int = 1
-
-    @property
-    def scored(self) -> Task:
-        """The task whose model is evaluated and kept: the averaged one when there is one."""
-        return self.task if self.averaged is None else self.averaged
 
 
 def averaging_copy(task: Task) -> Task:

@@ -6,6 +6,7 @@ model's, whatever computes it. So both engines begin with the same numbers, and 
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -113,7 +114,8 @@ class PairedEngine:
     """
 
     packages = ("jax", "jaxlib", "flax", "optax")
-    """What else decides a result."""
+    events = ()
+    """An update is one program on the devices: there is no inside of it to tell of."""
 
     def __init__(
         self,
@@ -130,6 +132,7 @@ class PairedEngine:
         self._make_task, self._pair_with = make_task, pair_with
         self._mesh, self._rules = mesh, rules
         self._schedule, self._read_weights = schedule, read_weights
+        self.tell: Callable[[str], object] = str  # never called, for there are no `events`
         self._built: tuple[SpmdEngine, Pair] | None = None
         self._aliases: dict[str, str] = {}
         self._sizes: dict[str, Any] = {}
@@ -259,8 +262,13 @@ class PairedEngine:
 
     @property
     def device_text(self) -> str:
-        """What is computed on, in words."""
-        return f"jax {jax.__version__}, mesh {mesh_text(self._mesh)}"
+        """Name the mesh, and the machine around it."""
+        host = platform.processor() or platform.machine()
+        return f"jax {jax.__version__}, mesh {mesh_text(self._mesh)} ({host})"
+
+    def shown(self, state: PairedState) -> tuple[Any, Any]:
+        """Give the host's model, which has names and sizes, but no weights any more; optimizers are no objects here."""
+        return state.task.model, None
 
     def closing_line(self) -> str:
         """Say how much was compiled."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from xdpx.engines.base import Batch
 from xdpx.logger import log
-from xdpx.reports.run_tables import COLUMNS
+from xdpx.reports.run_tables import COLUMNS, evaluated
 from xdpx.runs.callbacks.evaluating import Evaluating
 from xdpx.runs.callbacks.logging import Logging
 from xdpx.runs.callbacks.saving import HOOKS, Saving
@@ -18,7 +18,8 @@ from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.trainer.loop import Callback, Session, Step, Stop
 from xdpx.trainer.progress import Place
 
-PREFIX = "eval_"
+INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
+"""Events inside an update, of which the engine must tell."""
 
 
 class Handler(CallbackHandler):
@@ -26,6 +27,10 @@ class Handler(CallbackHandler):
 
     def _miss_flow(self) -> None:
         pass
+
+    def waiting_in_vain(self, told: Collection[str]) -> list[str]:
+        """Name the events inside an update that somebody listens to, but that are not among those told."""
+        return [event for event in INSIDE if event not in told and self._listening_to(event)]
 
 
 class Hooks:
@@ -66,6 +71,8 @@ class Hooks:
         self._logging, self._evaluating, self._saving = logging, evaluating, saving
         self._epoch_length = epoch_length
         self._epoch: int | None = None  # 1-based; None between epochs
+        self._length = 1  # of this epoch, in updates
+        self._left = 0  # the epoch whose rest nobody wants; 0 for none
         self._told = {"log": 0, "evaluation": 0, "save": 0}  # the step at which it was told last
 
     # ---- around the data
@@ -74,11 +81,11 @@ class Hooks:
         """Yield the same groups, with the events of the beginning of epochs and steps; skip what nobody wants."""
         with closing(groups):
             for place, group in groups:
-                if self._epoch != place.epoch:
-                    self._epoch = place.epoch
-                    self.fire("on_epoch_begin")
-                elif self.control.should_epoch_stop:
+                if place.epoch == self._left:
                     continue
+                if self._epoch != place.epoch:
+                    self._epoch, self._length = place.epoch, max(1, self._epoch_length(place.epoch))
+                    self.fire("on_epoch_begin")
                 self.fire("on_step_begin")
                 yield place, group
 
@@ -100,11 +107,12 @@ class Hooks:
 
     def begin(self, session: Session) -> None:
         """Tell that training begins, or goes on."""
-        model_state, state, args = session.state, self.state, self.args
-        self.handler.model = getattr(getattr(model_state, "task", None), "model", None)
-        self.handler.optimizer = getattr(model_state, "optimizer", None)
-        if hasattr(session.engine, "tell"):
-            session.engine.tell = self.fire
+        state, args, engine = self.state, self.args, session.engine
+        self.handler.model, self.handler.optimizer = engine.shown(session.state)
+        engine.tell = self.fire
+        unheard = self.handler.waiting_in_vain(engine.events)
+        if unheard:
+            log.warning(f"this engine does not tell of {', '.join(unheard)}, which callbacks listen to.")
         state.global_step, state.max_steps = session.number, session.total
         state.num_train_epochs = args.num_train_epochs or 0
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
@@ -118,7 +126,7 @@ class Hooks:
         """Tell that a step ended."""
         state, place = self.state, step.place
         state.global_step = step.number
-        state.epoch = place.epoch - 1 + min(1.0, place.group / max(1, self._epoch_length(place.epoch)))
+        state.epoch = place.epoch - 1 + min(1.0, place.group / self._length)
         self.fire("on_step_end")
         return self._stop(session)
 
@@ -152,19 +160,23 @@ class Hooks:
         """Tell that an epoch ended, if one is open, and do what a listener asks for then."""
         if self._epoch is None:
             return None
-        self._epoch = None
+        self._epoch, self._left = None, self._now_left
         self.fire("on_epoch_end")
         self.serve(session)
         if self._saving is not None:
             self._saving.save(session)
         return self.end_saving(session)
 
-    def is_whole(self, place: Place) -> bool:
-        """Tell whether an epoch is trained to its end at this place."""
-        return place.group >= self._epoch_length(place.epoch)
+    def is_over(self, place: Place) -> bool:
+        """Tell whether an epoch ends at this place: there is no more of it, or nobody wants more."""
+        return place.group >= self._length or self.control.should_epoch_stop
+
+    @property
+    def _now_left(self) -> int:
+        return self._epoch if self._epoch is not None and self.control.should_epoch_stop else self._left
 
     def _tell_scores(self, session: Session) -> None:
-        metrics = {f"{PREFIX}{name}": value for name, value in self._evaluating.metrics.items()}
+        metrics = {evaluated(name): value for name, value in self._evaluating.metrics.items()}
         metrics["epoch"] = self.state.epoch
         self._log(metrics)
         self.fire("on_evaluate", metrics)
@@ -198,11 +210,13 @@ class Hooks:
     def state_dict(self) -> dict[str, Any]:
         """Give where the training stands for the listeners, and what those that are an ExportableState keep."""
         kept = states_of(each for each in self.handler.callbacks if is_exportable(each))
-        return {"state": json.loads(self.state.to_json()), "callbacks": json.loads(json.dumps(kept))}
+        state = json.loads(self.state.to_json())
+        return {"state": state, "callbacks": json.loads(json.dumps(kept)), "left": self._now_left}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.state = TrainerState(**saved["state"])
+        self._left = saved.get("left", 0)
         restore_states(self.handler.callbacks, saved["callbacks"])
 
 
@@ -249,7 +263,7 @@ class _Last(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         stop = self._hooks.end_saving(session)
-        return (self._hooks.end_epoch(session) if self._hooks.is_whole(step.place) else None) or stop
+        return (self._hooks.end_epoch(session) if self._hooks.is_over(step.place) else None) or stop
 
     def on_end(self, session: Session, stop: Stop) -> None:
         self._hooks.end_saving(session)

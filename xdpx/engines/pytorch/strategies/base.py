@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from xdpx.engines.pytorch.precision import Precision
+
 Missing = list[str]
 Unexpected = list[str]
 
@@ -88,10 +90,12 @@ class Strategy(Protocol):
         shards: whether `prepare` replaces the parameters, so that optimizers must be made after it; evaluation must
             then run the same number of passes on all processes (`synced_gpus` of `generate`).
         writes_own_state: whether the optimizer's state is written by `sharded_save` alone.
+        precision: what takes numbers, loss scale and steps upon itself; None leaves them to the arguments.
     """
 
     shards: bool
     writes_own_state: bool
+    precision: Precision | None
 
     def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
         """Give the model and the optimizer that are trained, from a prepared model and the optimizer made for it."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.strategies.states import fill_optimizer, fill_weights, whole_optimizer_state, whole_weights
 from xdpx.engines.pytorch.world import World
@@ -19,6 +20,7 @@ class HandsOver:
 
     world: World
     writes_own_state: bool = False
+    precision: Precision | None = None
 
     def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
         """Give the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
