@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from xdpx.commands import script
@@ -17,10 +19,11 @@ def own_script(tmp_path, monkeypatch):
 def test_alone_it_lists_every_script_with_one_line_each(own_script, capsys):
     assert main([]) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in SHIPPED)
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "greet Say hello." in lines
-    assert any(line.startswith("broken (cannot be read)") for line in lines)
+    names = sorted({*SHIPPED, *script.script_files()})
+    width, listed = max(map(len, names)), text.splitlines()[-len(names) :]
+    assert all(re.fullmatch(rf"  {name:<{width}}  \S.*[.)]", line) for name, line in zip(names, listed, strict=True))
+    assert f"  {'greet':<{width}}  Say hello." in listed
+    assert f"  {'broken':<{width}}  (cannot be read)" in listed
 
 
 def test_a_users_script_runs_with_its_arguments_and_gives_its_exit_code(own_script, capsys):

@@ -22,6 +22,11 @@ PAGES = [page for page in PAGES if page.name not in {"reference.md", "trainer_re
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spelling|spelt as it always was|from meta")
 """What the meaning of a key says that no counterpart in the Trainer is needed for."""
+SPOKEN_OF = {"EarlyStoppingCallback", "callbacks", "compute_loss", "compute_loss_func", "data_collator", "eval_dataset",
+             "grad_norm", "should_save", "should_training_stop", "train", "train_dataset"}  # fmt: skip
+"""What stands among the arguments in the table of the two vocabularies, and is none."""
+ASIDE = {"auto", "early_stopping_patience", "jsonl", "on_evaluate", "on_log", "on_optimizer_step", "warmup_constant"}
+"""What its last column names beside arguments and keys."""
 COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script", "x-exp"}
 
 
@@ -126,8 +131,13 @@ def test_the_table_of_two_vocabularies_names_what_exists() -> None:
     ours, theirs, minds = vocabularies()
     assert len(ours) > 50
     assert not {name.split(":")[0] for row in ours for name in row} - known_keys()
-    named = {re.split(r"[=(]", name)[0] for row in [*theirs, *minds] for name in row if re.match(r"[A-Za-z]\w+", name)}
-    assert not named - names_of_the_trainer() - known_keys() - {"auto", "jsonl", "warmup_constant"}
+    counterparts, mentioned = (
+        {re.split(r"[=(]", name)[0] for row in column for name in row if re.match(r"[A-Za-z]\w+$|\w+[=(]", name)}
+        for column in (theirs, minds)
+    )
+    assert counterparts - names_of_arguments() == SPOKEN_OF
+    assert mentioned - names_of_arguments() - known_keys() == ASIDE
+    assert not (SPOKEN_OF | ASIDE) - names_of_the_trainer() - {"auto", "jsonl", "warmup_constant"}
     values = {name for row in theirs for name in row if re.fullmatch(r'\w+="\w+"', name)}
     assert not [value for value in values if not accepted(*value.replace('"', "").split("="))]
 
@@ -140,18 +150,24 @@ def vocabularies() -> list[list[list[str]]]:
     return [list(column) for column in zip(*cells, strict=True)]
 
 
+def names_of_arguments() -> set[str]:
+    """Give the names of the arguments, those of earlier years too."""
+    from xdpx import TrainingArguments
+    from xdpx.arguments.legacy import OLD_NAMES
+
+    return {item.name for item in fields(TrainingArguments)} | set(OLD_NAMES)
+
+
 def names_of_the_trainer() -> set[str]:
-    """Give arguments, what a Trainer, a callback and its control have, and what is logged under another name."""
+    """Give what a Trainer, a callback and its control have, and what is logged under another name."""
     import inspect
 
     import xdpx
-    from xdpx.arguments.legacy import OLD_NAMES
     from xdpx.reports.run_tables import COLUMNS
 
     classes = (xdpx.Trainer, xdpx.TrainerCallback, xdpx.TrainerControl)
     made = (xdpx.Trainer, xdpx.EarlyStoppingCallback)
-    known = {item.name for item in fields(xdpx.TrainingArguments)} | set(OLD_NAMES) | set(COLUMNS) | set(xdpx.__all__)
-    known |= {name for each in classes for name in dir(each)}
+    known = {*COLUMNS, *xdpx.__all__} | {name for each in classes for name in dir(each)}
     return known | {name for each in made for name in inspect.signature(each).parameters}
 
 
@@ -162,6 +178,15 @@ def accepted(name: str, value: str) -> bool:
 
     arguments = TrainingArguments("out", **{name: value}, metric_for_best_model="loss")
     return bool(trackers_for(value)) if name == "report_to" else getattr(arguments, name) == value
+
+
+def test_the_callbacks_that_the_page_names_are_those_that_are_shipped() -> None:
+    from xdpx.trainer.hooks import callbacks
+
+    page = (REPOSITORY / "docs/trainer.md").read_text(encoding="utf-8")
+    told = re.search(r"with what is shipped \(([^)]+)\)", page)
+    assert told is not None
+    assert re.findall(r"`(\w+)`", told.group(1)) == sorted(callbacks.shipped)
 
 
 def test_every_key_of_x_train_has_its_place_among_the_two_vocabularies() -> None:

@@ -65,6 +65,13 @@ def test_plain_dicts_become_maps_and_back():
     assert type(made.ToNestedDict()["a"]) is dict
 
 
+def test_maps_of_the_same_paths_are_compatible_whatever_their_leaves():
+    one = NestedMap(a=NestedMap(b=1), c=[2, 3])
+    assert one.IsCompatible(one.Transform(str))
+    assert not one.IsCompatible(NestedMap(a=NestedMap(b=1), c=[2]))
+    assert not one.IsCompatible(NestedMap(a=1, c=[2, 3]))
+
+
 def test_filter_leaves_out_what_becomes_empty():
     assert _sample().Filter(lambda leaf: leaf == 1) == {"b": 1}
 

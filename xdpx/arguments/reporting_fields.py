@@ -19,7 +19,7 @@ class ReportingFields:
     logging_first_step: bool = option(False, "Log the first update too.")
     log_on_each_node: bool = option(True, "Let one process per node log, not only that of the first node.")
     logging_nan_inf_filter: bool = option(
-        True, "Accepted for older scripts; a loss that is not finite is logged as it is."
+        True, "Accepted for older scripts; a loss that is not finite is logged as it is, and counted."
     )
     include_num_input_tokens_seen: str | bool = option(
         "no", "Count input tokens: all, non_padding or no; true means all."
