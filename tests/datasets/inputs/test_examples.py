@@ -79,3 +79,4 @@ def test_examples_of_several_tasks_come_in_the_order_asked_for() -> None:
     which, rows = np.array([1, 0, 1, 1]), np.array([2, 0, 0, 1])
     assert rows_of(pool.take(which, rows)["targets"]) == [[6, 2], [5, 0], [6, 0], [6, 1]]
     assert pool.row_lengths(which, rows)["targets"].tolist() == [2, 2, 2, 2]
+    assert pool.measured(which, rows)[1] is None

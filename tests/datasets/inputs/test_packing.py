@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xdpx.datasets.inputs.packing import first_fit
@@ -25,6 +25,7 @@ def naive(lengths: list[tuple[int, int]], limits: tuple[int, int]) -> list[int]:
     return placed
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5)), max_size=40))
 def test_rows_are_those_of_first_fit_example_by_example(lengths: list[tuple[int, int]]) -> None:
     packed = first_fit(np.array(lengths, np.int64).reshape(-1, 2), np.array([10, 6]))
@@ -32,6 +33,7 @@ def test_rows_are_those_of_first_fit_example_by_example(lengths: list[tuple[int,
     assert packed.num_rows == max(packed.rows, default=-1) + 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 9), max_size=60))
 def test_examples_of_a_row_follow_one_another_without_a_gap(lengths: list[int]) -> None:
     packed = first_fit(np.array(lengths, np.int64)[:, None], np.array([12]))

@@ -71,6 +71,11 @@ class Examples:
         chunk = self.task.hparams.chunk
         return features if chunk is None else {name: _chunks(rows, chunk) for name, rows in features.items()}
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether lengths are known without reading an example."""
+        return self._whole is not None
+
     def take(self, rows: Rows) -> dict[str, Ragged]:
         """Gather examples as features, trimmed and ended as the task says."""
         whole = self._whole
@@ -197,6 +202,13 @@ class Pool:
         back = np.argsort(np.concatenate(places), kind="stable")
         joined = concatenate(taken).take(back)
         return {name: joined.ragged(name) for name in joined.columns}
+
+    def measured(self, which: Rows, rows: Rows) -> tuple[Lengths, dict[str, Ragged] | None]:
+        """Give how many tokens each feature of each example has; and the examples, where that meant to read them."""
+        if all(part.is_at_hand for part in self.parts):
+            return self.row_lengths(which, rows), None
+        taken = self.take(which, rows)
+        return {name: column.lengths.astype(np.int64) for name, column in taken.items()}, taken
 
     def row_lengths(self, which: Rows, rows: Rows) -> Lengths:
         """Give how many tokens each feature of each example has."""

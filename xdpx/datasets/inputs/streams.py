@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,17 +142,31 @@ def source_row(shard_index: int, num_shards: int, index_within_shard: int, *, ba
     return (batch * num_shards + shard_index) * batch_size + row
 
 
+class _Window(NamedTuple):
+    """A window of examples that was packed.
+
+    Attributes:
+        packed: where each of them went.
+        features: all of them, where they had to be read to know their lengths; else None.
+    """
+
+    packed: Packed
+    features: dict[str, Ragged] | None
+
+
 class PackedRows(Stream):
     """Rows of several examples. They are packed a window of examples at a time; its place is a window and a row of it.
 
-    Every host packs all rows of the window, by lengths alone, and reads only the examples of its own rows.
+    Every host packs all rows of the window, by lengths alone, and gathers only the examples of its own rows. Where a
+    source must be read to know lengths (array records, saved datasets), each host reads and encodes the whole window,
+    once, and keeps it as long as batches are made of it.
     """
 
     def __init__(self, recipe: Recipe, window: int) -> None:
         super().__init__(recipe)
         self._examples_per_window = window
         self._window, self._row = 0, 0
-        self._packed: tuple[int, Packed] | None = None
+        self._windows: dict[int, _Window] = {}
 
     def place(self) -> Place:
         """Tell the window, and how many of its rows were used."""
@@ -186,12 +201,15 @@ class PackedRows(Stream):
 
     def _stretches(self) -> list[tuple[int, int, int]]:
         """Go on by one batch. Returns (window, first row, number of rows) of each window that it touches."""
-        wanted, found, empty = self.recipe.rows_per_step, [], 0
+        self._windows = {number: kept for number, kept in self._windows.items() if number == self._window}
+        wanted, found, empty = self.recipe.rows_per_step, list[tuple[int, int, int]](), 0
         while wanted and self._places(self._window) is not None:
-            available = self._plan(self._window).num_rows - self._row
+            available = self._plan(self._window).packed.num_rows - self._row
             if available <= 0:
                 empty += 1
                 self._refuse_emptiness(empty)
+                if not found or found[-1][0] != self._window:
+                    del self._windows[self._window]  # no row of this batch is from it
                 self._window, self._row = self._window + 1, 0
                 continue
             empty = 0
@@ -214,23 +232,27 @@ class PackedRows(Stream):
         last = last if length is None else min(last, length)
         return np.arange(first, last) if first < last else None
 
-    def _plan(self, window: int) -> Packed:
-        """Pack a window; the last one asked for is kept."""
-        if self._packed is None or self._packed[0] != window:
+    def _plan(self, window: int) -> _Window:
+        """Pack a window; those that the batch needs are kept."""
+        if window not in self._windows:
             places = self._places(window)
             r = self.recipe
-            lengths = r.pool.row_lengths(*r.at(np.zeros(0, np.int64) if places is None else places))
-            self._packed = window, r.converter.pack(lengths, r.limits)
-        return self._packed[1]
+            lengths, features = r.pool.measured(*r.at(np.zeros(0, np.int64) if places is None else places))
+            self._windows[window] = _Window(r.converter.pack(lengths, r.limits), features)
+        return self._windows[window]
 
     def _part(self, window: int, row: int, count: int, first: int) -> tuple[dict[str, Ragged], Packed]:
-        """Read what this host needs of a stretch whose first row is row `first` of the global batch."""
-        r = self.recipe
+        """Gather what this host needs of a stretch whose first row is row `first` of the global batch."""
+        r, plan = self.recipe, self._plan(window)
         low = max(r.host * r.batch_size, first)
         high = min((r.host + 1) * r.batch_size, first + count)
-        which, where = self._plan(window).of(row + low - first, max(high - low, 0))
-        places = which + window * self._examples_per_window
-        features = r.pool.take(*r.at(places)) if len(which) else {}
+        which, where = plan.packed.of(row + low - first, max(high - low, 0))
+        if not len(which):
+            features = {}
+        elif plan.features is not None:
+            features = {name: column.take(which) for name, column in plan.features.items()}
+        else:
+            features = r.pool.take(*r.at(which + window * self._examples_per_window))
         return features, where._replace(rows=where.rows + low - r.host * r.batch_size)
 
     def _laid(self, parts: list[tuple[dict[str, Ragged], Packed]]) -> NestedMap:
