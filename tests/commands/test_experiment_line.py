@@ -1,9 +1,12 @@
 """The flags of the third door: Pax's spellings, ours, and what cannot be had."""
 
+from typing import get_args
+
 import pytest
 
-from xdpx.commands.experiment_line import RUN_FLAGS, parse, usage
+from xdpx.commands.experiment_line import MODES, RUN_FLAGS, parse, usage
 from xdpx.config.faults import ConfigError
+from xdpx.experiments.running.options import Mode
 
 
 def test_the_documents_line_is_understood() -> None:
@@ -36,7 +39,8 @@ def test_values_follow_an_equals_sign_or_a_blank_and_numbers_are_numbers() -> No
         (["--globally_use_hardware_rng=true"], "do not depend on the mesh"),
         (["--tfds_data_dir=/data"], "set TRAIN_DATA"),
         (["--study=x"], "Tuning"),
-        (["--restore_checkpoint_dir=x"], "goes with --mode=decode"),
+        (["--restore_checkpoint_dir=x"], "--restore_checkpoint_dir: goes with mode decode"),
+        (["--mode=decode", "--restore_checkpoint_step=3"], "goes with mode decode_once and infer, not decode"),
         (["--num_hosts=two"], "Use a whole number"),
         (["--eval_on_test=perhaps"], "Use true or false"),
         (["--set", "NAME"], "Write --set NAME=value"),
@@ -58,3 +62,7 @@ def test_all_faults_of_a_line_are_told_together() -> None:
 def test_the_help_names_every_flag() -> None:
     text = usage()
     assert all(f"--{name} " in text for name in RUN_FLAGS)
+
+
+def test_the_help_knows_the_modes_that_there_are() -> None:
+    assert get_args(Mode) == MODES

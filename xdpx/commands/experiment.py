@@ -89,7 +89,7 @@ def _set_pgle(line: Line) -> None:
 
 def _peek(line: Line, experiment: BaseExperiment) -> int:
     """Print what one process would read, input by input, and what looks wrong with them together."""
-    from xdpx.datasets.inputs import peek_input
+    from xdpx.datasets.inputs import peek_inputs
 
     host, _, count = line.values["peek"].partition("/")
     if not (host.isdecimal() and count.isdecimal() and int(host) < int(count)):
@@ -99,10 +99,9 @@ def _peek(line: Line, experiment: BaseExperiment) -> int:
     if not templates:
         remedy = "Define datasets() in the experiment."
         raise ConfigError(type(experiment).__name__, [Fault("--peek", "finds no input.", remedy)])
-    for template in templates:
-        batches = line.values.get("peek_batches", 1)
-        for text in peek_input(template, host=int(host), num_hosts=int(count), num_batches=batches):
-            print(text)
+    batches = line.values.get("peek_batches", 1)
+    for text in peek_inputs(templates, host=int(host), num_hosts=int(count), num_batches=batches):
+        print(text)
     return 0
 
 

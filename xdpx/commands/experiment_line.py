@@ -9,6 +9,7 @@ from typing import Any
 from xdpx.config.faults import ConfigError, Fault, nearest
 
 MODES = ("train", "eval", "decode", "decode_once", "infer")
+"""Those of `experiments.running.options`, for the help, which does not wait for imports; a test compares."""
 
 OWN_FLAGS = {
     "list": "list every experiment; with a word after it, those whose name has the word",
@@ -32,7 +33,7 @@ RUN_FLAGS = {
     "decode_during_train": "decode while training",
     "eval_during_decode": "evaluate too in the modes that decode",
     "jax_fully_async_checkpoint": "write checkpoints in the background",
-    "async_timeout_secs": "seconds that such a checkpoint may take",
+    "async_timeout_secs": "seconds that a process waits for the others around checkpoints (1800)",
     "enable_checkpoint_saving": "false keeps none, to look for mistakes",
     "exit_after_ondemand_checkpoint": "end after the checkpoint that a preemption asks for",
     "restore_checkpoint_dir": "decode, decode_once, infer: where the checkpoint is",
@@ -45,7 +46,7 @@ RUN_FLAGS = {
     "pgle_runs": "with --pgle=auto: calls that are profiled before programs are compiled again (3)",
     "pgle_percentile": "with --pgle=auto: which percentile over devices counts (90); lower where updates are noisy",
     "pgle_strip_pointer": "with --pgle=auto: false keeps pointers of callbacks in the key of the compilation cache",
-    "multiprocess_gpu": "several hosts with GPUs; server_addr, num_hosts and host_idx say which",
+    "multiprocess_gpu": "refuse to train alone: server_addr, num_hosts and host_idx say who the others are",
     "server_addr": "address:port of the first host",
     "num_hosts": "how many hosts there are",
     "host_idx": "which of them this one is",
@@ -212,16 +213,7 @@ class _Reader:
         self.fault(word.partition("=")[0], "no such flag.", f"Did you mean --{near}?" if near else "See x-exp --help.")
 
     def check_whole(self) -> None:
-        mode = self.line.values.get("mode", "train")
-        if mode in NO_MODES:
-            self.fault("--mode", f"is '{mode}'.", NO_MODES[mode])
-        elif mode not in MODES:
-            near = nearest(mode, MODES)
-            self.fault("--mode", f"is '{mode}'.", f"Did you mean '{near}'?" if near else f"Use {', '.join(MODES)}.")
-        for name in ("restore_checkpoint_dir", "restore_checkpoint_step"):
-            if name in self.line.values and mode in {"train", "eval"}:
-                remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in task()."
-                self.fault(f"--{name}", f"goes with --mode=decode, decode_once and infer, not {mode}.", remedy)
+        self.check_mode()
         looks = any(self.line.asks(name) for name in ("plan", "dry"))
         for name in ("devices", "json"):
             if name in self.line.values and not looks:
@@ -232,6 +224,17 @@ class _Reader:
                 self.fault(f"--{name}", "goes not with --plan and --dry.", remedy)
         if "peek_batches" in self.line.values and "peek" not in self.line.values:
             self.fault("--peek_batches", "goes with --peek.", "Add --peek.")
+
+    def check_mode(self) -> None:
+        """Tell what is wrong with the mode: what Pax has beside ours here, all else where the options are at home."""
+        values = self.line.values
+        if values.get("mode") in NO_MODES:
+            self.fault("--mode", f"is '{values['mode']}'.", NO_MODES[values["mode"]])
+        elif {"mode", "restore_checkpoint_dir", "restore_checkpoint_step"} & values.keys():
+            from xdpx.experiments.running.options import mode_faults  # imports numpy, which --help does not wait for
+
+            for fault in mode_faults(values):
+                self.fault(f"--{fault.key}", fault.problem, fault.remedy)
 
     def fault(self, key: str, problem: str, remedy: str) -> None:
         self.faults.append(Fault(key, problem, remedy))

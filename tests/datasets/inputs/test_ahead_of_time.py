@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xdpx.datasets.inputs import BaseInput, IterableAdaptor, PrefetchedInput, build_input, walk
+from xdpx.datasets.inputs import BaseInput, IterableAdaptor, MultiInput, PrefetchedInput, build_input, walk
 
 Make = Callable[..., Any]
 
@@ -93,6 +93,17 @@ def test_closing_ends_the_thread(numbered: Make) -> None:
     assert threading.active_count() == before + 1
     data.close()
     assert threading.active_count() == before
+
+
+def test_a_child_of_several_is_read_ahead_where_it_says_so(numbered: Make) -> None:
+    children = {"one": numbered(9, batch_size=2, is_training=True, prefetch=2)}
+    data = MultiInput(inputs=children, is_training=True)
+    assert isinstance(data.child("one"), PrefetchedInput)
+    state = [data.get_next() and data.get_state() for _ in range(3)][1]
+    fourth = data.get_next().one.labels.tolist()
+    data.set_state(state)
+    assert [data.get_next() for _ in range(2)][1].one.labels.tolist() == fourth
+    data.close()
 
 
 def test_nothing_is_read_ahead_where_nobody_asked(numbered: Make) -> None:

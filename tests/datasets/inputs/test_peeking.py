@@ -14,6 +14,7 @@ from xdpx.datasets.inputs import (
     SequenceModelFeatures,
     Task,
     peek_input,
+    peek_inputs,
     warn_about,
     warnings_about,
 )
@@ -81,6 +82,12 @@ def test_different_tokenizers_are_warned_of(capsys: pytest.CaptureFixture[str]) 
     warn_about(built)
     assert "different tokenizers" in capsys.readouterr().err
     assert warnings_about([built[0], built[2]]) == []
+
+
+def test_what_looks_wrong_with_the_inputs_stands_behind_their_rows() -> None:
+    lines = list(peek_inputs([text_input(name="one"), text_input("fedcba", name="two")], host=1, num_hosts=2))
+    assert [line for line in lines if line.endswith("host 1 of 2")] == ["one: host 1 of 2", "two: host 1 of 2"]
+    assert lines[-1].startswith("warning: two and one have different tokenizers")
 
 
 def test_a_fixed_seed_whose_place_is_not_kept_is_warned_of(numbered: Make) -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -243,12 +244,51 @@ def test_a_job_may_be_anywhere(tiny: ModuleType) -> None:
         ({"mode": "tain"}, "Use one of"),
         ({"restore_checkpoint_dir": "x"}, "init_from_checkpoint_rules"),
         ({"mode": "decode", "restore_checkpoint_step": 3}, "decode_once"),
+        ({"async_timeout_secs": 0}, "Give seconds above 0"),
+        ({"multiprocess_gpu": True}, "this process found no other"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tiny: ModuleType, tmp_path: Path, options: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         run(tiny.Tiny, job_log_dir=tmp_path / "job", **options)
     assert not (tmp_path / "job").exists()
+
+
+def test_a_process_waits_for_others_as_long_as_it_was_told(tiny: ModuleType, tmp_path: Path) -> None:
+    told, silent = (
+        build_parts(tiny.Tiny(), options_of(tmp_path / "job", given)) for given in ({"async_timeout_secs": 7}, {})
+    )
+    waits = [parts.ranks.barrier.__self__._milliseconds for parts in (told, silent)]  # type: ignore[attr-defined]
+    assert waits == [7_000, 1_800_000]
+
+
+def test_batches_that_are_read_ahead_train_the_same(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+    class Ahead(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            return [template.set(prefetch=2) for template in super().datasets()]
+
+    folder = str(tmp_path / "job")
+    for steps in (3, 8):
+        assert run(Ahead(STEPS=steps), job_log_dir=folder, eval_on_test=True, **QUIET) == 0
+    assert same(tiny.state_of(folder, 8), tiny.state_of(job, 8))
+    assert not [thread for thread in threading.enumerate() if thread.name == "xdpx-batches"]
+
+
+def test_an_input_may_leave_its_place_out_of_checkpoints(
+    tiny: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Forgetful(tiny.Tiny):  # type: ignore[name-defined, misc]
+        def datasets(self) -> list[Any]:
+            train, text = super().datasets()
+            return [train.set(input_checkpointing_enabled=False, input_random_seed=5), text]
+
+    folder, seen = str(tmp_path / "job"), tmp_path / "seen"
+    for steps in (2, 4):
+        run(Forgetful(STEPS=steps, EVAL=0, SEEN=str(seen)), job_log_dir=folder, **QUIET)
+    assert seen.read_text().split() == ["0", "1", "0", "1"]
+    told = capsys.readouterr().err
+    assert "input_checkpointing_enabled is False: the training input begins anew" in told
+    assert told.count("sees the first data again") == 1
 
 
 def test_a_folder_with_something_else_is_left_alone(tiny: ModuleType, tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ from xdpx.datasets.inputs.eval_adaptors import (
 )
 from xdpx.datasets.inputs.libraries import ArrayRecords, SavedDataset
 from xdpx.datasets.inputs.multi_input import MultiInput
-from xdpx.datasets.inputs.peeking import peek_input, warn_about, warnings_about
+from xdpx.datasets.inputs.peeking import peek_input, peek_inputs, warn_about, warnings_about
 from xdpx.datasets.inputs.seqio_input import SeqIOInput
 from xdpx.datasets.inputs.seqio_metrics import eval_inputs_of_tasks
-from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, register_task, registered_tasks
+from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, register_task
 from xdpx.datasets.inputs.sources import Arrays, NumpyFiles, Source, StoreFile, TextFiles
 from xdpx.datasets.inputs.synthetic import SyntheticInput
 from xdpx.datasets.inputs.windows import EvalWindow, first, full_epoch, parse_window, rolling, walk, window_of
@@ -72,8 +72,8 @@ __all__ = [
     "full_epoch",
     "parse_window",
     "peek_input",
+    "peek_inputs",
     "register_task",
-    "registered_tasks",
     "rolling",
     "walk",
     "warn_about",

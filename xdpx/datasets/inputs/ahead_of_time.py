@@ -6,6 +6,7 @@ import threading
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Self
 
+from xdpx.config.hparams import build
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.inputs.base_input import BaseInput, State
 from xdpx.utils.nested_map import NestedMap
@@ -95,7 +96,7 @@ class PrefetchedInput(BaseInput):
 
 
 def build_input(template: Any) -> BaseInput:
-    """Build an input, read ahead where its `prefetch` says so."""
-    built: BaseInput = template.Instantiate()
+    """Build an input from its template, read ahead where its `prefetch` says so."""
+    built: BaseInput = build(template)
     depth = built.hparams.prefetch
     return PrefetchedInput.around(built, depth) if depth else built

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.base_input import BaseInput, State, refused
 from xdpx.datasets.inputs.rows import num_rows
 from xdpx.utils.nested_map import NestedMap
@@ -17,7 +18,8 @@ from xdpx.utils.nested_map import NestedMap
 class MultiInput(BaseInput):
     """One batch of each child. The outer batch is the largest size that divides all of them.
 
-    An array of b rows of a child becomes (outer, b / outer, ...), so that all arrays share the first axis.
+    An array of b rows of a child becomes (outer, b / outer, ...), so that all arrays share the first axis. Whether the
+    places are kept in checkpoints, the outer input says for all of them.
     """
 
     class HParams(BaseInput.HParams):
@@ -39,7 +41,7 @@ class MultiInput(BaseInput):
         if len(hparams.inputs) > 1 and not hparams.is_training and self.window.resets:
             problem = f"are {len(hparams.inputs)}, and may end at different batches with '{self.window}'."
             raise refused(hparams, "inputs", problem, "Evaluate each by itself, or write eval_window='rolling(n)'.")
-        self.children: dict[str, BaseInput] = {name: child.Instantiate() for name, child in hparams.inputs.items()}
+        self.children: dict[str, BaseInput] = {name: build_input(child) for name, child in hparams.inputs.items()}
 
     def get_next(self) -> NestedMap:
         """Give the next batch of every child. Raises StopIteration when the first of them ends."""

@@ -25,18 +25,31 @@ def peek_input(template: Any, *, host: int = 0, num_hosts: int = 1, num_batches:
         num_hosts: among how many the data are shared; both overrule the template.
         num_batches: how many batches to look at.
     """
-    shown = template.clone().set(num_infeed_hosts=num_hosts, infeed_host_index=host)
-    data: BaseInput = with_hosts(shown, host, num_hosts).Instantiate()
-    yield f"{data.name}: host {host} of {num_hosts}"
+    yield from peek_inputs([template], host=host, num_hosts=num_hosts, num_batches=num_batches)
+
+
+def peek_inputs(templates: Iterable[Any], *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
+    """Say the same of all inputs of an experiment, and then what looks wrong with them together: `warnings_about`."""
+    built: list[BaseInput] = []
     try:
-        for number in range(num_batches):
-            batch = data.peek_padded()
-            if batch is None:
-                yield f"The data end after {number} batches."
-                return
-            yield from describe_batch(data, data.get_next_padded(), number)
+        for template in templates:
+            shown = template.clone().set(num_infeed_hosts=num_hosts, infeed_host_index=host)
+            built.append(with_hosts(shown, host, num_hosts).Instantiate())
+            yield from _first_batches(built[-1], num_batches)
+        yield from (f"warning: {sentence}" for sentence in warnings_about(built))
     finally:
-        data.close()
+        for data in built:
+            data.close()
+
+
+def _first_batches(data: BaseInput, num_batches: int) -> Iterator[str]:
+    yield f"{data.name}: host {data.host_index} of {data.num_hosts}"
+    for number in range(num_batches):
+        batch = data.peek_padded()
+        if batch is None:
+            yield f"The data end after {number} batches."
+            return
+        yield from describe_batch(data, data.get_next_padded(), number)
 
 
 def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[str]:

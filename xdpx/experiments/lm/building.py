@@ -200,6 +200,7 @@ def training(fields: Fields) -> Any:
         eval_interval_steps=fields.EVAL_INTERVAL_STEPS,
         eval_skip_train=fields.EVAL_SKIP_TRAIN,
         profiler_num_steps=fields.PROFILER_NUM_STEPS,
+        profiler_min_duration_sec=fields.PROFILER_MIN_DURATION_SEC,
         profiler_capture_step=fields.PROFILER_CAPTURE_STEP,
     )
 

@@ -28,6 +28,8 @@ class TrainedExperiment(BaseExperiment):
         LR_LRED_*, LR_COS_*: steps and ratios of the two schedules.
         ADAM_CLIP_THRESHOLD: largest RMS of one variable's update; None for none.
         EMA_DECAY: of the averaged weights; None keeps none.
+        PROFILER_CAPTURE_STEP: update before which a trace is begun; None for none. It is PROFILER_NUM_STEPS updates and
+            PROFILER_MIN_DURATION_SEC seconds long, at least.
     """
 
     PERCORE_BATCH_SIZE: float = 1
@@ -127,6 +129,7 @@ class TransformerLm(TrainedExperiment):
         INIT_STD: of Gaussian weights; None for the initialisers of the layers.
         NUM_STAGES: of a pipeline; None for none. CIRCULAR_REPEAT: rounds through the stages.
         MICROBATCH_SIZE, NUM_MICROBATCHES: one of both says how a pipeline cuts the batch.
+        STREAM_IO: of Pax, without effect: the inputs and outputs of a pipeline always stream over its stages.
         TARGET_LOG_PPLX: training ends when evaluation reaches it; None for never.
     """
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
 from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.datasets.inputs.peeking import warn_about
 from xdpx.datasets.inputs.windows import is_end_of_data
 from xdpx.experiments.running.parts import Parts, check_batch
 from xdpx.logger import log
@@ -26,17 +27,19 @@ class InputPlace:
 
 
 class Feed:
-    """The training input, cut into groups of batches.
+    """The training input, cut into groups of batches. Tells, once, what looks wrong with the inputs of the job.
 
     Args:
         parts: of the run.
-        rolling: inputs whose evaluations go on where the one before ended, so that their places are kept, too.
+        others: inputs that are evaluated and decoded meanwhile, which somebody else closes. The place of one whose
+            evaluations go on where the one before ended is kept, too.
     """
 
-    def __init__(self, parts: Parts, rolling: Sequence[BaseInput] = ()) -> None:
+    def __init__(self, parts: Parts, others: Sequence[BaseInput] = ()) -> None:
         self.data = parts.training_input()
         self._parts = parts
-        self._others = {data.name: data for data in rolling}
+        self._others = {data.name: data for data in others if not data.window.resets}
+        warn_about([self.data, *others])
 
     def groups(self, taken: int) -> Generator[tuple[InputPlace, list[Any]]]:
         """Yield the batches of one update after another; `taken` were taken before. Ends with the data."""
@@ -56,29 +59,32 @@ class Feed:
 
     def state(self) -> dict[str, Any] | None:
         """Give where this process is in its inputs; None when nobody wants to know."""
-        if not self._parts.train.enable_input_checkpointing:
-            return None
-        return {name: data.get_state() for name, data in self._all().items()}
+        return {name: data.get_state() for name, data in self._kept().items()} or None
 
     def restore(self, checkpoint: str) -> None:
         """Return to where the inputs were when a checkpoint was written."""
-        if not self._parts.train.enable_input_checkpointing:
-            log.warning("enable_input_checkpointing is False: the training input begins anew, and may repeat data.")
-            return
-        saved = self._read(checkpoint)
-        if saved is None:
-            log.warning(f"{checkpoint} does not say where the input was: it begins anew, and may repeat data.")
-            return
-        for name, data in self._all().items():
+        kept = self._kept()
+        if TRAINING not in kept:
+            of_input = self._parts.train.enable_input_checkpointing
+            switch = "input_checkpointing_enabled" if of_input else "enable_input_checkpointing"
+            log.warning(f"{switch} is False: the training input begins anew, and may repeat data.")
+        saved = (self._read(checkpoint) or {}) if kept else {}
+        for name, data in kept.items():
             if name in saved:
                 data.set_state(saved[name])
+            else:
+                log.warning(f"{checkpoint} does not say where {data.name} was: it begins anew, and may repeat data.")
 
     def close(self) -> None:
-        """Let go of files and threads."""
+        """Let go of the files and the thread of the training input."""
         self.data.close()
 
-    def _all(self) -> dict[str, BaseInput]:
-        return {TRAINING: self.data, **self._others}
+    def _kept(self) -> dict[str, BaseInput]:
+        """Give the inputs whose places are part of checkpoints, by their keys there."""
+        if not self._parts.train.enable_input_checkpointing:
+            return {}
+        everybody = {TRAINING: self.data, **self._others}
+        return {name: data for name, data in everybody.items() if data.hparams.input_checkpointing_enabled}
 
     def _read(self, checkpoint: str) -> Mapping[str, Any] | None:
         ranks = self._parts.ranks

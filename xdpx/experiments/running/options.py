@@ -30,7 +30,8 @@ class RunOptions:
         enable_checkpoint_saving: keep checkpoints.
         exit_after_ondemand_checkpoint: end after a checkpoint that a signal has asked for; else go on until killed.
         jax_fully_async_checkpoint: write checkpoints while training goes on.
-        async_timeout_secs: seconds after which a process no longer waits for others that save.
+        async_timeout_secs: seconds after which a process no longer waits for the others, when checkpoints are written
+            or found; None: half an hour, as everywhere.
         restore_checkpoint_dir: modes `decode`, `decode_once`, `infer`: checkpoints of another job.
         restore_checkpoint_step: modes `decode_once`, `infer`: of which update; None for the newest.
         decode_output_pickle: write a pickle beside each file of JSON lines.
@@ -41,7 +42,8 @@ class RunOptions:
         jax_traceback_filtering_option: how JAX shortens its tracebacks.
         pgle: profile-guided scheduling: `auto`, `profile`, the path of a profile, or `off`; see `engines.spmd.pgle`.
         pgle_runs, pgle_percentile, pgle_strip_pointer: knobs of `auto`.
-        multiprocess_gpu: several hosts, which `server_addr`, `num_hosts` and `host_idx` tell apart.
+        multiprocess_gpu: refuse to train alone: there are several hosts, which `server_addr`, `num_hosts` and
+            `host_idx` tell apart. These suffice without it.
     """
 
     job_log_dir: str
@@ -54,7 +56,7 @@ class RunOptions:
     enable_checkpoint_saving: bool = True
     exit_after_ondemand_checkpoint: bool = True
     jax_fully_async_checkpoint: bool = False
-    async_timeout_secs: float = 600
+    async_timeout_secs: float | None = None
     restore_checkpoint_dir: str | None = None
     restore_checkpoint_step: int | None = None
     decode_output_pickle: bool = True
@@ -107,15 +109,33 @@ def _unknown(name: str, known: list[str]) -> Fault:
 
 
 def _faults(options: RunOptions) -> list[Fault]:
-    faults = []
-    if options.mode not in get_args(Mode):
-        faults.append(Fault("mode", f"is '{options.mode}'.", f"Use one of: {', '.join(get_args(Mode))}."))
-    if options.restore_checkpoint_dir is not None and options.mode in {"train", "eval"}:
-        remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in the experiment's task."
-        faults.append(Fault("restore_checkpoint_dir", f"goes not with mode '{options.mode}'.", remedy))
-    if options.restore_checkpoint_step is not None and options.mode in {"train", "eval", "decode"}:
-        remedy = "Use mode decode_once or infer, which look at one checkpoint."
-        faults.append(Fault("restore_checkpoint_step", f"goes not with mode '{options.mode}'.", remedy))
+    faults = mode_faults(vars(options))
+    if options.async_timeout_secs is not None and options.async_timeout_secs <= 0:
+        faults.append(
+            Fault("async_timeout_secs", f"is {options.async_timeout_secs}.", "Give seconds above 0, e.g. 600.")
+        )
     if not options.job_log_dir:
         faults.append(Fault("job_log_dir", "is empty.", "Give a folder, local or remote."))
+    return faults
+
+
+def mode_faults(values: Mapping[str, Any]) -> list[Fault]:
+    """Give what is wrong with the mode, and with the checkpoint that goes with some modes only.
+
+    Args:
+        values: of options, by name; one that is not there or None was not asked for.
+    """
+    mode, known = values.get("mode", "train"), get_args(Mode)
+    if mode not in known:
+        near = nearest(str(mode), known)
+        hint = f"Did you mean '{near}'? " if near else ""
+        return [Fault("mode", f"is '{mode}'.", f"{hint}Use one of: {', '.join(known)}.")]
+    faults = []
+    if values.get("restore_checkpoint_dir") is not None and mode in {"train", "eval"}:
+        remedy = "To begin with another job's weights, set train.init_from_checkpoint_rules in the experiment's task."
+        problem = f"goes with mode decode, decode_once and infer, not {mode}."
+        faults.append(Fault("restore_checkpoint_dir", problem, remedy))
+    if values.get("restore_checkpoint_step") is not None and mode not in {"decode_once", "infer"}:
+        remedy = "Leave it out, or choose a mode that looks at one checkpoint."
+        faults.append(Fault("restore_checkpoint_step", f"goes with mode decode_once and infer, not {mode}.", remedy))
     return faults

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.hparams import build
+from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.base_input import BaseInput, name_of, with_hosts
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.engine import SpmdEngine, SpmdOptions
@@ -22,7 +23,7 @@ from xdpx.engines.spmd.partitioning import infeed
 from xdpx.engines.spmd.peaks import Efficiency, device_named
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.planning import efficiency_of, rules_of, specs_of
-from xdpx.experiments.running.options import RunOptions
+from xdpx.experiments.running.options import SOURCE, RunOptions
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
 
@@ -91,8 +92,12 @@ class Parts:
         return replace(one, flops_per_step=one.flops_per_step * batches, tokens_per_step=one.tokens_per_step * batches)
 
     def inputs(self, templates: Any) -> list[BaseInput]:
-        """Build inputs for this process. Raises ConfigError when one has more tokens than the model."""
-        built = [build(with_hosts(template, *self.host)) for template in templates]
+        """Build inputs for this process, to be closed by whoever asked.
+
+        Raises:
+            ConfigError: one has more tokens than the model.
+        """
+        built = [build_input(with_hosts(template, *self.host)) for template in templates]
         for data in built:
             self._refuse_more_tokens(data)
         return built
@@ -134,7 +139,8 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     Raises:
         ConfigError: what was asked for cannot be.
     """
-    world.start(options.server_addr, options.num_hosts, options.host_idx)
+    joined = world.start(options.server_addr, options.num_hosts, options.host_idx)
+    _refuse_to_be_alone(options, joined)
     devices = jax.devices()
     experiment.use_devices(len(devices))
     experiment.validate()
@@ -150,8 +156,17 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     )  # fmt: skip
 
 
+def _refuse_to_be_alone(options: RunOptions, joined: bool) -> None:
+    """Refuse one of several processes that found no other: each would train a whole job of its own, into one folder."""
+    if options.multiprocess_gpu and not joined and options.num_hosts != 1:
+        problem = "is set, and this process found no other."
+        remedy = "Give server_addr (host:port), num_hosts and host_idx, or leave it out where one process trains."
+        raise ConfigError(SOURCE, [Fault("multiprocess_gpu", problem, remedy)])
+
+
 def _ranks(options: RunOptions) -> Ranks:
-    talk = world.Talk("save", seconds=max(options.async_timeout_secs, world.PATIENCE_SECONDS))
+    patience = options.async_timeout_secs
+    talk = world.Talk("save", seconds=world.PATIENCE_SECONDS if patience is None else patience)
     return Ranks(
         world.process_index(), world.process_count(), world.local_index(), talk.barrier, talk.broadcast, talk.gather
     )

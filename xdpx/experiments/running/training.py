@@ -116,6 +116,8 @@ class _Training:
     def _fit(self) -> Stop:
         parts, feed = self.parts, self._feed()
         try:
+            if self.start.checkpoint is not None:
+                feed.restore(self.start.checkpoint)
             self._tell(feed)
             session = Session(parts.engine, self.start.state, self.progress, self.until, self.until)
             callbacks = self._callbacks(feed)
@@ -128,11 +130,7 @@ class _Training:
     def _feed(self) -> Feed:
         self.evaluated = self.parts.eval_inputs() if self.parts.options.eval_on_test else []
         self.decoded = self.parts.decode_inputs() if self.parts.options.decode_during_train else []
-        rolling = [data for data in [*self.evaluated, *self.decoded] if not data.window.resets]
-        feed = Feed(self.parts, rolling)
-        if self.start.checkpoint is not None:
-            feed.restore(self.start.checkpoint)
-        return feed
+        return Feed(self.parts, [*self.evaluated, *self.decoded])
 
     def _progress(self) -> Progress:
         saved = self.start.facts.get("progress")
