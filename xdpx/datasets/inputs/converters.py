@@ -53,10 +53,6 @@ class FeatureConverter(Configurable):
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
         """Make the arrays of `where.num_rows` rows."""
 
-    @abstractmethod
-    def texts(self) -> tuple[str, ...]:
-        """Paths of the arrays that hold token ids, those to look at first."""
-
     def pack(self, lengths: Mapping[str, NDArray[np.int64]], limits: tuple[int, ...]) -> Packed:
         """Decide which example goes into which row."""
         return first_fit(self.row_lengths(lengths), np.array(limits))
@@ -102,10 +98,6 @@ class LanguageModelFeatures(FeatureConverter):
         """Tokens of both features together, shape (N, 1)."""
         total: NDArray[np.int64] = np.sum([lengths[name] for name in self.feature_names], axis=0)
         return total[:, None]
-
-    def texts(self) -> tuple[str, ...]:
-        """The labels."""
-        return ("labels", "ids")
 
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
         """Make ids, labels, weights, paddings, segment_ids, segment_pos and inputs_indicator, each (B, T)."""
@@ -158,10 +150,6 @@ class SequenceModelFeatures(FeatureConverter):
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
         """Tokens of each feature, shape (N, 2)."""
         return np.stack([lengths["inputs"], lengths["targets"]], axis=1)
-
-    def texts(self) -> tuple[str, ...]:
-        """Source, then target."""
-        return ("src.ids", "tgt.labels", "tgt.ids")
 
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
         """Make src: ids, paddings, segment_ids, segment_pos (B, T) and tgt: the same, labels and weights."""

@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.datasets.inputs.sources import Column, Columns, Rows, Source, as_column
+from xdpx.datasets.inputs.sources import Column, Columns, Rows, Source, as_column, files_of
 from xdpx.processors.samples import Ragged
 from xdpx.utils import io
 
 
 class SavedDataset(Source):
-    """What `datasets.Dataset.save_to_disk` wrote: lists of numbers, numbers and texts, mapped into memory."""
+    """What `datasets.Dataset.save_to_disk` wrote: lists of numbers, numbers and texts, mapped into memory.
+
+    The library opens the folder: a remote one it copies to a place of its own.
+    """
 
     class HParams(Source.HParams):
         """What the source can be told.
@@ -71,7 +74,11 @@ RecordFormat = Literal["json", "text", "int32"]
 
 
 class ArrayRecords(Source):
-    """Array record files: random access to billions of records. Each record is JSON, a text, or int32 tokens."""
+    """Array record files: random access to billions of records. Each record is JSON, a text, or int32 tokens.
+
+    The reader wants local files: remote ones are copied into the read cache first, all of them and by each machine
+    (`XDPX_CACHE_PATH`, `XDPX_CACHE_LIMIT`). What is larger than its disk belongs onto a mounted bucket.
+    """
 
     class HParams(Source.HParams):
         """What the source can be told.
@@ -88,12 +95,7 @@ class ArrayRecords(Source):
     @cached_property
     def _records(self) -> Any:
         reader = _package("array_record.python.array_record_data_source", "array_record")
-        named = [self.hparams.paths] if isinstance(self.hparams.paths, str) else self.hparams.paths
-        files = [path for pattern in named for path in (io.glob(pattern) if "*" in pattern else [pattern])]
-        if not files:
-            problem = f"is {self.hparams.paths!r}, where there is no file."
-            raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that fits one.")])
-        return reader.ArrayRecordDataSource([io.local(path) for path in files])
+        return reader.ArrayRecordDataSource([io.local(path) for path in files_of(self.hparams.paths)])
 
     @property
     def num_examples(self) -> int:

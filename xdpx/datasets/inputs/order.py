@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,8 +180,3 @@ def weights_of(sizes: Sequence[int], rates: Sequence[float | None]) -> tuple[flo
     if any(rate <= 0 for rate in given):
         raise ValueError(f"The rates are {given}; each must be above 0. Leave a task out rather than give it 0.")
     return tuple(map(float, given)) if given else tuple(map(float, sizes))
-
-
-def as_rows(values: Any) -> Rows:
-    """Turn row numbers into an array of them."""
-    return np.asarray(values, np.int64)

@@ -131,11 +131,6 @@ def register_task(task: Any) -> Any:
     return template
 
 
-def registered_tasks() -> tuple[str, ...]:
-    """Give the names of all registered tasks and mixtures."""
-    return tuple(sorted(_REGISTERED))
-
-
 def find(name_or_template: Any) -> Task | Mixture:
     """Build a task or mixture from its name or its template.
 

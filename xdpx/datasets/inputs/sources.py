@@ -50,12 +50,6 @@ class Source(Configurable):
         """Give all columns where they lie in memory, or are mapped into it; None where that would mean to read all."""
         return None
 
-    def lengths(self, rows: Rows, column: str) -> NDArray[np.int64] | None:
-        """Give how long rows of a column are, without reading them; None where nobody knows."""
-        columns = self.whole()
-        found = None if columns is None else columns.get(column)
-        return found.offsets[rows + 1] - found.offsets[rows] if isinstance(found, Ragged) else None
-
 
 class InMemory(Source):
     """A source whose columns are at hand."""
@@ -103,7 +97,10 @@ class Arrays(InMemory):
 
 
 class NumpyFiles(InMemory):
-    """`.npy` files at any path, mapped into memory: an array of rows, or one long row that a task cuts into chunks."""
+    """`.npy` files at any path, mapped into memory: an array of rows, or one long row that a task cuts into chunks.
+
+    A remote file is copied into the read cache first, whole, by each machine.
+    """
 
     class HParams(Source.HParams):
         """What the source can be told.
@@ -179,20 +176,8 @@ class TextFiles(InMemory):
     def columns(self) -> Columns:
         """All columns. Raises ConfigError for a line that has too few columns, or that is no text."""
         names = tuple(self.hparams.columns)
-        rows = list(chain.from_iterable(map(self._rows, self._files())))
+        rows = list(chain.from_iterable(map(self._rows, files_of(self.hparams.paths))))
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
-
-    def _files(self) -> list[str]:
-        named = self.hparams.paths
-        found = [
-            path
-            for pattern in ([named] if isinstance(named, str) else named)
-            for path in (io.glob(pattern) if "*" in pattern else [pattern])
-        ]
-        if not found:
-            problem = f"is {named!r}, where there is no file."
-            raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that fits one.")])
-        return found
 
     def _rows(self, path: str) -> Iterator[Sequence[str]]:
         if self.hparams.whole_files:
@@ -210,6 +195,20 @@ class TextFiles(InMemory):
                 if len(row) < len(names):
                     raise _bad_line(path, line, f"has {len(row)} columns, not {len(names)} ({', '.join(names)})")
                 yield row
+
+
+def files_of(paths: str | Sequence[str]) -> list[str]:
+    """List the files that paths and patterns with `*` name, those of a pattern in order.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    named = [paths] if isinstance(paths, str) else paths
+    found = [path for pattern in named for path in (io.glob(pattern) if "*" in pattern else [pattern])]
+    if not found:
+        problem = f"is {paths!r}, where there is no file."
+        raise ConfigError(THIS_RUN, [Fault("paths", problem, "Name a file, or a pattern that fits one.")])
+    return found
 
 
 def take(column: Column, rows: Rows) -> Column:
