@@ -45,7 +45,40 @@ def test_two_in_one_group_are_refused() -> None:
 
 def test_a_pipeline_gets_a_stage_axis_and_its_stages() -> None:
     fields = to_fields({"ici_pipeline_parallelism": 4, "ici_fsdp_parallelism": 2})
-    assert fields == {"ICI_MESH_SHAPE": [4, 1, 2, 1], "DCN_MESH_SHAPE": [1, 1, 1, 1], "NUM_STAGES": 4}
+    assert fields == {
+        "ICI_MESH_SHAPE": [4, 1, 2, 1], "DCN_MESH_SHAPE": [1, 1, 1, 1], "NUM_STAGES": 4, "NUM_MICROBATCHES": 4,
+        "MICROBATCH_SIZE": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "cut"),
+    [
+        ({}, (4, 3)),  # one layer of a stage at a time: 12 layers take three rounds
+        ({"num_layers_per_pipeline_stage": 3}, (4, 1)),
+        ({"num_pipeline_repeats": 3, "num_pipeline_microbatches": 8}, (8, 3)),
+    ],
+)
+def test_a_pipeline_that_was_taken_over_can_be_run(told: dict[str, int], cut: tuple[int, int], capsys) -> None:
+    words = {"ici_pipeline_parallelism": 4, "base_num_decoder_layers": 12, "per_device_batch_size": 2, **told}
+    assert main([*(f"{name}={value}" for name, value in words.items()), "base=LmCloudSpmdPipeline9B"]) == 0
+    namespace: dict[str, object] = {"__name__": "of_a_pipeline"}
+    exec(compile(capsys.readouterr().out, "mine.py", "exec"), namespace)
+    mine = namespace["FromMaxText"]()  # type: ignore[operator]
+    mine.validate()
+    assert (mine.num_microbatches(), mine.CIRCULAR_REPEAT) == cut
+    settings = from_fields(values_of(mine))
+    assert settings.items() >= {"num_pipeline_microbatches": cut[0], "num_pipeline_repeats": cut[1]}.items()
+
+
+def test_layers_that_the_stages_do_not_divide_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"gives 13 layers\. Use a multiple of 4"):
+        to_fields({"ici_pipeline_parallelism": 4, "base_num_decoder_layers": 13})
+
+
+def test_an_axis_that_cannot_be_filled_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"ici_\*_parallelism: is \[1, -1, 3\], and 3 does not divide 8 devices"):
+        to_fields({"ici_fsdp_parallelism": -1, "ici_tensor_parallelism": 3}, devices_per_slice=8)
 
 
 @pytest.mark.parametrize(

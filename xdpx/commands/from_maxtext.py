@@ -53,6 +53,8 @@ def _settings_of(names: list[str], options: Mapping[str, str]) -> str:
     fields = values_of(experiment)
     for name in ("hidden_dims", "num_heads"):  # what is None in a field is worked out
         fields[name.upper()] = getattr(experiment, name, None)
+    if fields.get("NUM_STAGES"):
+        fields["NUM_MICROBATCHES"] = experiment.num_microbatches()
     settings = from_fields(fields, scale=_number(options, "scale", 1))
     return "\n".join(f"{name}: {_plain(value)}" for name, value in settings.items())
 

@@ -7,6 +7,8 @@
 | dtype, scan_layers, log_period, steps, learning_rate | FPROP_DTYPE, USE_REPEATED_LAYER, SUMMARY_INTERVAL_STEPS, MAX_STEPS, LEARNING_RATE |
 | ici_{data,fsdp,tensor}_parallelism | ICI_MESH_SHAPE, with `stage` in front when there is a pipeline |
 | dcn_{data,fsdp,tensor}_parallelism | DCN_MESH_SHAPE |
+| ici_pipeline_parallelism x dcn_pipeline_parallelism | NUM_STAGES |
+| num_pipeline_microbatches, num_pipeline_repeats | NUM_MICROBATCHES, CIRCULAR_REPEAT |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.experiments.meshes import fill
 
 SCALED = {"base_num_decoder_layers": "NUM_LAYERS", "base_emb_dim": "MODEL_DIMS", "base_mlp_dim": "HIDDEN_DIMS",
           "base_num_heads": "NUM_HEADS"}  # fmt: skip
@@ -30,6 +33,15 @@ NEUTRAL_AXES = ("diloco", "fsdp_transpose", "context", "context_usp_ulysses", "c
 """Axes of MaxText that our meshes do not have: only 1 can be taken over."""
 
 STAGE = "pipeline"
+MICROBATCHES, REPEATS, STAGE_LAYERS = (
+    "num_pipeline_microbatches",
+    "num_pipeline_repeats",
+    "num_layers_per_pipeline_stage",
+)
+"""Of a pipeline. MaxText fills a -1, the default of the first two: as many micro-batches as stages, and as many rounds
+as the layers give where a stage holds so many (1) at a time."""
+
+SOURCE = "MaxText settings"
 DEFAULT_FILL = {"ici": "fsdp", "dcn": "data"}
 """The axes that MaxText fills up (-1) when nothing is said."""
 
@@ -50,11 +62,12 @@ def to_fields(
     given = {OLD_SCALED.get(name, name): value for name, value in settings.items()}
     faults = [*_unknown(given), *_too_many_fills(given)]
     if faults:
-        raise ConfigError("MaxText settings", faults)
+        raise ConfigError(SOURCE, faults)
     scale = given.get("scale", given.get("global_parameter_scale", 1))
     fields = {ours: given[name] * scale for name, ours in SCALED.items() if name in given}
     fields |= {ours: given[name] for name, ours in PLAIN.items() if name in given}
-    return fields | _meshes(given, num_slices, devices_per_slice)
+    fields |= _meshes(given, num_slices, devices_per_slice)
+    return fields | (_pipeline(given, fields) if "NUM_STAGES" in fields else {})
 
 
 def from_fields(fields: Mapping[str, Any], *, scale: int = 1) -> dict[str, Any]:
@@ -79,13 +92,16 @@ def from_fields(fields: Mapping[str, Any], *, scale: int = 1) -> dict[str, Any]:
     settings |= {name: fields[ours] for name, ours in PLAIN.items() if fields.get(ours) is not None}
     for group, ours in (("ici", "ICI_MESH_SHAPE"), ("dcn", "DCN_MESH_SHAPE")):
         settings |= _parallelism(group, fields.get(ours))
+    if fields.get("NUM_STAGES"):
+        settings |= _stages(fields)
     return settings
 
 
 def _unknown(given: Mapping[str, Any]) -> list[Fault]:
     meshes = {f"{group}_{axis}_parallelism" for group in DEFAULT_FILL for axis in (*AXES, STAGE)}
     neutral = {f"{group}_{axis}_parallelism" for group in DEFAULT_FILL for axis in NEUTRAL_AXES}
-    known = {*SCALED, *OLD_SCALED, *PLAIN, *meshes, *neutral, "scale", "global_parameter_scale", "run_name"}
+    known = {*SCALED, *OLD_SCALED, *PLAIN, *meshes, *neutral, "scale", "global_parameter_scale", "run_name",
+             MICROBATCHES, REPEATS, STAGE_LAYERS}  # fmt: skip
     faults = [
         Fault(name, f"is {given[name]}.", "Our meshes have no such axis: only 1 can be taken over.")
         for name in given.keys() & neutral
@@ -130,16 +146,39 @@ def _sizes(given: Mapping[str, Any], group: str, axes: Sequence[str]) -> list[in
 
 
 def _filled(sizes: list[int], available: int, group: str) -> list[int]:
-    if -1 not in sizes:
-        return sizes
-    others = 1
-    for size in sizes:
-        others *= 1 if size == -1 else size
-    if available % others:
-        what = "slices" if group == "dcn" else "devices of a slice"
-        fault = Fault(f"{group}_*_parallelism", f"are {sizes}.", f"{others} does not divide {available} {what}.")
-        raise ConfigError("MaxText settings", [fault])
-    return [available // others if size == -1 else size for size in sizes]
+    what = "slices" if group == "dcn" else "devices of a slice"
+    return list(fill(SOURCE, f"{group}_*_parallelism", sizes, available, what=what))
+
+
+def _pipeline(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Say how a pipeline cuts the batch and the layers: as MaxText does where nothing is said."""
+    stages, layers = fields["NUM_STAGES"], fields.get("NUM_LAYERS")
+    if stages < 1:
+        problem = f"leaves {-stages} stages open."
+        raise ConfigError(SOURCE, [Fault(f"*_{STAGE}_parallelism", problem, "Give a number, or devices= and slices=.")])
+    microbatches, repeats, each = (given.get(name, -1) for name in (MICROBATCHES, REPEATS, STAGE_LAYERS))
+    # MICROBATCH_SIZE is what a base class may say instead; only one of both may be there.
+    found = {"NUM_MICROBATCHES": stages if microbatches == -1 else microbatches, "MICROBATCH_SIZE": None}
+    if repeats != -1:
+        return found | {"CIRCULAR_REPEAT": repeats}
+    if layers is None:
+        return found
+    chunk = stages * (1 if each == -1 else each)
+    if layers % chunk:
+        remedy = f"Use a multiple of {chunk}, or another {STAGE_LAYERS}."
+        raise ConfigError(SOURCE, [Fault("base_num_decoder_layers", f"gives {layers} layers.", remedy)])
+    return found | {"CIRCULAR_REPEAT": layers // chunk}
+
+
+def _stages(fields: Mapping[str, Any]) -> dict[str, int]:
+    """Give MaxText's settings of a pipeline; that of the micro-batches where their number is known."""
+    repeats, stages, layers = fields.get("CIRCULAR_REPEAT", 1), fields["NUM_STAGES"], fields.get("NUM_LAYERS")
+    settings = {REPEATS: repeats}
+    if layers is not None:
+        settings[STAGE_LAYERS] = layers // (stages * repeats)
+    if fields.get("NUM_MICROBATCHES"):
+        settings[MICROBATCHES] = fields["NUM_MICROBATCHES"]
+    return settings
 
 
 def _parallelism(group: str, sizes: Sequence[int] | None) -> dict[str, int]:

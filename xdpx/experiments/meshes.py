@@ -47,7 +47,7 @@ def filled(
         raise ConfigError(where, faults)
     chosen = tuple(names) if names is not None else (AXES if len(ici) == len(AXES) else PIPELINE_AXES)
     slices = math.prod(dcn) if dcn is not None else 1
-    whole = _fill(where, ici, num_devices // slices) if FILL in ici else tuple(ici)
+    whole = fill(where, "ICI_MESH_SHAPE", ici, num_devices // slices, what="devices of a slice")
     return MeshShape(whole, tuple(dcn) if dcn is not None and slices > 1 else None, chosen)
 
 
@@ -70,9 +70,23 @@ def _faults(ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] 
     return faults
 
 
-def _fill(where: str, ici: Sequence[int], available: int) -> tuple[int, ...]:
-    others = math.prod(size for size in ici if size != FILL)
+def fill(where: str, key: str, sizes: Sequence[int], available: int, *, what: str) -> tuple[int, ...]:
+    """Let the -1 among the sizes of a mesh, where there is one, take what the others leave of so many devices.
+
+    Args:
+        where: what is refused, for the message.
+        key: which field of it.
+        sizes: of the axes, at most one of them -1.
+        available: what there is.
+        what: what that is, e.g. `slices`.
+
+    Raises:
+        ConfigError: the others do not divide it.
+    """
+    if FILL not in sizes:
+        return tuple(sizes)
+    others = math.prod(size for size in sizes if size != FILL)
     if available < others or available % others:
-        problem = f"is {list(ici)}, which does not divide {available} devices of a slice."
-        raise ConfigError(where, [Fault("ICI_MESH_SHAPE", problem, f"Use a multiple of {others} devices.")])
-    return tuple(available // others if size == FILL else size for size in ici)
+        problem = f"is {list(sizes)}, and {others} does not divide {available} {what}."
+        raise ConfigError(where, [Fault(key, problem, f"Use a multiple of {others}.")])
+    return tuple(available // others if size == FILL else size for size in sizes)
