@@ -1,5 +1,7 @@
 """Names of experiments, in every spelling."""
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -57,6 +59,20 @@ def test_a_class_of_a_file_is_found_by_its_path(tmp_path) -> None:
         resolve(f"{file}:Mime")
     with pytest.raises(ConfigError, match="there is no file"):
         resolve(f"{tmp_path}/other.py:Mine")
+
+
+def test_a_module_of_a_file_has_the_same_name_in_every_process(tmp_path) -> None:
+    file = tmp_path / "my.py"
+    file.write_text(SOURCE)
+    code = f"from xdpx.experiments import resolve; print(resolve({f'{file}:Mine'!r}).__module__)"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert told == {f"{resolve(f'{file}:Mine').__module__}\n"}
 
 
 def test_a_class_of_a_package_is_imported_when_it_is_asked_for(tmp_path, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -151,7 +152,9 @@ def _from_file(name: str) -> type[BaseExperiment]:
 
 def _load(file: Path, name: str) -> Any:
     """Run a file as a module of its own name; a second time gives what is there."""
-    key = f"xdpx_experiment_files.{file.stem}_{abs(hash(str(file.resolve())))}"
+    # The same in every process: Python's own hash of a text is not, and the name stands in files of a job.
+    digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    key = f"xdpx_experiment_files.{file.stem}_{digest}"
     if key in sys.modules:
         return sys.modules[key]
     spec = spec_from_file_location(key, file.resolve())
