@@ -8,6 +8,7 @@ import pytest
 
 from xdpx.config.faults import ConfigError
 from xdpx.config.hparams import build
+from xdpx.datasets.inputs import with_hosts
 from xdpx.experiments.lm.data import rows_per_host
 from xdpx.experiments.planning import specs_of
 from xdpx.experiments.registry import resolve
@@ -46,6 +47,18 @@ def test_vectors_have_classes_that_follow_from_them() -> None:
     again = evaluation.get_next()
     evaluation.reset()
     assert np.array_equal(evaluation.get_next().inputs, again.inputs)
+
+
+def test_vectors_go_on_from_a_place_and_are_shared_among_hosts() -> None:
+    template = resolve("SmallMlp")(INPUT_DIMS=8, ICI_MESH_SHAPE=(1, 1, 1)).datasets()[0]
+    whole = build(template)
+    batches = [whole.get_next() for _ in range(3)]
+    halves = [build(with_hosts(template.clone().set(batch_size=template.batch_size // 2), host, 2)) for host in (0, 1)]
+    for half in halves:
+        half.set_state({"batches": 2})
+    rows = np.concatenate([half.get_next().inputs for half in halves])
+    assert np.array_equal(rows, batches[2].inputs)
+    assert halves[0].get_state() == whole.get_state() == {"batches": 3}
 
 
 def test_text_is_packed_for_training_and_whole_for_evaluation(text: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from xdpx.datasets.inputs import (
     first,
     full_epoch,
 )
+from xdpx.datasets.inputs.base_input import State, state_number
+from xdpx.datasets.inputs.order import part_of
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import infeed
@@ -83,11 +86,12 @@ class VectorInput(BaseInput):
         self._directions = np.random.default_rng(0).standard_normal((hparams.dims, hparams.num_classes))
 
     def get_next(self) -> NestedMap:
-        """Make the next batch; each host draws rows of its own."""
+        """Make this host's rows of the next batch: those that a single host would have at this place."""
         p = self.hparams
-        dice = np.random.default_rng((p.input_random_seed or 0, self._batch, self.host_index))
+        dice = np.random.default_rng((p.input_random_seed or 0, self._batch))
         self._batch += 1
-        vectors = dice.standard_normal((p.batch_size, p.dims))
+        rows = part_of(p.batch_size, self.num_hosts, self.host_index, first=0)
+        vectors = dice.standard_normal((self.global_batch_size, p.dims))[rows]
         return NestedMap(
             inputs=vectors.astype(np.float32),
             class_ids=(vectors @ self._directions).argmax(-1).astype(np.int32),
@@ -98,6 +102,14 @@ class VectorInput(BaseInput):
         """Begin anew."""
         super().reset()
         self._batch = 0
+
+    def get_state(self) -> State:
+        """Tell how many batches were made."""
+        return {"batches": self._batch}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on there, without making the batches before."""
+        self._batch = state_number(state, "batches", self)
 
     def spec(self) -> NestedMap:
         """Give the ArraySpec of every array."""
