@@ -47,7 +47,10 @@ def per_step(name: str) -> list[Row]:
                     f"{spread(ratios, 3)}x the time", "<= 1.03x", statistics.median(ratios) <= 1.03)]  # fmt: skip
     over = [(mine - plain) * BARE_OF_THE_PROMISE / plain for mine, plain in zip(ours, bare, strict=True)]
     others = [(other - plain) * BARE_OF_THE_PROMISE / plain for other, plain in zip(theirs, bare, strict=True)]
-    what = f"over a bare step of {BARE_OF_THE_PROMISE} ms, {name} (here a bare step takes {spread(bare)} ms)"
+    what = (
+        f"over a bare step, {name}, scaled to a bare step of {BARE_OF_THE_PROMISE} ms "
+        f"(here one takes {spread(bare)} ms)"
+    )
     return [
         Row(f"our Trainer {what}", f"{spread(over)} ms", "<= 0.15 ms", statistics.median(over) <= 0.15),
         Row(f"the original {what}", f"{spread(others)} ms", "more than ours",

@@ -127,6 +127,17 @@ def test_experiments_and_flags_that_the_pages_name_exist() -> None:
     assert not flags - {*OWN_FLAGS, *RUN_FLAGS, *SWITCHES, *ALWAYS_SO}
 
 
+@pytest.mark.parametrize(
+    ("page", "words"), [("README.md", r"(\d+) experiments ship"), ("README.zh.md", r"(\d+) 个实验")]
+)
+def test_as_many_experiments_ship_as_the_readme_says(page: str, words: str) -> None:
+    from xdpx.experiments.shipped import SHIPPED
+
+    told = re.search(words, (REPOSITORY / page).read_text(encoding="utf-8"))
+    assert told is not None
+    assert int(told[1]) == sum(map(len, SHIPPED.values()))
+
+
 def test_the_table_of_two_vocabularies_names_what_exists() -> None:
     ours, theirs, minds = vocabularies()
     assert len(ours) > 50
