@@ -68,7 +68,11 @@ class BaseExperiment:
         training = next((one for one in self.datasets() if one.is_training), None)
         if training is None:
             raise NotImplementedError(f"{type(self).__qualname__}: define input_specs() or a training input.")
-        return dict(training.Instantiate().spec())
+        data = training.Instantiate()
+        try:
+            return dict(data.spec())
+        finally:
+            data.close()
 
     def counted_task(self) -> Any:
         """Give the template whose forward pass is the model's work: `task()`, unless that computes for nothing too."""
