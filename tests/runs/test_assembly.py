@@ -1,6 +1,10 @@
 from typing import Any
 
-from xdpx.runs.assembly import engine_options
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.losses import losses
+from xdpx.runs.assembly import engine_options, splitter
 from xdpx.runs.parameters import TrainParameters
 
 NEEDED: dict[str, Any] = {
@@ -30,3 +34,24 @@ def test_even_averages_begin_at_an_update_or_after_a_share_of_all() -> None:
 def test_two_kinds_of_averages_are_refused() -> None:
     faults = TrainParameters(**NEEDED, max_update=4, swa_start=1.5, ema_decay=0.9).conflicts()
     assert [key for key, _ in faults] == ["swa_start", "swa_start"]
+
+
+class Halving:
+    def split(self, batch: Any, parts: int) -> list[Any]:
+        return [batch] * parts
+
+
+@pytest.mark.parametrize("name", ["simcse", "bert_dpr", "bert_pretrain_cl", "circle", "circle_siamese", "ghmc"])
+def test_a_batch_whose_rows_are_compared_is_not_cut(name: str) -> None:
+    kind = losses[name]
+    settings = TrainParameters(**NEEDED, max_update=4, auto_ga=True)
+    with pytest.raises(ConfigError, match="compares the rows"):
+        splitter(settings, Halving(), kind(kind.Parameters()))
+    assert splitter(settings.model_copy(update={"auto_ga": False}), Halving(), kind(kind.Parameters())) is None
+
+
+def test_a_batch_of_rows_that_stand_for_themselves_is_cut() -> None:
+    settings, kind = TrainParameters(**NEEDED, max_update=4, auto_ga=True), losses["bce"]
+    cut = splitter(settings, Halving(), kind(kind.Parameters()))
+    assert cut is not None
+    assert len(list(cut({}, 2))) == 2

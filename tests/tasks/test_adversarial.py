@@ -1,5 +1,7 @@
 """Training on noise: the gradients of FreeLB, FGM, PGD and SMART, by hand and by finite differences."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -45,6 +47,11 @@ class DoubleLoss:
 def words():
     tokens = torch.tensor([[1, 2, 3], [4, 5, 0]])
     return {"net_input": {"tokens": tokens, "mask": tokens != 0}, "target": torch.tensor([0, 1]), "ntokens": 5}
+
+
+def classes(name="cross_entropy", **keys):
+    kind = losses[name]
+    return kind(kind.Parameters(num_classes=2, **keys))
 
 
 def build(name, model=None, loss=None, **keys):
@@ -214,13 +221,58 @@ def test_pgd_finds_noise_that_hurts_more_than_none(keys):
 
 
 def test_smart_adds_nothing_for_noise_of_no_size_and_something_else():
-    task, batch = build("smart", max_norm=1e-12, rand_init_mag=1e-12), words()
+    task, batch = build("smart", None, classes(), max_norm=1e-12, rand_init_mag=1e-12), words()
     clean = float(task.loss(task.model, batch)[0])
     assert gradients(task, batch)[1] == pytest.approx(clean)
-    _, total, count, facts = gradients(build("smart", max_norm=0.5, adv_lr=0.5, smoothness_weight=2.0), batch)
+    rough = build("smart", None, classes(), max_norm=0.5, adv_lr=0.5, smoothness_weight=2.0)
+    _, total, count, facts = gradients(rough, batch)
     assert total == pytest.approx(clean + 2 * facts["smoothness"])
     assert facts["smoothness"] > 1e-3
     assert count == 2
+    assert rough.train_metrics({**facts, "count": 2})["smoothness"] == pytest.approx(
+        facts["smoothness"] / 2 / math.log(2)
+    )
+
+
+def test_smart_asks_the_loss_how_far_predictions_are_apart():
+    found, *_ = gradients(build("smart", None, classes("bce"), max_norm=0.5, adv_lr=0.5), words())
+    assert float(found["out.bias"][0]) == 0.0, "bce has no question for class 0"
+    assert float(found["out.bias"][1]) != 0.0
+
+
+def test_with_two_passes_smart_compares_with_the_first_whose_dropout_the_noisy_one_shares():
+    keys = {"max_norm": 1e-12, "rand_init_mag": 1e-12}
+    loss = classes(use_r_dropout=True)
+    _, _, _, facts = gradients(build("smart", Smooth(share=0.5), loss, **keys), words())
+    assert facts["kl_loss"] > 1e-4
+    assert facts["smoothness"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_noise_of_smart_is_bounded_entry_by_entry():
+    assert tasks["smart"].Parameters(model="mine", loss="mine").norm_method == "linf"
+
+
+@pytest.mark.parametrize("loss", ["circle_siamese", "bert_prompt_loss", "mse"])
+def test_smart_refuses_a_loss_over_something_else_than_classes(loss):
+    kind = losses[loss]
+    with pytest.raises(ConfigError, match="cannot tell how far"):
+        build("smart", None, kind(kind.Parameters(**({"label_values": [0.0]} if loss == "mse" else {}))))
+
+
+@pytest.mark.parametrize("name", ["freelb", "fgm", "pgd", "smart"])
+def test_a_model_that_reads_texts_of_its_own_making_takes_no_noise(name):
+    class Filling(Smooth):
+        takes_noise = False
+
+    assert not models["electra_pretrain"].takes_noise
+    with pytest.raises(ConfigError, match="noise would miss them"):
+        build(name, Filling(), classes())
+
+
+def test_a_squared_gradient_keeps_its_signs_and_the_length_of_the_step():
+    gradient = torch.tensor([[[3.0, -4.0]]])
+    moved = ascended({"a": gradient * 0}, {"a": gradient}, step=1.0, limit=0.0, norm="l2", square=True)["a"]
+    assert torch.allclose(moved, torch.tensor([[[9.0, -16.0]]]) / (81 + 256) ** 0.5)
 
 
 def test_a_model_that_looks_up_other_texts_is_refused_by_name():

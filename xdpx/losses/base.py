@@ -37,6 +37,13 @@ class Loss:
     header: ClassVar[tuple[str, ...]] = ("pred", "prob", "target_prob")
     """Names of the columns that `rows` gives."""
 
+    reads_class_logits: ClassVar[bool] = False
+    """Whether a model gives logits (B, C), a row for each text, which `disagreement(first, second)` compares: a sum over
+    rows, in nats."""
+
+    compares_rows: ClassVar[bool] = False
+    """Whether the rows of a batch act on each other's loss, so that a batch in two halves gives another sum."""
+
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
 

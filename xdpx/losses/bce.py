@@ -13,6 +13,7 @@ from xdpx.losses import metrics
 from xdpx.losses.base import Gathered, loss_in_bits
 from xdpx.losses.classification_parameters import BCEParameters
 from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.on_device import Constant
 
 
 class BinaryCrossEntropy(CrossEntropy):
@@ -29,6 +30,11 @@ class BinaryCrossEntropy(CrossEntropy):
 
     asks_each_class: ClassVar[bool] = True
     """Probabilities are those of a sigmoid for each class."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)
+        given = parameters.predict_threshold
+        self._thresholds = None if given is None else Constant(given)
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
         """Give the sum over rows and questions, in nats."""
@@ -63,8 +69,7 @@ class BinaryCrossEntropy(CrossEntropy):
         """Give the class of each row, (B,); with several labels whether the row has each, (B, C)."""
         several = self.parameters.several_labels
         asked = prob if several else prob[:, 1:]
-        thresholds = self.parameters.predict_threshold or [0.5] * asked.shape[1]
-        margin = asked - asked.new_tensor(thresholds)
+        margin = asked - (0.5 if self._thresholds is None else self._thresholds.like(asked))
         if several:
             return margin >= 0
         best, choice = margin.max(dim=1)

@@ -28,6 +28,7 @@ class BertPretrainContrastLoss(BesideTokens):
 
     parameters: Parameters
 
+    compares_rows = True
     metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", "cl_loss", "cl_acc"))
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:

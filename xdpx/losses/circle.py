@@ -26,6 +26,7 @@ class Circle(CrossEntropy):
 
     parameters: Parameters
 
+    compares_rows = True
     metric_names = {**CrossEntropy.metric_names, "threshold": None}
 
     def similarity(self, logits: Tensor) -> Tensor:
@@ -66,6 +67,8 @@ class Circle(CrossEntropy):
 
 class CircleSiamese(Circle):
     """The same for a model that encodes two texts apart and gives the cosine of their vectors, (B,) or (B, 1)."""
+
+    reads_class_logits = False
 
     def similarity(self, logits: Tensor) -> Tensor:
         """Give (1 + cosine) / 2."""

@@ -16,6 +16,7 @@ from xdpx.losses import metrics
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.divergence import symmetric_divergence
 from xdpx.losses.metrics.named import CLASSIFICATION, best_threshold, compute
+from xdpx.losses.on_device import Constant
 from xdpx.losses.parameters import CrossEntropyParameters
 
 
@@ -31,11 +32,17 @@ class CrossEntropy(Loss):
 
     parameters: Any
 
+    reads_class_logits = True
     metric_names = {
         **dict.fromkeys(("loss", "acc", "precision", "recall", "f1")),
         "auc": ("num_classes", "is", 2),
         **CLASSIFICATION,
     }
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)
+        given = parameters.class_weights
+        self._class_weights = None if given is None else Constant(given)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum over the rows of the batch, its number of rows, and how many are predicted right."""
@@ -71,8 +78,7 @@ class CrossEntropy(Loss):
 
     def weights(self, logits: Tensor) -> Tensor | None:
         """Give `class_weights` where the logits are; None for equal ones."""
-        weights = self.parameters.class_weights
-        return None if weights is None else logits.new_tensor(weights)
+        return None if self._class_weights is None else self._class_weights.like(logits)
 
     def correct(self, logits: Tensor, target: Tensor) -> Tensor:
         """Count the rows that are predicted right in training."""

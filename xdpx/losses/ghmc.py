@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.classification_parameters import GHMParameters
+from xdpx.losses.on_device import tally
 
 
 class GHMClassification(BinaryCrossEntropy):
@@ -26,6 +27,8 @@ class GHMClassification(BinaryCrossEntropy):
         """Keys of `ghmc`."""
 
     parameters: Parameters
+
+    compares_rows = True
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -45,7 +48,7 @@ class GHMClassification(BinaryCrossEntropy):
         known = self.parameters
         size = (asked.sigmoid() - wanted).abs()
         index = (size * known.bins).long().clamp(0, known.bins - 1)
-        here = torch.bincount(index.flatten(), minlength=known.bins).to(asked.dtype)
+        here = tally(index.flatten(), known.bins).to(asked.dtype)
         before = self._counts.to(here)
         mixed = torch.where(before > 0, known.momentum * before + (1 - known.momentum) * here, here)
         self._counts = torch.where(here > 0, mixed, before)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.metrics import mean_squared_error, pearson, ratio, spearman
 from xdpx.losses.metrics.named import OF_SCORES
+from xdpx.losses.on_device import Constant
 from xdpx.losses.parameters import RegressionParameters
 
 
@@ -29,15 +30,23 @@ class MeanSquaredError(Loss):
     metric_names = {**dict.fromkeys(("loss", "pearson", "spearman")), **OF_SCORES}
     header: ClassVar[tuple[str, ...]] = ("score",)
 
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self._label_values = Constant(parameters.label_values or [])
+
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum of squares over the rows of the batch, and their number."""
         score = model(**batch["net_input"]).float()
         return (score - self._wanted(batch, score)).square().sum(), len(score), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give score (B,), and for labelled batches target (B,), the number that is wanted."""
+        """Give score (B,), and for labelled batches target (B,), the number that is wanted, loss_sum and count."""
         score = model(**batch["net_input"]).float()
-        return {"score": score} | ({"target": self._wanted(batch, score)} if "target" in batch else {})
+        if "target" not in batch:
+            return {"score": score}
+        wanted = self._wanted(batch, score)
+        loss_sum = (score - wanted).square().sum()
+        return {"score": score, "target": wanted, "loss_sum": loss_sum, "count": torch.tensor(len(score))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Give loss (the mean square of the difference), and both correlations."""
@@ -58,5 +67,4 @@ class MeanSquaredError(Loss):
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 
     def _wanted(self, batch: Batch, score: Tensor) -> Tensor:
-        values: Tensor = torch.tensor(self.parameters.label_values or [], dtype=score.dtype, device=score.device)
-        return values[batch["target"]]
+        return self._label_values.like(score)[batch["target"]]

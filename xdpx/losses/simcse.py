@@ -29,6 +29,7 @@ class SimCSELoss(Loss):
 
     parameters: Parameters
 
+    compares_rows = True
     metric_names = {**dict.fromkeys(("loss", "acc")), **OF_SCORES}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:

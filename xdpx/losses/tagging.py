@@ -88,7 +88,9 @@ class Tagging(Loss):
 def _surprise(emissions_BWC: Tensor, neighbours: Tensor | None, target_BW: Tensor, mask_BW: Tensor) -> Tensor:
     """Give the negative log likelihood of the right tags, summed over rows, in nats."""
     if neighbours is None:
-        return functional.cross_entropy(emissions_BWC[mask_BW], target_BW[mask_BW], reduction="sum")
+        # Padding is ignored, not left out: how much there is only the device knows, and the host would wait for it.
+        wanted = target_BW.masked_fill(~mask_BW, NO_WORD).flatten()
+        return functional.cross_entropy(emissions_BWC.flatten(0, 1), wanted, ignore_index=NO_WORD, reduction="sum")
     chain = crf.chain_scores(emissions_BWC, neighbours, target_BW, mask_BW)
     return (crf.log_partition(emissions_BWC, neighbours, mask_BW) - chain).sum()
 

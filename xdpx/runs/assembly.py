@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xdpx.checkpoints import aliases
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData
@@ -38,6 +39,7 @@ CLEAN_BATCHES = 2**14
 """After so many batches without an overflow of fp16 the loss scale is doubled."""
 
 HeldOut = Callable[[], Generator[Batch]]
+TaskMetrics = Callable[[Mapping[str, float]], dict[str, float]]
 
 
 class TrainedLoss(Metrics, Protocol):
@@ -57,6 +59,7 @@ class Parts:
         total: updates of the whole schedule.
         seed: decides all randomness.
         texts: text files that must lie beside a checkpoint, by name; known once the model was built.
+        task_metrics: computes what the task shows of training beside what its loss shows.
     """
 
     engine: Engine
@@ -66,6 +69,11 @@ class Parts:
     total: int
     seed: int
     texts: Mapping[str, str]
+    task_metrics: TaskMetrics | None = None
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Compute what the training log shows, from sums of facts."""
+        return self.loss.train_metrics(facts) | (self.task_metrics(facts) if self.task_metrics else {})
 
     def groups(self, progress: Progress) -> Generator[tuple[Place, Sequence[Batch]]]:
         """Give the groups from where a run stands, without end. Close it, to end the thread that prepares them."""
@@ -89,16 +97,34 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
     total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data)
     loss = run.build("loss")
     texts: dict[str, str] = {}
-    split = processor.split if settings.auto_ga else None
+    split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
-    return Parts(engine, loss, data, _held_out(settings, data, processor, seed=seed), total, seed, texts)
+    held_out = _held_out(settings, data, processor, seed=seed)
+    own = getattr(run.picked("task"), "train_metrics", None)  # a user's own task may know nothing of it
+    return Parts(engine, loss, data, held_out, total, seed, texts, own)
 
 
 def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
     if settings.seed is not None:
         return settings.seed
     return int(saved["seed"]) if "seed" in saved else secrets.randbelow(2**31 - 1) + 1
+
+
+def splitter(settings: TrainParameters, processor: Any, loss: Any) -> Split | None:
+    """Give what cuts a batch into parts when memory runs out; None where nothing may be cut.
+
+    Raises:
+        ConfigError: the loss compares the rows of a batch, so that its parts would have another sum.
+    """
+    if not settings.auto_ga:
+        return None
+    if getattr(loss, "compares_rows", False):
+        problem = "is true, but this loss compares the rows of a batch with each other: in parts it would be another."
+        remedy = "Set it to false, and lower batch_size, or max_len of the data, until a batch fits."
+        raise ConfigError(THIS_RUN, [Fault("auto_ga", problem, remedy)])
+    split: Split = processor.split
+    return split
 
 
 def plan_of(run: Run) -> dict[str, Any]:

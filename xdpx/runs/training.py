@@ -193,7 +193,7 @@ class _Training:
         parts, settings = self.parts, self.settings
         ledger = Ledger(parts.engine, windows=(LOG, EVALUATION), may_overflow=settings.fp16)
         tables = [GrowingTable(io.join(settings.save_dir, name)) for name in (TRAIN_LOG, VALID_LOG)]
-        metrics = parts.loss.train_metrics
+        metrics = parts.train_metrics
         logging = Logging(tables[0], ledger, metrics, interval=settings.log_interval)
         evaluating = Evaluating(
             evaluation_plan(settings), self._held_out, parts.loss, table=tables[1], ledger=ledger, metrics=metrics

@@ -36,6 +36,12 @@ class Task:
         """Give (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
         return self.loss(self.model, batch)
 
+    @staticmethod
+    def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:
+        """Compute what the training log shows beside what the loss shows, from the summed facts of some updates."""
+        del facts
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
         """Give what is to be kept beside the weights, to resume with."""
         return self.loss.state_dict() if isinstance(self.loss, Loss) else {}

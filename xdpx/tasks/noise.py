@@ -36,6 +36,16 @@ class NoisyTask(Task):
     parameters: Any
     _update = 0
 
+    def __init__(self, parameters: Any, model: nn.Module, loss: Any) -> None:
+        super().__init__(parameters, model, loss)
+        cut_here = type(self).upper_predict is NoisyTask.upper_predict
+        if cut_here and not getattr(model, "takes_noise", True):
+            problem = (
+                f"is '{parameters.model}', which reads texts of its own making: noise would miss them."
+            )
+            remedy = "Use task: default, or a task of your own that overrides bottom_predict and upper_predict."
+            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
+
     def begin_update(self, number: int) -> None:
         """Hear which update comes, from 1."""
         self._update = number
@@ -143,7 +153,8 @@ def ascended(
     """Move noise by `step` along its gradient, and back into the ball of radius `limit` (0: no limit), text by text.
 
     Gradients may be multiplied by any positive number, such as a loss scale; where one is not finite, and where it is
-    zero, the noise stays.
+    zero, the noise stays. With linf the step is the gradient over its largest entry, not its sign; `square` takes
+    g |g| for each entry g.
 
     Source: Zhu et al., "FreeLB", ICLR 2020, algorithm 1, lines 9 and 10.
     """

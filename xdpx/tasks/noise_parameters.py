@@ -35,7 +35,10 @@ class FreeLBParameters(NoiseParameters):
     )
     max_norm: float = declare.param(0.7, ge=0, doc="Largest norm of the noise on a text; 0: no limit.", group=GROUP)
     grad_square: bool = declare.param(
-        False, doc="Divide the gradient by the square of its norm: steep places are left in smaller steps.", group=GROUP
+        False,
+        doc="Climb along the square of each entry of the gradient, with its sign: the step is as long, and goes more "
+        "into the few features that matter most.",
+        group=GROUP,
     )
     recompute_emb: bool = declare.param(
         False, doc="Compute anew in every pass what lies below the noise, with its own dropout.", group=GROUP
@@ -65,12 +68,14 @@ class PGDParameters(NoiseParameters):
 class SmartParameters(NoiseParameters):
     """Keys of `smart`."""
 
+    norm_method: Norm = declare.param("linf", doc="How the noise on a text is measured: l2 or linf.", group=GROUP)
+
     adv_lr: float = declare.param(1e-3, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
     adv_steps: int = declare.param(1, ge=1, doc="Steps of ascent.", group=GROUP)
     rand_init_mag: float = declare.param(
         1e-5, gt=0, doc="Spread of the random noise that the ascent begins with.", group=GROUP
     )
-    max_norm: float = declare.param(1e-5, gt=0, doc="Largest noise on a text.", group=GROUP)
+    max_norm: float = declare.param(1e-5, gt=0, doc="Largest norm of the noise on a text.", group=GROUP)
     smoothness_weight: float = declare.param(
         1.0, ge=0, doc="Weight of the disagreement with the noisy prediction.", group=GROUP
     )

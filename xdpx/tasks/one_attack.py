@@ -59,6 +59,9 @@ class FGM(Attack):
 class PGD(Attack):
     """Several steps along the gradient, each back into a ball; weights get no gradient before the last.
 
+    A step is adv_lr * gradient / |gradient| in the norm of `norm_method`: with linf, the gradient over its largest
+    entry, where the paper takes the sign of every entry.
+
     Source: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018, section 2.1.
     """
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from xdpx.losses.base import Batch
-from xdpx.losses.divergence import symmetric_divergence
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.base import Batch, loss_in_bits
 from xdpx.tasks import noise as noises
 from xdpx.tasks.noise import Features, NoisyTask, Result, SameDropout
 from xdpx.tasks.noise_parameters import SmartParameters
@@ -17,16 +18,30 @@ from xdpx.tasks.noise_parameters import SmartParameters
 class Smart(NoisyTask):
     """The loss, and the disagreement between the prediction and that under the noise which changes it most.
 
-    For models that give logits of classes, (B, C).
+    For losses over logits of classes, (B, C); how far two of them are apart is what the loss calls `disagreement`.
 
     Source: Jiang et al., "SMART: Robust and Efficient Fine-Tuning for Pre-trained Natural Language Models through
-    Principled Regularized Optimization", ACL 2020, equations 1 and 2, without the proximal point.
+    Principled Regularized Optimization", ACL 2020, equations 1 and 2, without the proximal point; the disagreement is
+    half of the symmetric divergence there.
     """
 
-    class Parameters(NoisyTask.Parameters, SmartParameters):
+    class Parameters(SmartParameters, NoisyTask.Parameters):
         """Keys of `smart`."""
 
     parameters: Parameters
+
+    def __init__(self, parameters: Parameters, model: nn.Module, loss: Any) -> None:
+        super().__init__(parameters, model, loss)
+        if not getattr(loss, "reads_class_logits", False):
+            problem = f"is '{parameters.loss}', which cannot tell how far two predictions are apart."
+            remedy = "Use a loss over the logits of classes, such as cross_entropy or bce, or another task."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
+
+    @staticmethod
+    def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:
+        """Give smoothness, the disagreement in bits per row, before it is weighed."""
+        known = {"loss_sum": facts["smoothness"], "count": facts["count"]} if "smoothness" in facts else None
+        return {"smoothness": loss_in_bits(known)} if known else {}
 
     def train_step(self, batch: Batch) -> Result:
         """Give (loss sum plus weighted disagreement, count, facts)."""
@@ -35,9 +50,9 @@ class Smart(NoisyTask):
         known, dropout = self.parameters, self.dropout(batch)
         recorder = _Recorder(self.model)
         loss_sum, count, facts = self.loss(recorder, batch)
-        clean = recorder.logits.float().log_softmax(dim=-1)
+        clean = recorder.logits
         hurt = noises.noisy(self.bottom_predict(batch), self._worst(batch, clean.detach(), dropout))
-        disagreement = symmetric_divergence(self._log_prob(batch, hurt, dropout), clean)
+        disagreement = self.loss.disagreement(self._logits(batch, hurt, dropout), clean)
         facts = {**facts, "smoothness": disagreement.detach()}
         return loss_sum + known.smoothness_weight * disagreement, count, facts
 
@@ -52,28 +67,32 @@ class Smart(NoisyTask):
         }
         for _ in range(known.adv_steps):
             features = noises.noisy(bottom, noise)
-            gap = symmetric_divergence(self._log_prob(batch, features, dropout), clean)
+            gap = self.loss.disagreement(self._logits(batch, features, dropout), clean)
             gradients = dict(zip(features, torch.autograd.grad(gap, list(features.values())), strict=True))
             noise = noises.ascended(noise, gradients, step=known.adv_lr, limit=known.max_norm, norm=known.norm_method)
         return noise
 
-    def _log_prob(self, batch: Batch, features: Features, dropout: SameDropout) -> Tensor:
+    def _logits(self, batch: Batch, features: Features, dropout: SameDropout) -> Tensor:
         dropout.rewind()
         with noises.replaced(self.model.get_input_embeddings(), features):  # type: ignore[operator]
             logits: Tensor = self.model(**batch["net_input"])
-        return logits.float().log_softmax(dim=-1)
+        return logits.float()
 
 
 class _Recorder(torch.nn.Module):
-    """Calls a model, and keeps what it gave last."""
-
-    logits: Tensor
+    """Calls a model, and keeps what it gave first: a loss may run it once more, with other dropout."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
+        self._passes: list[Tensor] = []
+
+    @property
+    def logits(self) -> Tensor:
+        """Those of the first pass, in full precision."""
+        return self._passes[0].float()
 
     def forward(self, **net_input: Any) -> Tensor:
         """Give the logits."""
-        self.logits = self.model(**net_input)
-        return self.logits
+        self._passes.append(self.model(**net_input))
+        return self._passes[-1]

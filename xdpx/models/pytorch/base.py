@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -22,6 +22,10 @@ class Model(nn.Module):
     """
 
     Parameters = ModelParameters
+
+    takes_noise: ClassVar[bool] = True
+    """Whether noise on the word vectors of a batch's texts is noise on what the network reads: false where it reads
+    texts of its own making."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__()

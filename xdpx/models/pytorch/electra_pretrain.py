@@ -31,6 +31,8 @@ class ElectraPretrain(Bert):
 
     parameters_used: Parameters
 
+    takes_noise = False  # the encoder reads what the generator has filled in
+
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=False)
         hidden = self.config.hidden_size
