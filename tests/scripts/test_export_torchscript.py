@@ -13,6 +13,8 @@ from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
 from xdpx.inference import tracing
+from xdpx.processors import processors
+from xdpx.tokenizers.vocabulary import Vocabulary
 
 WORDS = ["[PAD]", "[UNK]", "good", "bad", "film", "very"]
 SIZES = {"embedding_dim": 4, "hidden_size": 8}
@@ -71,6 +73,29 @@ def test_the_file_gives_the_logits_of_the_network(
 class DecidesByLength(torch.nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return tokens.float() if tokens.shape[1] > 3 else -tokens.float()
+
+
+class DecidesByWords(torch.nn.Module):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens.float() if bool((tokens[:, 0] == tokens[:, 1]).all()) else -tokens.float()
+
+
+class Twins(torch.nn.Module):
+    def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return tokens.float(), tokens.float()
+
+
+def test_several_outputs_are_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="Twins gives several outputs"):
+        tracing.trace(Twins(), {"tokens": torch.ones(1, 2)}, [])
+
+
+def test_the_words_of_a_probe_differ_and_are_no_padding() -> None:
+    kind = processors["single"]
+    probe = tracing.sample_inputs(kind(kind.Parameters(max_len=9), vocabulary=Vocabulary(WORDS)), [4, 3])
+    assert probe["tokens"].tolist() == [[1, 2, 3, 4], [5, 1, 2, 0]]
+    with pytest.raises(ConfigError, match="DecidesByWords traced gives other logits"):
+        tracing.trace(DecidesByWords(), {"tokens": torch.ones(2, 2)}, [{"tokens": probe["tokens"][:, :2]}])
 
 
 def test_a_network_that_decides_by_the_length_is_refused() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, f1_score
 
+from xdpx.commands.bce_threshold import rounded_down
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
 
@@ -89,3 +90,13 @@ def test_rows_of_several_labels_have_a_threshold_for_each_class(predicted, tmp_p
 def test_bounds_without_anything_between_are_refused(predicted, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"min_threshold .*: is 0\.9, above max_threshold 0\.5"):
         call("bce_threshold", tmp_path, **predicted, min_threshold=0.9, max_threshold=0.5)
+
+
+@pytest.mark.parametrize("threshold", [0.99996, 0.5, 0.12345678, 0.40001])
+def test_a_rounded_threshold_takes_the_same_rows_and_stays_above_the_least(threshold: float) -> None:
+    scores = np.array([0.1, 0.12345677, 0.12345678, 0.4, 0.40001, 0.5, 0.99996])
+    short = rounded_down(threshold, scores, digits=2, lowest=0.11)
+    assert (scores >= short).tolist() == (scores >= threshold).tolist()
+    assert 0.11 <= short <= threshold
+    assert rounded_down(0.99996, scores, digits=4, lowest=0.4) == 0.9999
+    assert rounded_down(0.3333333, scores, digits=2, lowest=0.3333) == 0.3333

@@ -76,6 +76,13 @@ def test_pruned_weights_are_read_back_as_the_pruned_network(tmp_path: Path, valu
     assert torch.allclose(again.eval().pool(**inputs), whole.eval().pool(**inputs), atol=1e-6)
 
 
+def test_heads_are_measured_on_the_loss_of_held_out_data_which_needs_no_teacher(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    (Path(values["save_dir"]) / "args.py").write_text(repr({**values, "loss": "static_distill"}))
+    assert prune(tmp_path, values, prune_config={"0": 1}) == 0
+
+
 def test_importance_is_the_derivative_by_a_factor_on_the_heads_output(values: dict[str, Any]) -> None:
     model = build(values).double().eval()
     ids = torch.tensor([[2, 5, 7, 3], [2, 6, 8, 3]])

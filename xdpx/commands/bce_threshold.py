@@ -9,6 +9,7 @@ Thresholds are chosen on predict_file, which x-pred wrote for labelled rows, and
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 
 NAME = "bce_threshold"
+MOST_DIGITS = 16
+"""What a number of double precision has."""
 SHARE = 0.5
 """What `bce` predicts from without thresholds."""
 
@@ -36,7 +39,7 @@ class BceThreshold:
         min_threshold: float = param(0.4, ge=0, le=1, doc="Least threshold.")
         max_threshold: float = param(1.0, ge=0, le=1, doc="Greatest threshold.")
         beta: float = param(1.0, gt=0, doc="Recall counts so many times as much as precision in the F measure.")
-        resolution: int = param(4, ge=1, doc="Digits of a threshold.")
+        resolution: int = param(4, ge=1, doc="Digits of a threshold; more where that takes in other rows.")
         gap: float = param(
             0.5, gt=0, le=1, doc="Where a threshold lies between the score of the next row left out, 0, and the last "
             "row taken, 1."
@@ -61,7 +64,7 @@ class BceThreshold:
         known = self.parameters
         self._labels = TargetMap.read(known.target_map_file)
         prob, wanted = self._read(known.predict_file)
-        chosen = [round(self._choose(wanted[:, index], prob[:, index]), known.resolution) for index in self._classes]
+        chosen = [self._choose(wanted[:, index], prob[:, index]) for index in self._classes]
         if known.eval_file is not None:
             prob, wanted = self._read(known.eval_file)
         self._report(prob, wanted, chosen)
@@ -102,7 +105,9 @@ class BceThreshold:
             wanted, score, beta=known.beta, goal=known.mode, lowest=known.min_threshold, highest=known.max_threshold,
             gap=known.gap,
         )  # fmt: skip
-        return cut.threshold if cut.threshold == cut.threshold else max(SHARE, known.min_threshold)
+        if cut.threshold != cut.threshold:
+            return max(SHARE, known.min_threshold)
+        return rounded_down(cut.threshold, score, digits=known.resolution, lowest=known.min_threshold)
 
     def _report(self, prob: Any, wanted: Any, chosen: Sequence[float]) -> None:
         """Print precision, recall and F1 of each class and of all, with 0.5 and with what was chosen."""
@@ -136,6 +141,23 @@ class BceThreshold:
         taken = margin.max(axis=1) >= 0
         found[np.flatnonzero(taken), best[taken] + 1] = True
         return found
+
+
+def rounded_down(threshold: float, score_N: Any, *, digits: int, lowest: float) -> float:
+    """Give a threshold with few digits that takes the same rows: up, it could lose rows that its score counts.
+
+    Args:
+        threshold: rows at or above it are taken.
+        score_N: the scores of the rows.
+        digits: to begin with; there are more where so few would take other rows, or lie below `lowest`.
+        lowest: least value of the threshold.
+    """
+    taken = (score_N >= threshold).sum()
+    for count in range(digits, MOST_DIGITS):
+        short = math.floor(threshold * 10**count) / 10**count
+        if lowest <= short <= threshold and (score_N >= short).sum() == taken:
+            return short
+    return threshold
 
 
 def main(argv: Sequence[str]) -> int:

@@ -95,14 +95,23 @@ class PruneHeads:
         return evaluate(predictor.engine, predictor.state, batches, predictor.task.loss)
 
     def _losses(self, predictor: Predictor, plan: Plan) -> Iterator[Any]:
-        """Yield the mean loss of each batch, with its graph and without dropout."""
+        """Yield the mean loss of each batch as of held-out data, with its graph: no dropout, noise or teacher.
+
+        Raises:
+            ConfigError: the predictions of this loss hold no sum of it.
+        """
         from xdpx.engines.pytorch.transfer import to_device
 
         source = find_input(self.parameters.train_subset, plan, "train_subset", self.source)
         predictor.task.model.requires_grad_(True).eval()
         for batch in predictor.scored_batches(source, most=self.parameters.train_steps):
-            loss_sum, count, _ = predictor.task.train_step(to_device(batch, predictor.engine.device))
-            yield loss_sum / count
+            found = predictor.task.valid_step(to_device(batch, predictor.engine.device))
+            if "loss_sum" not in found:
+                fault = Fault(
+                    "loss", "has no sum of itself among its predictions.", "Let them hold loss_sum and count."
+                )
+                raise ConfigError(self.source, [fault])
+            yield found["loss_sum"] / found["count"]
 
     def _save(self, model: Any) -> None:
         from xdpx.checkpoints.trusted import save_tensors

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 Inputs = Mapping[str, Any]
 SAME = 1e-5
-"""Logits that differ by no more than this, relative to the largest, count as the same."""
+"""A logit x counts as the same when it differs by no more than SAME * (1 + |x|)."""
 RUNS = 50
 """Texts whose time is taken."""
 
 
 def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Tensor]:
-    """Give what a network reads of a batch of texts of so many tokens, all of them unknown words.
+    """Give what a network reads of a batch of texts of so many tokens, one after another of the vocabulary.
 
     Args:
         processor: collates them.
@@ -35,12 +36,21 @@ def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Ten
 
     from xdpx.engines.pytorch.transfer import to_device
 
-    word = processor.vocabulary.find(processor.parameters.unk_word) if processor.vocabulary is not None else None
-    records = [dict.fromkeys(processor.text_fields, [word or 0] * length) for length in lengths]
+    known = processor.parameters.vocab_size if processor.vocabulary is None else len(processor.vocabulary)
+    words = chain_of_words(known or 1, processor.pad_index)
+    records = [{name: list(islice(words, length)) for name in processor.text_fields} for length in lengths]
     samples = [sample for record in records if (sample := processor.numerize(record, None)) is not None]
     batch = processor.collate(Samples.from_dicts(samples, processor.columns(labelled=False)))
     inputs: dict[str, Tensor] = to_device(batch, torch.device("cpu"))["net_input"]
     return inputs
+
+
+def chain_of_words(vocab_size: int, pad_index: int) -> Iterator[int]:
+    """Give the ids of a vocabulary round and round, without padding: texts in which no two neighbours are alike.
+
+    A network of which parts decide by what the words are shows it only when they differ.
+    """
+    return cycle([index for index in range(vocab_size) if index != pad_index] or [pad_index])
 
 
 def trace(model: nn.Module, inputs: Inputs, others: Sequence[Inputs]) -> Any:
@@ -52,13 +62,16 @@ def trace(model: nn.Module, inputs: Inputs, others: Sequence[Inputs]) -> Any:
         others: batches of other shapes, on which both must agree.
 
     Raises:
-        ConfigError: the network cannot be traced, or decides by the shape of its input.
+        ConfigError: the network gives something else than one tensor, cannot be traced, or decides by the shape or
+            the words of its input.
     """
     import torch
 
     model.eval().requires_grad_(False)
     batches = [inputs, *others]
     expected = [model(**each) for each in batches]
+    if not isinstance(expected[0], torch.Tensor):
+        raise _refuse(model, "gives several outputs, but the file is to give one: logits")
     _work_out_weights(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a branch that depends on the shape shows below, where it matters

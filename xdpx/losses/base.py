@@ -38,8 +38,8 @@ class Loss:
     """Names of the columns that `rows` gives."""
 
     reads_class_logits: ClassVar[bool] = False
-    """Whether a model gives logits (B, C), a row for each text, which `disagreement(first, second)` compares: a sum over
-    rows, in nats."""
+    """Whether a model gives logits (B, C), a row for each text, which `disagreement(first, second)` compares, in nats
+    summed over rows."""
 
     compares_rows: ClassVar[bool] = False
     """Whether the rows of a batch act on each other's loss, so that a batch in two halves gives another sum."""

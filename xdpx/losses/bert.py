@@ -12,6 +12,7 @@ from torch.nn import functional
 from xdpx.losses import metrics
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss
 from xdpx.losses.metrics.named import CLASSIFICATION
+from xdpx.losses.on_device import tally
 from xdpx.losses.parameters import BertLossParameters
 
 OF_TOKENS = ("lm_loss", "acc", "top5_acc")
@@ -40,7 +41,7 @@ class BertLoss(Loss):
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum over texts, their number, and what both tasks sum to and count."""
-        found = self.predictions(model, batch)
+        found = self._found(model, batch, scored=False)
         facts = {name: value for name, value in found.items() if value.ndim == 0 and name not in {"loss_sum", "count"}}
         if "target" in found:
             facts["cls_correct"] = (found["pred"] == found["target"]).sum()
@@ -48,10 +49,13 @@ class BertLoss(Loss):
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give prob (B, C), pred (B), and target (B) of labelled data; of masked tokens sums only."""
+        return self._found(model, batch, scored=True)
+
+    def _found(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
         tokens, classes = (logits.float() for logits in model(**batch["net_input"]))
         texts = len(classes)
-        found = token_sums(tokens, batch["target"])
-        loss_sum = self.parameters.lm_weight * per_text(tokens, batch)
+        guessed, found = masked_tokens(tokens, batch, scored=scored)
+        loss_sum = self.parameters.lm_weight * guessed
         prob = classes.detach().softmax(dim=-1)
         found |= {"prob": prob, "pred": prob.argmax(dim=-1), "count": torch.tensor(texts)}
         if "cls_target" in batch:
@@ -82,16 +86,21 @@ class BertLoss(Loss):
 
 
 class BesideTokens(Loss):
-    """A task of whole texts beside masked tokens, whose `predictions` gives sums only: `loss_sum` and `count` of texts.
+    """A task of whole texts beside masked tokens, which gives sums only."""
 
-    It holds what `token_sums` gives, too.
-    """
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Give `loss_sum` and `count` of texts, and what `masked_tokens` counts. To be overridden."""
+        raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum over texts, their number, and what both tasks sum to and count."""
-        facts = self.predictions(model, batch)
+        facts = self.sums(model, batch, scored=False)
         loss_sum = facts.pop("loss_sum")
         return loss_sum, int(facts.pop("count")), {name: value.detach() for name, value in facts.items()}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give the sums of held-out texts."""
+        return self.sums(model, batch, scored=True)
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Give what `train_metrics` gives, and top5_acc of the tokens."""
@@ -101,20 +110,34 @@ class BesideTokens(Loss):
         return found
 
 
-def token_sums(logits: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """Give lm_loss_sum, lm_count, correct and top5_correct of masked tokens: logits (M, V) and target (M,)."""
-    logits = logits.detach()
-    best = logits.topk(min(5, logits.shape[-1]), dim=-1).indices == target[:, None]
-    return {
-        "lm_loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
-        "lm_count": torch.tensor(len(target)),
-        "correct": best[:, 0].sum(),
-        "top5_correct": best.sum(),
-    }
+def masked_tokens(logits_MV: Tensor, batch: Batch, *, scored: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    """Give what the guesses at the masked tokens of some texts cost, and how good they are.
+
+    Args:
+        logits_MV: a row for each masked token.
+        batch: holds the right tokens, and where they stand.
+        scored: whether to look for the right token among the five likeliest, too.
+
+    Returns:
+        (the sum over texts of the mean loss of their masked tokens, in nats; lm_loss_sum, lm_count, correct and,
+        where `scored`, top5_correct of the tokens). A text without masks adds nothing.
+    """
+    target = batch["target"]
+    losses = functional.cross_entropy(logits_MV, target, reduction="none")
+    sums = {"lm_loss_sum": losses.detach().sum(), "lm_count": torch.tensor(len(target))}
+    return _per_text(losses, batch), sums | right_tokens(logits_MV.detach(), target, scored=scored)
+
+
+def right_tokens(logits_MV: Tensor, target_M: Tensor, *, scored: bool) -> dict[str, Tensor]:
+    """Count how many tokens are the likeliest, `correct`; where `scored`, and among the five likeliest."""
+    if not scored:
+        return {"correct": (logits_MV.argmax(dim=-1) == target_M).sum()}
+    best = logits_MV.topk(min(5, logits_MV.shape[-1]), dim=-1).indices == target_M[:, None]
+    return {"correct": best[:, 0].sum(), "top5_correct": best.sum()}
 
 
 def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Give lm_loss (bits per token) and acc from what `token_sums` gives."""
+    """Give lm_loss (bits per token) and acc from what `masked_tokens` counts."""
     count = sums["lm_count"]
     return {
         "lm_loss": metrics.ratio(sums["lm_loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
@@ -155,10 +178,7 @@ def detection_metrics(sums: Mapping[str, float], prefix: str) -> dict[str, float
     }
 
 
-def per_text(logits: Tensor, batch: Batch) -> Tensor:
-    """Sum over texts the mean loss of their masked tokens; a text without any adds nothing."""
+def _per_text(losses_M: Tensor, batch: Batch) -> Tensor:
     ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
     text = places // ids[0].numel()
-    counts = torch.bincount(text, minlength=len(ids))
-    losses = functional.cross_entropy(logits, batch["target"], reduction="none")
-    return (losses / counts[text]).sum()
+    return (losses_M / tally(text, len(ids))[text]).sum()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.losses.base import BITS_PER_NAT, Batch
-from xdpx.losses.bert import BesideTokens, per_text, token_metrics, token_sums
+from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
 from xdpx.losses.metrics import ratio
 from xdpx.losses.parameters import ContrastPretrainParameters
 from xdpx.losses.simcse import contrast
@@ -18,9 +18,10 @@ from xdpx.losses.simcse import contrast
 class BertPretrainContrastLoss(BesideTokens):
     """Two passes with different dropout: each text must find its other pass in the batch, and guess its masks.
 
-    Each text weighs the same: `lm_weight` times the mean over its masked tokens, and the contrast.
+    A text costs -log(exp(s_ii / t) / sum_j exp(s_ij / t)), s_ij the cosine of its vector of the first pass and text j's
+    of the second, and `lm_weight` times the mean loss of its masked tokens over both passes.
 
-    Source: Gao et al., "SimCSE", EMNLP 2021, equation 4 and section 6.3.
+    Source: Gao et al., "SimCSE", EMNLP 2021, equation 4 and section 6.3; there texts are contrasted without masks.
     """
 
     class Parameters(ContrastPretrainParameters):
@@ -31,16 +32,16 @@ class BertPretrainContrastLoss(BesideTokens):
     compares_rows = True
     metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", "cl_loss", "cl_acc"))
 
-    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give sums only."""
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Give the sums of both tasks; those of masked tokens are the means of the two passes."""
         (tokens, vectors), (more_tokens, others) = (model(**batch["net_input"]) for _ in range(2))
-        tokens, more_tokens = tokens.float(), more_tokens.float()
+        guessed, counted = masked_tokens(tokens.float(), batch, scored=scored)
+        guessed_again, counted_again = masked_tokens(more_tokens.float(), batch, scored=scored)
         logits, right = contrast(vectors.float(), others.float(), temperature=self.parameters.temperature)
         contrast_sum = functional.cross_entropy(logits, right, reduction="sum")
-        guessed = (per_text(tokens, batch) + per_text(more_tokens, batch)) / 2.0
         return {
-            **token_sums(tokens, batch["target"]),
-            "loss_sum": contrast_sum + self.parameters.lm_weight * guessed,
+            **{name: (counted[name] + counted_again[name]) / 2.0 for name in counted},
+            "loss_sum": contrast_sum + self.parameters.lm_weight * (guessed + guessed_again) / 2.0,
             "count": torch.tensor(len(vectors)),
             "cl_loss_sum": contrast_sum,
             "cl_correct": (logits.detach().argmax(dim=-1) == right).sum(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from xdpx.losses import metrics
@@ -15,6 +16,8 @@ from xdpx.losses.cross_entropy import CrossEntropy
 
 class BertPromptLoss(CrossEntropy):
     """The class whose tokens fit best, and `lm_weight` times the right tokens among the whole vocabulary.
+
+    With R-Drop both are means over the two passes.
 
     The score of a class is the mean log probability of its tokens in the blanks; probabilities are a softmax over it.
 
@@ -33,7 +36,7 @@ class BertPromptLoss(CrossEntropy):
         """Give the sum over rows, their number, and facts; the blanks of a row weigh one row together."""
         reader = _Reader(model, batch["verbalizers"])
         loss_sum, count, facts = super().__call__(reader, batch)
-        likelihood = reader.score.gather(1, batch["target"][:, None]).sum()
+        likelihood = reader.mean_score().gather(1, batch["target"][:, None]).sum()
         return loss_sum - self.parameters.lm_weight * likelihood, count, {**facts, **reader.guessed(batch["target"])}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -52,15 +55,18 @@ class BertPromptLoss(CrossEntropy):
 
 
 class _Reader(nn.Module):
-    """Reads what a model gives for L blanks in each of B texts, (B * L, V), as scores of classes, (B, C)."""
+    """Reads what a model gives for L blanks in each of B texts, (B * L, V), as scores of classes, (B, C).
 
-    score: Tensor
+    It keeps the scores of every pass, and the likeliest tokens (B, L) of the last.
+    """
+
     best: Tensor
 
     def __init__(self, model: nn.Module, verbalizers_CL: Tensor) -> None:
         super().__init__()
         self.model = model
         self.verbalizers = verbalizers_CL
+        self._scores: list[Tensor] = []
 
     def forward(self, **net_input: Any) -> Tensor:
         """Give the mean log probability of the tokens of each class."""
@@ -70,8 +76,12 @@ class _Reader(nn.Module):
         real_CL = wanted_CL >= 0
         index = wanted_CL.clamp(min=0).t().expand(len(log_prob_BLV), -1, -1)  # (B, L, C)
         each_BLC = log_prob_BLV.gather(2, index) * real_CL.t()
-        self.score = each_BLC.sum(dim=1) / real_CL.sum(dim=1)
-        return self.score
+        self._scores.append(each_BLC.sum(dim=1) / real_CL.sum(dim=1))
+        return self._scores[-1]
+
+    def mean_score(self) -> Tensor:
+        """Give what `forward` gave, averaged over its passes."""
+        return torch.stack(self._scores).mean(dim=0)
 
     def guessed(self, target: Tensor) -> dict[str, Tensor]:
         """Count the tokens of the right classes, and those of them that are the likeliest of all."""

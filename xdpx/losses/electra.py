@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.losses.base import Batch
-from xdpx.losses.bert import BesideTokens, detection_metrics, detection_sums, per_text, token_metrics, token_sums
+from xdpx.losses.bert import BesideTokens, detection_metrics, detection_sums, masked_tokens, token_metrics
 from xdpx.losses.parameters import ElectraParameters
 
 OF_REPLACED = ("rtd_loss", "rtd_acc", "rtd_precision", "rtd_recall", "rtd_f1")
@@ -29,8 +29,8 @@ class ElectraLoss(BesideTokens):
 
     metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", *OF_REPLACED))
 
-    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give sums only."""
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Give the sums of both tasks."""
         guesses, drawn, told = model(**batch["net_input"])
         guesses, told, mask = guesses.float(), told.float(), batch["net_input"]["attention_mask"].bool()
         replaced = torch.zeros_like(mask).flatten()
@@ -38,9 +38,10 @@ class ElectraLoss(BesideTokens):
         replaced = replaced.view_as(mask)
         detected = detection_sums(told, replaced, mask)
         known = self.parameters
+        guessed, counted = masked_tokens(guesses, batch, scored=scored)
         return {
-            **token_sums(guesses, batch["target"]),
-            "loss_sum": known.lm_weight * per_text(guesses, batch) + known.rtd_weight * detected.pop("mean_sum"),
+            **counted,
+            "loss_sum": known.lm_weight * guessed + known.rtd_weight * detected.pop("mean_sum"),
             "count": torch.tensor(len(mask)),
             **{f"rtd_{name}": value for name, value in detected.items()},
         }

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.bert import right_tokens
 from xdpx.losses.metrics import ratio
 
 
@@ -25,18 +26,16 @@ class MaskedLM(Loss):
         logits = model(**batch["net_input"]).float()
         target = batch["target"]
         loss = functional.cross_entropy(logits, target, reduction="sum")
-        return loss, len(target), {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
+        return loss, len(target), right_tokens(logits.detach(), target, scored=False)
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give sums only (loss_sum, count, correct, top5_correct): a row of logits per token would fill the memory."""
         logits = model(**batch["net_input"]).float()
         target = batch["target"]
-        best = logits.topk(min(5, logits.shape[-1]), dim=-1).indices == target[:, None]
         return {
             "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
             "count": torch.tensor(len(target)),
-            "correct": best[:, 0].sum(),
-            "top5_correct": best.sum(),
+            **right_tokens(logits, target, scored=True),
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.losses.base import Batch
-from xdpx.losses.bert import BesideTokens, detection_metrics, detection_sums, per_text, token_metrics, token_sums
+from xdpx.losses.bert import BesideTokens, detection_metrics, detection_sums, masked_tokens, token_metrics
 from xdpx.losses.parameters import BertLossParameters
 
 OF_MESSAGES = ("cls_loss", "cls_acc", "cls_precision", "cls_recall", "cls_f1")
@@ -27,14 +27,15 @@ class RMRLoss(BesideTokens):
 
     metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", *OF_MESSAGES))
 
-    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give sums only."""
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Give the sums of both tasks."""
         tokens, told = (logits.float() for logits in model(**batch["net_input"]))
         real = batch["net_input"]["attention_mask"].bool().any(dim=-1)
         detected = detection_sums(told, batch["cls_target"].bool() & real, real)
+        guessed, counted = masked_tokens(tokens, batch, scored=scored)
         return {
-            **token_sums(tokens, batch["target"]),
-            "loss_sum": detected.pop("mean_sum") + self.parameters.lm_weight * per_text(tokens, batch),
+            **counted,
+            "loss_sum": detected.pop("mean_sum") + self.parameters.lm_weight * guessed,
             "count": torch.tensor(len(real)),
             **{f"cls_{name}": value for name, value in detected.items()},
         }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xdpx.config.parameters import param
-from xdpx.processors.base import Batch, Fields, framed, with_targets
-from xdpx.processors.bert import BertProcessor
-from xdpx.processors.samples import Column, Ragged, Samples
+from xdpx.processors.base import Batch
+from xdpx.processors.samples import Samples
+from xdpx.processors.views import ApartProcessor
 
 
-class BertDPRProcessor(BertProcessor):
+class BertDPRProcessor(ApartProcessor):
     """[CLS] question [SEP] and [CLS] passage [SEP], padded apart, as questions are much shorter.
 
     Batches {question_ids, question_mask} of shape (B, Q) and {passage_ids, passage_mask} of shape (B, P).
@@ -22,7 +19,7 @@ class BertDPRProcessor(BertProcessor):
     Source: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, section 3.1.
     """
 
-    class Parameters(BertProcessor.Parameters):
+    class Parameters(ApartProcessor.Parameters):
         """How long both may be."""
 
         max_question_length: int = param(30, gt=2, doc="Longest question, in tokens with special ones.")
@@ -30,25 +27,12 @@ class BertDPRProcessor(BertProcessor):
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = {"question_ids": "ragged int32", "passage_ids": "ragged int32"}
-    num_special: ClassVar[int] = 2
 
-    def numerize_many(
-        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
-    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut questions and passages to their greatest lengths, neither of which is above `max_len`."""
-        known, frame = self.parameters, [self.cls_index, self.sep_index]
-        columns: dict[str, Column] = {}
-        lengths = []
-        rooms = (known.max_question_length, known.max_passage_length)
-        for column, name, room in zip(self.schema, self.text_fields, rooms, strict=True):
-            framed_text = framed(frame, [fields[name].cut(min(room - self.num_special, self._room))], before=1)
-            columns[column] = framed_text
-            lengths.append(framed_text.lengths)
-        return with_targets({**columns, "length": np.sum(lengths, axis=0)}, targets)
-
-    def full_length(self, fields: Fields) -> int:
-        """Length of the longer text before it is cut, with its special tokens."""
-        return max(len(fields[name]) for name in self.text_fields) + self.num_special
+    @property
+    def rooms(self) -> Sequence[int]:
+        """Questions and passages have greatest lengths of their own, neither of which is above `max_len`."""
+        lengths = (self.parameters.max_question_length, self.parameters.max_passage_length)
+        return [min(length - self.num_special, self._room) for length in lengths]
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1

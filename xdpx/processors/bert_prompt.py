@@ -66,6 +66,8 @@ class BertPromptSingleProcessor(BertProcessor):
         if self._room < 1:
             problem = f"is {parameters.max_len}, which leaves no room for a text inside the template."
             raise ConfigError(THIS_RUN, [Fault("max_len", problem, "Raise it, or shorten hard_templates.")])
+        around = [self.num_special + len(before) + len(after) for before, after in self._frames]
+        self._around = np.array(around)  # tokens of each template
         self._verbalizers: NDArray[np.int64] | None = None
 
     def meta(self) -> dict[str, Any]:
@@ -90,18 +92,17 @@ class BertPromptSingleProcessor(BertProcessor):
         """
         texts = samples.ragged("input_ids")
         chosen = self._choose(samples, seed=seed, epoch=epoch) if training else np.zeros(len(texts), np.int64)
-        rows = [self._filled(texts.row(index).tolist(), *self._frames[frame]) for index, frame in enumerate(chosen)]
-        width = self._width(np.array([len(row) for row in rows]), pad_multiple=pad_multiple)
-        ids = np.full((len(rows), width), self.pad_index, np.int64)
-        for index, row in enumerate(rows):
-            ids[index, : len(row)] = row
-        mask = np.arange(width) < np.array([len(row) for row in rows])[:, None]
-        places = [self._first_blank(frame, len(texts.row(index))) for index, frame in enumerate(chosen)]
-        blanks = np.array(places)[:, None] + np.arange(self.parameters.label_length)
+        lengths = texts.lengths + self._around[chosen]
+        width = self._width(lengths, pad_multiple=pad_multiple)
+        ids, mask = np.full((len(texts), width), self.pad_index, np.int64), np.arange(width) < lengths[:, None]
+        for number, frame in enumerate(self._frames):
+            rows = np.flatnonzero(chosen == number)
+            ids[rows] = self._in_frame(texts.take(rows), frame, width)
+        blanks = self._first_blanks(texts, chosen)[:, None] + np.arange(self.parameters.label_length)
         net_input = {
             "input_ids": ids,
             "attention_mask": mask,
-            "masked_positions": (blanks + width * np.arange(len(rows))[:, None]).ravel(),
+            "masked_positions": (blanks + width * np.arange(len(texts))[:, None]).ravel(),
         }
         return {**self._batch(samples, net_input, int(mask.sum())), "verbalizers": self.verbalizers}
 
@@ -137,14 +138,27 @@ class BertPromptSingleProcessor(BertProcessor):
     def _blanks(self) -> list[int]:
         return [self.mask_index] * self.parameters.label_length
 
-    def _filled(self, text: list[int], before: list[int], after: list[int]) -> list[int]:
-        return [self.cls_index, *before, *text, *after, self.sep_index]
+    def _in_frame(self, texts: Ragged, frame: tuple[list[int], list[int]], width: int) -> NDArray[np.int64]:
+        """Give rows (n, width): [CLS] before text after [SEP], padded."""
+        before, after = [self.cls_index, *frame[0]], [*frame[1], self.sep_index]
+        ids = np.full((len(texts), width), self.pad_index, np.int64)
+        ids[:, : len(before)] = before
+        place = np.arange(width) - len(before)
+        ids[(place >= 0) & (place < texts.lengths[:, None])] = texts.values
+        rows = np.arange(len(texts))[:, None]
+        ids[rows, len(before) + texts.lengths[:, None] + np.arange(len(after))] = after
+        return ids
 
-    def _first_blank(self, frame: int, text_length: int) -> int:
-        before, after = self._frames[frame]
-        if self.mask_index in before:
-            return 1 + before.index(self.mask_index)
-        return 1 + len(before) + text_length + after.index(self.mask_index)
+    def _first_blanks(self, texts: Ragged, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give the place of the first blank of each row, (B,)."""
+        first, behind = np.array([self._blank_of(*frame) for frame in self._frames]).T
+        places: NDArray[np.int64] = 1 + first[chosen] + behind[chosen] * texts.lengths
+        return places
+
+    def _blank_of(self, before: list[int], after: list[int]) -> tuple[int, int]:
+        """Give where the blanks of a template begin, without the text, and whether (1) they stand behind it."""
+        inside = self.mask_index in before
+        return ([*before, *after].index(self.mask_index), 0 if inside else 1)
 
     def _id(self, word: str) -> int:
         found = self.vocabulary.find(word) if self.vocabulary is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xdpx.config.parameters import param
 from xdpx.processors.base import Batch, Fields, framed
 from xdpx.processors.bert import BertProcessor
-from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
+from xdpx.processors.samples import Column, Ragged, Samples, joined
 
 
 class BertQAProcessor(BertProcessor):
@@ -83,14 +83,3 @@ class BertQAProcessor(BertProcessor):
         batch["answer"] = np.full(there.shape, -1, np.int64)
         batch["answer"][there] = answer.values
         return batch
-
-
-def joined(columns: Sequence[Ragged]) -> Ragged:
-    """Lay the rows of several columns one behind the other."""
-    offsets = offsets_of(np.sum([each.lengths for each in columns], axis=0))
-    values = np.empty(offsets[-1], np.int32)
-    place = offsets[:-1].copy()
-    for each in columns:
-        values[each.places(place)] = each.values
-        place += each.lengths
-    return Ragged(values, offsets)

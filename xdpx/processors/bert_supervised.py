@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xdpx.processors.base import Batch, Processor, with_targets
 from xdpx.processors.bert import balanced_cut
 from xdpx.processors.bert_lm import BertLMProcessor
-from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_of
+from xdpx.processors.samples import Column, Ragged, Samples, joined
 
 
 class BertSupervisedProcessor(BertLMProcessor):
@@ -31,7 +31,7 @@ class BertSupervisedProcessor(BertLMProcessor):
         first, second = fields["tokens1"], fields["tokens2"]
         room = self.parameters.max_len - self.num_special
         kept_first, kept_second = balanced_cut(first.lengths, second.lengths, room)
-        tokens = behind_each_other(first.cut(kept_first), second.cut(kept_second))
+        tokens = joined([first.cut(kept_first), second.cut(kept_second)])
         length = tokens.lengths + self.num_special
         return with_targets({"input_ids": tokens, "first_length": kept_first, "length": length}, targets)
 
@@ -48,13 +48,3 @@ class BertSupervisedProcessor(BertLMProcessor):
             epoch=epoch, seed=seed, pad_multiple=pad_multiple,
         )  # fmt: skip
         return {**batch, "cls_target": samples.numbers("target")} if "target" in samples else batch
-
-
-def behind_each_other(first: Ragged, second: Ragged) -> Ragged:
-    """Lay each row of the second column behind that of the first."""
-    lengths: Integers = first.lengths
-    offsets = offsets_of(lengths + second.lengths)
-    values = np.empty(offsets[-1], first.values.dtype)
-    values[first.places(offsets[:-1])] = first.values
-    values[second.places(offsets[:-1] + lengths)] = second.values
-    return Ragged(values, offsets)

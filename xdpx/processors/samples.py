@@ -102,6 +102,17 @@ def offsets_of(lengths: Integers) -> NDArray[np.int64]:
     return offsets
 
 
+def joined(columns: Sequence[Ragged]) -> Ragged:
+    """Lay the rows of several columns one behind the other: row i holds row i of the first, of the second, ..."""
+    offsets = offsets_of(np.sum([each.lengths for each in columns], axis=0))
+    values = np.empty(offsets[-1], columns[0].values.dtype)
+    place = offsets[:-1].copy()
+    for each in columns:
+        values[each.places(place)] = each.values
+        place += each.lengths
+    return Ragged(values, offsets)
+
+
 class Samples:
     """Columns of equal length, and an id for each sample.
 

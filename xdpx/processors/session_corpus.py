@@ -26,7 +26,8 @@ class SessionCorpusProcessor(BertLMProcessor):
     """A window of each session, another in every epoch; some of its messages replaced, and tokens of all masked.
 
     Batches hold ids and masks (B, K, T), each message [CLS] text [SEP] and `max_len` its most; `masked_positions`
-    (M,), flat indices into (B * K * T,); and `cls_target` (B, K), 1 for a message of another session.
+    (M,), flat indices into (B * K * T,); `messages` (N,), those into (B * K,) of messages that are there; and
+    `cls_target` (B, K), 1 for a message of another session.
     """
 
     class Parameters(BertLMProcessor.Parameters):
@@ -73,9 +74,18 @@ class SessionCorpusProcessor(BertLMProcessor):
             "input_ids": input_ids.reshape(-1, width, shape[1]),
             "attention_mask": mask.reshape(-1, width, shape[1]),
             "masked_positions": place[message] * shape[1] + column,
+            "messages": place,
         }
         batch = {**flat, "id": samples.ids, "net_input": net_input}
         return {**batch, "cls_target": target.reshape(-1, width)}
+
+    def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
+        """Give some sessions; messages are counted from the first of them."""
+        messages, slots = batch["net_input"]["messages"], batch["net_input"]["input_ids"].shape[1]
+        first, last = np.searchsorted(messages, [start * slots, stop * slots])
+        found = super()._rows(batch, start, stop)
+        found["net_input"]["messages"] = messages[first:last] - start * slots
+        return found
 
     def _window(
         self, samples: Samples, draws: NDArray[np.uint64]

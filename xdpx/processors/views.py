@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,27 +15,27 @@ from xdpx.processors.samples import Column, Ragged, Samples
 COLUMNS = ("input_ids", "input_ids2", "input_ids3")
 
 
-class SingleViewsProcessor(BertProcessor):
-    """[CLS] text [SEP], twice: dropout makes two views of it. Batches {input_ids, attention_mask} of shape (B, 2, T).
-
-    Source: Gao et al., "SimCSE", EMNLP 2021, section 3.
-    """
+class ApartProcessor(BertProcessor):
+    """Texts that are read one without the other: a column of `schema` holds [CLS] text [SEP] of a field of its own."""
 
     class Parameters(BertProcessor.Parameters):
         """What all processors for BERT share."""
 
-    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
-    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
     num_special: ClassVar[int] = 2
+
+    @property
+    def rooms(self) -> Sequence[int]:
+        """How many tokens of each text are kept, special ones not counted."""
+        return [self._room] * len(self.text_fields)
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each text so that it fits into `max_len`. The `length` to batch by is that of all views together."""
+        """Cut each text so that it fits. The `length` to batch by is that of all texts together."""
         columns: dict[str, Column] = {}
         lengths = []
-        for column, name in zip(COLUMNS, self.text_fields, strict=False):
-            framed_text = framed([self.cls_index, self.sep_index], [fields[name].cut(self._room)], before=1)
+        for column, name, room in zip(self.schema, self.text_fields, self.rooms, strict=True):
+            framed_text = framed([self.cls_index, self.sep_index], [fields[name].cut(room)], before=1)
             columns[column] = framed_text
             lengths.append(framed_text.lengths)
         return with_targets({**columns, "length": np.sum(lengths, axis=0)}, targets)
@@ -43,6 +43,19 @@ class SingleViewsProcessor(BertProcessor):
     def full_length(self, fields: Fields) -> int:
         """Length of the longest text before it is cut, with its special tokens."""
         return max(len(fields[name]) for name in self.text_fields) + self.num_special
+
+
+class SingleViewsProcessor(ApartProcessor):
+    """[CLS] text [SEP], twice: dropout makes two views of it. Batches {input_ids, attention_mask} of shape (B, 2, T).
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, section 3.
+    """
+
+    class Parameters(ApartProcessor.Parameters):
+        """What all processors for BERT share."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1

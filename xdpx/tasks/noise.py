@@ -40,9 +40,7 @@ class NoisyTask(Task):
         super().__init__(parameters, model, loss)
         cut_here = type(self).upper_predict is NoisyTask.upper_predict
         if cut_here and not getattr(model, "takes_noise", True):
-            problem = (
-                f"is '{parameters.model}', which reads texts of its own making: noise would miss them."
-            )
+            problem = f"is '{parameters.model}', which reads texts of its own making: noise would miss them."
             remedy = "Use task: default, or a task of your own that overrides bottom_predict and upper_predict."
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
 

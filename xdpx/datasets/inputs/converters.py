@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.datasets.inputs.base_input import ArraySpec
 from xdpx.datasets.inputs.packing import Packed, first_fit
-from xdpx.processors.samples import Ragged, offsets_of
+from xdpx.processors.samples import Ragged, joined
 from xdpx.utils.nested_map import NestedMap
 
 Features = Mapping[str, Ragged]
@@ -104,7 +104,7 @@ class LanguageModelFeatures(FeatureConverter):
         p = self.hparams
         targets = features["targets"]
         prompts = features["inputs"].lengths if p.with_inputs else np.zeros(len(targets), np.int64)
-        tokens = _joined(features["inputs"], targets) if p.with_inputs else targets
+        tokens = joined([features["inputs"], targets]) if p.with_inputs else targets
         layout = _Layout(tokens, where, limits[0])
         batch = layout.sequence(tokens.values, bos_id=p.bos_id, alone=not p.pack)
         in_loss = layout.inner >= prompts[layout.example] if p.weights_on_targets_only else None
@@ -223,12 +223,3 @@ def _reversed(batch: NestedMap, layout: _Layout, eos_id: int) -> NestedMap:
     batch["weights"] = layout.earlier(batch.weights)
     batch["paddings"] = 1 - layout.earlier(1 - batch.paddings)
     return batch
-
-
-def _joined(first: Ragged, second: Ragged) -> Ragged:
-    """Lay the rows of two columns behind one another, example by example."""
-    offsets = offsets_of(first.lengths + second.lengths)
-    values = np.empty(offsets[-1], np.int32)
-    values[first.places(offsets[:-1])] = first.values
-    values[second.places(offsets[:-1] + first.lengths)] = second.values
-    return Ragged(values, offsets)

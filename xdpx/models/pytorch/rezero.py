@@ -14,7 +14,9 @@ from xdpx.models.pytorch.bert_pretrain import BertPretrain
 
 
 class Gated(nn.Module):
-    """The end of a part of a layer: what came in, plus the gate times what the part makes of it.
+    """The end of a part of a layer: x + gate * dropout(W f(x)), the gate 0 at first.
+
+    Attention and feed-forward each have a gate, where the code of the paper has one for both parts of a layer.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, equation 1.
     """
@@ -45,7 +47,17 @@ def use_gates(encoder: Any) -> None:
         layer.output = Gated(layer.output)
 
 
-class BertClassificationReZero(BertClassification):
+class WithGates:
+    """Goes in front of a BERT among the bases of a class, and puts gates where its layers have norms."""
+
+    bert: Any
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)  # type: ignore[call-arg]
+        use_gates(self.bert)
+
+
+class BertClassificationReZero(WithGates, BertClassification):
     """As `bert_classification`, with gates in place of the norms of the layers.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
@@ -54,12 +66,8 @@ class BertClassificationReZero(BertClassification):
     class Parameters(BertClassification.Parameters):
         """Keys of `bert_classification_rezero`."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        use_gates(self.bert)
 
-
-class BertLanguageModelReZero(BertLanguageModel):
+class BertLanguageModelReZero(WithGates, BertLanguageModel):
     """As `bert_lm`, with gates in place of the norms of the layers.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
@@ -68,12 +76,8 @@ class BertLanguageModelReZero(BertLanguageModel):
     class Parameters(BertLanguageModel.Parameters):
         """Keys of `bert_lm_rezero`."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        use_gates(self.bert)
 
-
-class BertPretrainReZero(BertPretrain):
+class BertPretrainReZero(WithGates, BertPretrain):
     """As `bert_pretrain`, with gates in place of the norms of the layers.
 
     Source: Bachlechner et al., "ReZero is All You Need: Fast Convergence at Large Depth", UAI 2021, section 5.
@@ -81,7 +85,3 @@ class BertPretrainReZero(BertPretrain):
 
     class Parameters(BertPretrain.Parameters):
         """Keys of `bert_pretrain_rezero`."""
-
-    def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        use_gates(self.bert)

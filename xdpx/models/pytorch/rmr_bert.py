@@ -29,19 +29,30 @@ class RMRBert(BertLanguageModel):
         self.replaced = new_linear(width, 1, self.config)
 
     def forward(  # type: ignore[override]
-        self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor
+        self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor, messages: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Give logits (M, V) of the masked positions, flat indices into ids (B * K * T); and of messages (B, K)."""
-        sessions, messages, length = input_ids.shape
+        """Read the messages that are there, and compare them.
+
+        Args:
+            input_ids: (B, K, T).
+            attention_mask: (B, K, T), true (or 1) at real tokens.
+            masked_positions: (M,), flat indices into ids (B * K * T).
+            messages: (N,), flat indices into (B * K) of messages that are no padding, ascending.
+
+        Returns:
+            (logits (M, V) of the masked positions, logits (B, K) of a message having been replaced).
+        """
+        sessions, slots, length = input_ids.shape
         mask = attention_mask.bool().flatten(0, 1)
         real = mask.any(dim=1)
-        hidden = self.encode(input_ids.flatten(0, 1)[real], mask[real]).last_hidden_state
+        read, seen_tokens = input_ids.flatten(0, 1).index_select(0, messages), mask.index_select(0, messages)
+        hidden = self.encode(read, seen_tokens).last_hidden_state
         row = real.cumsum(dim=0) - 1
         places = row[masked_positions // length] * length + masked_positions % length
         tokens: Tensor = self.cls(hidden.flatten(0, 1).index_select(0, places))
         first = self.narrow(hidden[:, 0])
         vectors = first.new_zeros(len(real), first.shape[1])
-        vectors = vectors.index_put((real.nonzero().squeeze(1),), first).view(sessions, messages, -1)
-        seen = self.top(vectors + self.place.weight[:messages], src_key_padding_mask=~real.view(sessions, messages))
+        vectors = vectors.index_copy(0, messages, first).view(sessions, slots, -1)
+        seen = self.top(vectors + self.place.weight[:slots], src_key_padding_mask=~real.view(sessions, slots))
         told: Tensor = self.replaced(seen).squeeze(-1)
         return tokens, told
