@@ -70,6 +70,8 @@ def student(data: str, family: str, model: str | None = None, **keys: Any) -> Re
 
 RECIPES: dict[str, Recipe] = {
     "albert_classification": Recipe("bert_pair"),
+    "albert_lm": Recipe("bert_lm"),
+    "albert_pretrain": Recipe("bert_sop"),
     "deberta_classification": Recipe("bert_pair"),
     "electra_classification": Recipe("bert_pair"),
     "modernbert_classification": Recipe("bert_pair"),

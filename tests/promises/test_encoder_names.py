@@ -7,6 +7,7 @@ from xdpx.config import catalogue
 NAMES = {
     "model": {
         "roberta_classification", "albert_classification", "electra_classification", "deberta_classification",
+        "albert_lm", "albert_pretrain",
         "modernbert_classification", "bert_classification_concat", "bert_classification_self_attn",
         "bert_classification_rezero", "bert_lm_rezero", "bert_pretrain_rezero", "bert_regression", "bert_token",
         "bert_qa", "sbert_nli", "bert_dpr_qa",

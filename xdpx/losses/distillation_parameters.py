@@ -11,37 +11,8 @@ NOTHING = ("attention_distill", "is false, and so is all else that could be imit
 NO_EFFECT = "Accepted without effect, for old configs."
 
 
-class StaticDistillParameters(CrossEntropyParameters):
-    """Keys of `static_distill`."""
-
-    distill_temperature: float = declare.param(
-        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
-    )
-    gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the cross-entropy with the labels; 0: none.")
-    negative_classes_in_f1: list[int] = declare.param(
-        [0], doc="Class numbers left out of precision, recall and F1 ('nothing of interest')."
-    )
-
-    def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse what the loss cannot honour."""
-        return [*super().conflicts(), *([NO_R_DROP] if self.use_r_dropout else [])]
-
-
-class OnlineDistillParameters(CrossEntropyParameters):
-    """Keys of `distill`."""
-
-    distill_temperature: float = declare.param(
-        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
-    )
-    gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the cross-entropy with the labels; 0: none.")
-
-    def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse what the loss cannot honour."""
-        return [*super().conflicts(), *([NO_R_DROP] if self.use_r_dropout else [])]
-
-
-class BCEDistillParameters(BCEParameters):
-    """Keys of `bce_distill`."""
+class FromTeacherParameters(declare.Parameters):
+    """Keys of every loss that learns from the logits of a teacher; it stands in front of those of the plain loss."""
 
     distill_temperature: float = declare.param(
         1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
@@ -50,7 +21,23 @@ class BCEDistillParameters(BCEParameters):
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse what the loss cannot honour."""
-        return [*super().conflicts(), *([NO_R_DROP] if self.use_r_dropout else [])]
+        return [*super().conflicts(), *([NO_R_DROP] if getattr(self, "use_r_dropout", False) else [])]
+
+
+class StaticDistillParameters(FromTeacherParameters, CrossEntropyParameters):
+    """Keys of `static_distill`."""
+
+    negative_classes_in_f1: list[int] = declare.param(
+        [0], doc="Class numbers left out of precision, recall and F1 ('nothing of interest')."
+    )
+
+
+class OnlineDistillParameters(FromTeacherParameters, CrossEntropyParameters):
+    """Keys of `distill`."""
+
+
+class BCEDistillParameters(FromTeacherParameters, BCEParameters):
+    """Keys of `bce_distill`."""
 
 
 class MiniLMParameters(LossParameters):

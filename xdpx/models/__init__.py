@@ -8,6 +8,8 @@ models: Registry[Any] = Registry(
     "model",
     {
         "albert_classification": "xdpx.models.pytorch.named_encoders:AlbertClassification",
+        "albert_lm": "xdpx.models.pytorch.albert:AlbertLanguageModel",
+        "albert_pretrain": "xdpx.models.pytorch.albert:AlbertPretrain",
         "deberta_classification": "xdpx.models.pytorch.named_encoders:DebertaClassification",
         "electra_classification": "xdpx.models.pytorch.named_encoders:ElectraClassification",
         "modernbert_classification": "xdpx.models.pytorch.named_encoders:ModernBertClassification",

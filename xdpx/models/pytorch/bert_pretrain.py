@@ -58,6 +58,9 @@ class BertPretrain(Bert):
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Leave a classifier of another number of classes out."""
-        ours = super().adapt(found)
-        fits = [name for name, value in ours.items() if name.startswith(CLASSIFIER) and len(value) == self.num_classes]
-        return {name: value for name, value in ours.items() if not name.startswith(CLASSIFIER) or name in fits}
+        return fitting_classifier(super().adapt(found), CLASSIFIER, self.num_classes)
+
+
+def fitting_classifier(found: dict[str, Tensor], prefix: str, num_classes: int) -> dict[str, Tensor]:
+    """Give weights without those behind `prefix` that have no row for each of so many classes."""
+    return {name: each for name, each in found.items() if not name.startswith(prefix) or len(each) == num_classes}

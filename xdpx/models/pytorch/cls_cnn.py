@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from xdpx.config import parameters as declare
-from xdpx.models.pytorch.modules.prediction import prediction
-from xdpx.models.pytorch.word_model import PooledModel, given
+from xdpx.models.pytorch.tops import OfOneText
+from xdpx.models.pytorch.word_model import PooledModel
 
 
-class ClsCnn(PooledModel):
+class ClsCnn(OfOneText, PooledModel):
     """Word vectors, convolutions, pooling, two layers.
 
     Source: Kim, "Convolutional Neural Networks for Sentence Classification", EMNLP 2014, with several layers.
@@ -22,10 +20,3 @@ class ClsCnn(PooledModel):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, residual=parameters.residual)
-        num_classes = given(parameters.num_classes, "num_classes")
-        self.prediction = prediction(self.pooled_size, parameters.hidden_size, num_classes, parameters.dropout)
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
-        logits: Tensor = self.prediction(self.pool(tokens, mask))
-        return logits

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from xdpx.config import parameters as declare
 from xdpx.models.pytorch.bert_classification import BertClassification
-from xdpx.models.pytorch.parameters import GROUP
+from xdpx.models.pytorch.parameters import GROUP, BertParameters
 
 TYPE = "Architecture of random weights, by its name in transformers."
 NO_EFFECT = "Accepted without effect, for old configs."
@@ -27,28 +27,32 @@ class RobertaClassification(BertClassification):
         model_type: str = declare.param("roberta", doc=TYPE)
 
 
+class AlbertParameters(BertParameters):
+    """What all of ALBERT's models let a user decide beside what BERT's do."""
+
+    more_sizes: ClassVar[tuple[str, ...]] = ("embedding_size", "num_hidden_groups", "inner_group_num")
+
+    model_type: str = declare.param("albert", doc=TYPE)
+    embedding_size: int = declare.param(128, gt=0, doc="Length of a word vector.", group=GROUP)
+    num_hidden_groups: int = declare.param(
+        1, gt=0, doc="Into how many groups layers fall that share weights.", group=GROUP
+    )
+    inner_group_num: int = declare.param(1, gt=0, doc="Layers with weights of their own in a group.", group=GROUP)
+    net_structure_type: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
+    layers_to_keep: list[int] = declare.param([], doc=NO_EFFECT, group=GROUP)
+    gap_size: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
+    num_memory_blocks: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
+    down_scale_factor: int = declare.param(1, doc=NO_EFFECT, group=GROUP)
+
+
 class AlbertClassification(BertClassification):
     """BERT whose layers share their weights, with word vectors narrower than the layers.
 
     Source: Lan et al., "ALBERT: A Lite BERT", ICLR 2020, section 3.1.
     """
 
-    class Parameters(BertClassification.Parameters):
+    class Parameters(AlbertParameters, BertClassification.Parameters):
         """Keys of `albert_classification`."""
-
-        more_sizes: ClassVar[tuple[str, ...]] = ("embedding_size", "num_hidden_groups", "inner_group_num")
-
-        model_type: str = declare.param("albert", doc=TYPE)
-        embedding_size: int = declare.param(128, gt=0, doc="Length of a word vector.", group=GROUP)
-        num_hidden_groups: int = declare.param(
-            1, gt=0, doc="Into how many groups layers fall that share weights.", group=GROUP
-        )
-        inner_group_num: int = declare.param(1, gt=0, doc="Layers with weights of their own in a group.", group=GROUP)
-        net_structure_type: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
-        layers_to_keep: list[int] = declare.param([], doc=NO_EFFECT, group=GROUP)
-        gap_size: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
-        num_memory_blocks: int = declare.param(0, doc=NO_EFFECT, group=GROUP)
-        down_scale_factor: int = declare.param(1, doc=NO_EFFECT, group=GROUP)
 
 
 class ElectraClassification(BertClassification):

@@ -6,11 +6,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from xdpx.config import parameters as declare
 from xdpx.models.pytorch.light_parameters import RecurrentParameters, RecurrentSizes
-from xdpx.models.pytorch.modules.prediction import Matching, MatchingPrediction, prediction
 from xdpx.models.pytorch.modules.recurrent import Cell, Recurrent
-from xdpx.models.pytorch.word_model import WordModel, build_pooling, given
+from xdpx.models.pytorch.tops import MatchingKeys, OfOneText, OfTwoTexts
+from xdpx.models.pytorch.word_model import WordModel, build_pooling
 
 
 class RecurrentModel(WordModel):
@@ -52,7 +51,7 @@ class PooledRecurrentModel(RecurrentModel):
         return pooled
 
 
-class Lstm(PooledRecurrentModel):
+class Lstm(OfOneText, PooledRecurrentModel):
     """A bidirectional LSTM, pooling, two layers.
 
     Source: Conneau et al., "Supervised Learning of Universal Sentence Representations", EMNLP 2017, section 3.2, for
@@ -64,16 +63,6 @@ class Lstm(PooledRecurrentModel):
     class Parameters(RecurrentParameters):
         """Keys of `lstm` and `gru`."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        num_classes = given(parameters.num_classes, "num_classes")
-        self.prediction = prediction(self.pooled_size, parameters.hidden_size, num_classes, parameters.dropout)
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
-        logits: Tensor = self.prediction(self.pool(tokens, mask))
-        return logits
-
 
 class Gru(Lstm):
     """As `lstm`, with gated recurrent units: a quarter fewer weights.
@@ -84,7 +73,7 @@ class Gru(Lstm):
     cell = "gru"
 
 
-class MatchLstm(PooledRecurrentModel):
+class MatchLstm(OfTwoTexts, PooledRecurrentModel):
     """One bidirectional LSTM for both texts, pooling, and a comparison of the two vectors.
 
     Source: Conneau et al., "Supervised Learning of Universal Sentence Representations", EMNLP 2017, section 3.1.
@@ -92,22 +81,8 @@ class MatchLstm(PooledRecurrentModel):
 
     cell: ClassVar[Cell] = "lstm"
 
-    class Parameters(RecurrentParameters):
+    class Parameters(MatchingKeys, RecurrentParameters):
         """Keys of `match_lstm` and `match_gru`."""
-
-        prediction: Matching = declare.param("full", doc="Which features of the two vectors the classifier sees.")
-
-    def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)
-        num_classes = given(parameters.num_classes, "num_classes")
-        self.prediction = MatchingPrediction(
-            parameters.prediction, self.pooled_size, parameters.hidden_size, num_classes, dropout=parameters.dropout
-        )
-
-    def forward(self, tokens1: Tensor, mask1: Tensor, tokens2: Tensor, mask2: Tensor) -> Tensor:
-        """Give logits (B, num_classes) of tokens1 (B, T) and tokens2 (B, S); masks are true at real tokens."""
-        logits: Tensor = self.prediction(self.pool(tokens1, mask1), self.pool(tokens2, mask2))
-        return logits
 
 
 class MatchGru(MatchLstm):
