@@ -40,6 +40,7 @@ def test_each_text_weighs_the_same_however_many_of_its_tokens_are_masked():
     assert count == 3
     assert float(loss_sum) == pytest.approx(float(expected))
     assert float(facts["lm_loss_sum"]) == pytest.approx(float(nats.sum()))
+    assert "top5_correct" not in facts, "the five likeliest are looked for in scoring only"
 
 
 def test_metrics_are_those_that_are_announced():

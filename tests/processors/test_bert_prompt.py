@@ -113,3 +113,28 @@ def test_the_class_with_the_best_mean_log_probability_wins():
     assert found["pred"].tolist() == score.argmax(dim=1).tolist()
     assert int(found["mlm_count"]) == int(facts["mlm_count"]) == 3
     assert "mlm_acc" in chosen.metrics({name: np.asarray(each.detach()) for name, each in found.items()})
+
+
+class Twice(nn.Module):
+    """Another guess in each pass, as dropout makes it."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.waiting = [first, second]
+
+    def forward(self):
+        return self.waiting.pop(0)
+
+
+def test_with_r_drop_the_language_model_learns_from_both_passes():
+    kind = losses["bert_prompt_loss"]
+    torch.manual_seed(0)
+    first, second = torch.randn(2, 4, len(WORDS))
+    batch = {"net_input": {}, "target": torch.tensor([1, 0]), "verbalizers": torch.tensor([[BAD, -1], [VERY, GOOD]])}
+    with_words, without = (
+        float(kind(kind.Parameters(use_r_dropout=True, lm_weight=weight))(Twice(first, second), batch)[0])
+        for weight in (1.0, 0.0)
+    )
+    both = torch.stack([first, second]).log_softmax(-1).view(2, 2, 2, -1)
+    likelihood = (both[:, 0, 0, VERY] + both[:, 0, 1, GOOD]) / 2 + both[:, 1, 0, BAD]
+    assert without - with_words == pytest.approx(float(likelihood.mean()), rel=1e-4)

@@ -73,6 +73,9 @@ def test_a_session_is_the_same_alone_and_among_others_and_in_parts(make: Any) ->
     halves = processor.split(batch, 2)
     assert np.concatenate([half["target"] for half in halves]).tolist() == batch["target"].tolist()
     assert [shown(restored(half), 0) for half in halves] == [shown(restored(batch), row) for row in (0, 1)]
+    for part in (batch, *halves):
+        there = part["net_input"]["attention_mask"].any(axis=-1).ravel()
+        assert part["net_input"]["messages"].tolist() == np.flatnonzero(there).tolist()
 
 
 def test_messages_are_cut_to_max_len(make: Any) -> None:
