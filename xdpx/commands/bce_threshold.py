@@ -154,7 +154,7 @@ def rounded_down(threshold: float, score_N: Any, *, digits: int, lowest: float) 
     """
     taken = (score_N >= threshold).sum()
     for count in range(digits, MOST_DIGITS):
-        short = math.floor(threshold * 10**count) / 10**count
+        short: float = math.floor(threshold * 10**count) / 10**count
         if lowest <= short <= threshold and (score_N >= short).sum() == taken:
             return short
     return threshold

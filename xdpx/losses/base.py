@@ -51,6 +51,10 @@ class Loss:
         """Give (loss sum in nats, count, facts). Facts are sums too, left on the device."""
         raise NotImplementedError
 
+    def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
+        """Give how far the logits (B, C) of two passes are apart, in nats summed over rows: if `reads_class_logits`."""
+        raise NotImplementedError
+
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give what evaluation gathers: tensors with one row per sample, and single numbers that add up."""
         raise NotImplementedError

@@ -21,10 +21,11 @@ NOTHING = -1
 
 
 class BertQALoss(Loss):
-    """-(log p_begin + log p_end) / 2 of the right ends, each a softmax over all positions: half of the paper's sum.
+    """Negative log likelihood of the right beginning and of the right end, averaged over both: half of the paper's sum.
 
-    The answer is the span with the largest sum of the two logits, of `max_answer_length` tokens at most; no answer is
-    the first position twice, without a threshold.
+    That is -(log p_begin + log p_end) / 2, each a softmax over all positions. The answer is the span with the largest
+    sum of its two logits, of `max_answer_length` tokens at most; no answer is the first position twice, without a
+    threshold.
 
     Source: Devlin et al., "BERT", NAACL 2019, sections 4.2 and 4.3; scores: Rajpurkar et al., EMNLP 2016, section 6.1.
     """
