@@ -16,6 +16,8 @@ from xdpx.losses.metrics import ratio
 class Taught(Loss):
     """A loss for the task `distill`, which puts what `ask` gives into every batch that is trained on."""
 
+    reads_class_logits = False  # it looks inside its model, too
+
     scored_by_teacher: ClassVar[bool] = False
     """Whether held-out data too are compared with the teacher: there is nothing else to score."""
 

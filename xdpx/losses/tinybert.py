@@ -16,6 +16,7 @@ from xdpx.losses.base import Batch
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.distillation_parameters import TinyBertParameters, TinyBertTaskParameters
 from xdpx.losses.metrics import ratio
+from xdpx.losses.on_device import tally
 from xdpx.losses.taught import Imitation, Taught, told_by_teacher
 from xdpx.models.pytorch.modules.insides import Heads, Insides, look_inside
 
@@ -153,7 +154,7 @@ def _mean_per_text(of_tokens: Tensor, net_input: Mapping[str, Tensor]) -> Tensor
     """Give the mean of numbers of masked tokens (M,) within each text, (B,); 0 for a text without any."""
     rows, width = net_input["input_ids"].shape
     text = net_input["masked_positions"] // width
-    counts = torch.bincount(text, minlength=rows)
+    counts = tally(text, rows)
     return of_tokens.new_zeros(rows).index_add(0, text, of_tokens / counts[text])
 
 
