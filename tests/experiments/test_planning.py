@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from xdpx.config.faults import ConfigError
+from xdpx.engines.spmd.mesh import make_mesh
+from xdpx.engines.spmd.peaks import device_named
+from xdpx.experiments.describing import facts_of
 from xdpx.experiments.planning import efficiency_of, plan_experiment
 from xdpx.experiments.registry import resolve
 
@@ -55,11 +58,31 @@ def test_minus_one_fills_up_to_the_devices_that_are_said() -> None:
     assert (plan.num_devices, plan.rows, dict(plan.mesh)["replica"]) == (2, 4, 2)
 
 
+class Accumulating(resolve("C4Spmd1BAdam4Replicas")):
+    """Takes three batches in one update, and says how products are computed."""
+
+    PRECISION: str | None = None
+
+    def task(self):
+        task = super().task()
+        task.train.set(accumulate_batches=3, matmul_precision=self.PRECISION)
+        return task
+
+
+def test_a_plan_is_of_the_update_that_the_task_asks_for(small) -> None:
+    one = Accumulating(**TINY, ICI_MESH_SHAPE=(1, 4, 2))
+    plan = plan_experiment(one, compiling=False)
+    assert plan.tokens == facts_of(one)["tokens per update"] == 3 * small.tokens
+    assert plan.flops.training == 3 * small.flops.training
+    assert plan.memory.batch == 3 * small.memory.batch
+    found = efficiency_of(one, make_mesh((1, 4, 2)), device=device_named("cpu:1G:1GiB"))
+    assert (found.flops_per_step, found.tokens_per_step) == (plan.flops.training, plan.tokens)
+    with pytest.raises(ValueError, match="guessed"):
+        plan_experiment(Accumulating(**TINY, ICI_MESH_SHAPE=(1, 4, 2), PRECISION="guessed"))
+
+
 def test_efficiency_of_an_experiment_is_that_of_its_plan(small) -> None:
     one = resolve("C4Spmd1BAdam4Replicas")(**TINY, ICI_MESH_SHAPE=(1, 4, 2))
-    from xdpx.engines.spmd.mesh import make_mesh
-    from xdpx.engines.spmd.peaks import device_named
-
     mesh = make_mesh((1, 4, 2))
     found = efficiency_of(one, mesh, device=device_named("cpu:1G:1GiB"))
     assert found.flops_per_step == small.flops.training

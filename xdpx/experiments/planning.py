@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from xdpx.config.hparams import BaseHParams, build
 from xdpx.engines.spmd import flops
+from xdpx.engines.spmd.engine import SpmdOptions
 from xdpx.engines.spmd.imitated import imitated_devices
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import without_boxes
@@ -35,9 +36,24 @@ def plan_experiment(experiment: BaseExperiment, *, num_devices: int | None = Non
     experiment.validate()
     shape = experiment.mesh_shape()
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, imitated_devices(shape.num_devices))
+    task = experiment.task()
     return plan_update(
-        build(_sixteen_bits(experiment.task())), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
-        counted=lambda: flops_of(experiment), compiling=compiling,
+        build(_sixteen_bits(task)), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
+        options=engine_options(task.train, averaged=task.train.eval_use_ema_states),
+        micro_batches=task.train.accumulate_batches, counted=lambda: flops_of(experiment), compiling=compiling,
+    )  # fmt: skip
+
+
+def engine_options(train: Any, *, averaged: bool) -> SpmdOptions:
+    """Give the settings of the engine that a task asks for.
+
+    Args:
+        train: `TrainHParams` of the task.
+        averaged: score and decode with the averaged weights.
+    """
+    return SpmdOptions(
+        seed=train.random_seed, precision=train.matmul_precision, score_averaged=averaged,
+        max_inflight=train.max_inflight_steps,
     )  # fmt: skip
 
 
@@ -94,7 +110,7 @@ def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | No
         mesh: the devices at work.
         device: their peak, where JAX's name of them does not tell (a CPU).
     """
-    spec = specs_of(experiment)
+    spec, batches = specs_of(experiment), experiment.task().train.accumulate_batches
     tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else next(iter(spec.values())).shape[0]
     known = device if device is not None else device_at_work(list(mesh.devices.flat))
-    return Efficiency(flops_of(experiment, spec).training, tokens, mesh.size, known.peak_flops)
+    return Efficiency(flops_of(experiment, spec).training * batches, tokens * batches, mesh.size, known.peak_flops)

@@ -228,18 +228,6 @@ def test_batches_of_one_step_draw_different_numbers_and_the_same_ones_again(one_
     assert draws[0] == draws[2] != draws[1]
 
 
-def test_gradient_sizes_are_those_that_the_update_took(engine_on, one_device, toy):
-    engine = engine_on([1, 2, 1], gradient_sizes=True)
-    state, _ = engine.update(engine.start(7), [toy.batch_of(0)])
-    sizes = engine.gradient_sizes(state)
-    assert {f"params/{name}" for name in sizes} < one_device.weights(state).keys()
-    # Adam's first moment after one update is a tenth of the clipped gradient.
-    moment = np.abs(np.asarray(state["opt_state"]["adam"].mu["layer_1"]["w2"])) * 10
-    assert sizes["layer_1/w2"] == pytest.approx((moment.mean(), moment.max()), rel=1e-4)
-    with pytest.raises(ConfigError, match="gradient_sizes"):
-        one_device.gradient_sizes(state)
-
-
 def test_summaries_of_layers_come_with_the_update(one_device, toy):
     state, _ = one_device.update(one_device.start(7), [toy.batch_of(0)])
     assert float(one_device.summaries(state)["logits/largest"]) > 0

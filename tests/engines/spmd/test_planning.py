@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from xdpx.engines.spmd.engine import SpmdOptions
 from xdpx.engines.spmd.peaks import Device
 from xdpx.engines.spmd.planning import plan_update
 from xdpx.engines.spmd.verdict import judge
@@ -64,6 +65,39 @@ def test_without_compiling_state_and_flops_are_the_same(plans):
     assert quick.collectives == []
     assert quick.buffers == []
     assert "compile" not in quick.seconds
+
+
+def test_an_update_of_several_micro_batches_is_planned_as_one(plans, engine_on, toy):
+    engine, one = engine_on([1, 2, 4]), plans(1, 2, 4)
+    three = plan_update(engine.task, toy.SPEC, mesh=engine.mesh, rules=engine.rules, micro_batches=3)
+    assert (three.rows, three.tokens) == (3 * one.rows, 3 * one.tokens)
+    assert three.flops.training == 3 * one.flops.training
+    assert three.memory.batch == 3 * one.memory.batch
+    assert three.memory.state == one.memory.state
+    assert sum(each.count for each in three.collectives) > sum(each.count for each in one.collectives)
+
+
+def test_the_sum_of_small_gradients_is_kept_in_float32(engine_on, toy):
+    engine = engine_on([1, 1, 1])
+
+    class Half(toy.Task):
+        def init(self, key, batch):
+            return jax.tree.map(lambda leaf: leaf.astype("bfloat16"), super().init(key, batch))
+
+    made = [
+        plan_update(Half(), toy.SPEC, mesh=engine.mesh, rules=engine.rules, micro_batches=count, compiling=False).memory
+        for count in (1, 2)
+    ]
+    assert made[0].gradients == made[0].parameters
+    assert made[1].gradients == 2 * made[1].parameters
+
+
+def test_an_update_is_planned_under_the_options_that_it_runs_with(engine_on, toy):
+    engine = engine_on([1, 1, 1])
+    with pytest.raises(ValueError, match="guessed"):
+        plan_update(
+            engine.task, toy.SPEC, mesh=engine.mesh, rules=engine.rules, options=SpmdOptions(precision="guessed")
+        )
 
 
 def test_what_does_not_fit_is_blamed_on_the_largest_part(plans):

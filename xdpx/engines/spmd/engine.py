@@ -34,7 +34,6 @@ class SpmdOptions:
         precision: of matrix products of float32, as `jax.default_matmul_precision` takes it ("highest", "bfloat16",
             ...); None leaves what the backend finds best.
         score_averaged: score and decode with the averaged (EMA) weights, when the learner keeps them.
-        gradient_sizes: let each update also give what `gradient_sizes` asks for.
         max_inflight: so many updates may wait on the device before the host waits for the oldest; 0 is no limit, but
             for imitated devices: their collectives share few threads, and lock each other out when many wait.
     """
@@ -42,12 +41,19 @@ class SpmdOptions:
     seed: int = 1234
     precision: str | None = None
     score_averaged: bool = True
-    gradient_sizes: bool = False
     max_inflight: int = 2
 
 
+def functions_of(task: SpmdTask, mesh: Mesh, rules: Rules, options: SpmdOptions, retraces: Retraces) -> Compiled:
+    """Give what is compiled for a task under some options: by the engine that runs it, and by a plan of it."""
+    around = Surroundings(mesh, rules, options.precision)
+    return Compiled(task, around, options.seed, retraces, averaged=options.score_averaged, places={})
+
+
 class SpmdEngine:
-    """Implements `engines.base.Engine` on a mesh of devices, of one process or many. Building it allocates nothing.
+    """Implements `engines.base.Updater` on a mesh of devices, of one process or many. Building it allocates nothing.
+
+    Of `engines.base.Engine` it lacks `gradient_sizes` only, for which `PairedEngine` asks its learner.
 
     Args:
         task: what is computed; see `state.SpmdTask`.
@@ -75,15 +81,12 @@ class SpmdEngine:
         self._retraces = Retraces()
         self.plan = plan_state(task, spec, rules, mesh, report=self._report)
         self._placer = transfer.Placer(rules, mesh, self._report)
-        self._compiled = Compiled(
-            task, Surroundings(mesh, rules, self.options.precision), self.options.seed, self._retraces,
-            sizes=self.options.gradient_sizes, averaged=self.options.score_averaged, places={},
-        )  # fmt: skip
+        self._compiled = functions_of(task, mesh, rules, self.options, self._retraces)
         self._update, self._score, self._predict, self._decode = jitted(
             self._compiled, self.plan.placed, self.plan.everywhere
         )
         self._build = jax.jit(self.plan.build, out_shardings=self.plan.placed)
-        self._extra: dict[str, Any] = {"summaries": {}, "sizes": {}}
+        self._summaries: dict[str, Any] = {}
         self._inflight: deque[Any] = deque()
         imitated = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
@@ -111,7 +114,7 @@ class SpmdEngine:
         """Take one update; `state` is donated, and gone. See `engines.base.Engine.update`."""
         batches = tuple(self._there(batch) for batch in group)
         try:
-            state, vector, self._extra = self._update(state, batches)
+            state, vector, self._summaries = self._update(state, batches)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
                 raise _shortage(error) from error
@@ -141,20 +144,7 @@ class SpmdEngine:
 
     def summaries(self, state: SpmdState) -> dict[str, Any]:
         """Give what layers noted during the update that was just taken, on the device."""
-        return dict(self._extra["summaries"])
-
-    def gradient_sizes(self, state: SpmdState) -> dict[str, tuple[float, float]]:
-        """Give (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped.
-
-        Raises:
-            ConfigError: the engine was not told to keep them.
-        """
-        if not self.options.gradient_sizes:
-            raise ConfigError(THIS_RUN, [Fault(
-                "gradient_sizes", "is off, so no update gives the sizes of gradients.", "Set it in SpmdOptions.",
-            )])  # fmt: skip
-        sizes = jax.device_get(self._extra["sizes"])
-        return {name: (float(mean), float(largest)) for name, (mean, largest) in sizes.items()}
+        return dict(self._summaries)
 
     def snapshot(self, state: SpmdState) -> dict[str, Any]:
         """Copy everything to the host, whole, as torch tensors by name; on all processes.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +21,12 @@ from jax.sharding import Mesh
 
 from xdpx.engines.spmd import flops
 from xdpx.engines.spmd.collectives import Collective, of_program
+from xdpx.engines.spmd.engine import SpmdOptions, functions_of
 from xdpx.engines.spmd.hlo_text import Program, plain_source, read_program
 from xdpx.engines.spmd.partitioning import Rules, batch_sharding, bytes_per_device, path_name
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import Plan, SpmdTask, Variables, plan_state
-from xdpx.engines.spmd.steps import Compiled, Surroundings, jitted
+from xdpx.engines.spmd.steps import Compiled, jitted, widened_shapes
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """For programs that are only looked at: how they are cut up and what they hold does not depend on these."""
@@ -58,8 +59,9 @@ class Memory:
     XLA's figure for a CPU is a ceiling: it widens products to float32 and joins less than an accelerator's compiler.
 
     Attributes:
-        parameters, optimizer, other, batch: exact; `other` are the model's non-trainable variables and counters.
-        gradients: one for each parameter, split like it.
+        parameters, optimizer, other, batch: exact; `other` are the model's non-trainable variables and counters, and
+            `batch` are all micro-batches of an update.
+        gradients: one for each parameter, split like it; of several micro-batches, their sum in at least float32.
         activations: the larger of XLA's figure and the floor; the floor alone when nothing was compiled.
         activation_floor: what the backward pass must find, split over all devices.
     """
@@ -96,8 +98,8 @@ class StepPlan:
         mesh: its axes and sizes; `num_devices` their product.
         parameters: how many numbers are trained.
         memory: of one device.
-        flops: of the model's forward pass over the whole batch; `flops.training` is that of an update.
-        rows, tokens: of the whole batch.
+        flops: of the model's forward pass over all that an update sees; `flops.training` is that of an update.
+        rows, tokens: of an update, all micro-batches together.
         collectives: of one update, the largest first; none when nothing was compiled.
         tensors: of the state, the largest on a device first.
         buffers: made during the update, the largest first; none when nothing was compiled.
@@ -125,6 +127,8 @@ def plan_update(
     *,
     mesh: Mesh,
     rules: Rules,
+    options: SpmdOptions | None = None,
+    micro_batches: int = 1,
     counted: Callable[[], flops.Count] | None = None,
     compiling: bool = True,
 ) -> StepPlan:
@@ -135,8 +139,10 @@ def plan_update(
         spec: `ShapeDtypeStruct` of every array of one batch over all processes.
         mesh: where; its devices may be imitated.
         rules: which mesh axes split which logical axis.
-        counted: gives the FLOPs of the forward pass where its trace would not show the model's own (a pipeline also
-            computes while it fills and drains); by default the task's loss is counted.
+        options: of the engine that will run it.
+        micro_batches: how many such batches an update takes.
+        counted: gives the FLOPs of one batch's forward pass where its trace would not show the model's own (a pipeline
+            also computes while it fills and drains); by default the task's loss is counted.
         compiling: False stops before lowering: no collectives, no buffers, no figure of XLA for activations.
     """
     seconds: dict[str, float] = {}
@@ -144,22 +150,29 @@ def plan_update(
     batch = _placed_batch(spec, rules, mesh)
     with _timed(seconds, "trace"):
         state = plan_state(task, spec, rules, mesh, report=lambda text: _note(reports, text))
-        count = counted() if counted is not None else count_forward(task, state, batch)
+        one = counted() if counted is not None else count_forward(task, state, batch)
         floor = _kept_for_backward(task, state, batch) // mesh.size
-    program, temporary = _compiled(task, state, batch, rules, mesh, seconds) if compiling else (Program(), 0)
+    count = flops.Count()
+    count.add(one, micro_batches)
+    program, temporary = Program(), 0
+    if compiling:
+        functions = functions_of(task, mesh, rules, options or SpmdOptions(), Retraces())
+        program, temporary = _compiled(functions, state, (batch,) * micro_batches, seconds)
     shapes, placed = state.shapes, state.placed
     parameters = bytes_per_device(shapes["params"], placed["params"])
+    summed = widened_shapes(shapes["params"]) if micro_batches > 1 else shapes["params"]
+    gradients = bytes_per_device(summed, placed["params"])
     memory = Memory(
         parameters=parameters,
         optimizer=bytes_per_device(shapes["opt_state"], placed["opt_state"]),
         other=bytes_per_device(shapes["non_trainable"], placed["non_trainable"]),
-        batch=_bytes_of_batch(batch),
-        gradients=parameters,
-        activations=max(floor, temporary - parameters),
+        batch=_bytes_of_batch(batch) * micro_batches,
+        gradients=gradients,
+        activations=max(floor, temporary - gradients),
         activation_floor=floor,
     )
-    rows = next(iter(jax.tree.leaves(spec))).shape[0]
-    tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else rows
+    rows = next(iter(jax.tree.leaves(spec))).shape[0] * micro_batches
+    tokens = int(np.prod(spec["ids"].shape)) * micro_batches if "ids" in spec else rows
     return StepPlan(
         mesh=dict(mesh.shape), num_devices=mesh.size, parameters=_numbers(shapes["params"]), memory=memory,
         flops=count, rows=rows, tokens=tokens, collectives=of_program(program, mesh), tensors=_tensors(state),
@@ -201,18 +214,13 @@ def _kept_for_backward(task: SpmdTask, state: Plan, batch: Any) -> int:
     return total
 
 
-def _compiled(
-    task: SpmdTask, state: Plan, batch: Any, rules: Rules, mesh: Mesh, seconds: dict[str, float]
-) -> tuple[Program, int]:
+def _compiled(functions: Compiled, state: Plan, group: Sequence[Any], seconds: dict[str, float]) -> tuple[Program, int]:
     """Lower and compile the update. Gives its program and the bytes of its temporary buffers on one device."""
-    functions = Compiled(
-        task, Surroundings(mesh, rules), 0, Retraces(), sizes=False, averaged=True, places={}
-    )  # fmt: skip
     update: Any = jitted(functions, state.placed, state.everywhere)[0]
     with _timed(seconds, "lower"):
-        lowered = update.lower(state.shapes, (batch,))
+        lowered = update.lower(state.shapes, group)
     with _timed(seconds, "compile"):
-        quick = QUICK if mesh.devices.flat[0].platform == "cpu" else None
+        quick = QUICK if state.mesh.devices.flat[0].platform == "cpu" else None
         compiled = lowered.compile(compiler_options=quick)
     analysis = compiled.memory_analysis()
     temporary = 0

@@ -58,7 +58,6 @@ class Compiled:
         around: what is set while tracing.
         seed: with the number of updates, decides all randomness.
         retraces: counts traces.
-        sizes: whether updates also give the sizes of gradients.
         averaged: whether scoring takes the averaged weights, when kept.
         places: of each fact, its index in the vector that `update` gives; filled by tracing it.
     """
@@ -67,7 +66,6 @@ class Compiled:
     around: Surroundings
     seed: int
     retraces: Retraces
-    sizes: bool
     averaged: bool
     places: dict[str, int]
 
@@ -75,7 +73,7 @@ class Compiled:
         """Take one update from micro-batches.
 
         Returns:
-            (state, facts as one float32 vector in the order of `places`, {"summaries", "sizes"}).
+            (state, facts as one float32 vector in the order of `places`, summaries).
         """
         self.retraces.note("update", group)
         with self.around.set(), tracing_step(state["step"]):
@@ -98,8 +96,7 @@ class Compiled:
         }
         _refuse_drift(state, new)
         facts = sums | {RENAMED.get(name, name): value for name, value in learned.items()} | {"skipped": 1.0 - valid}
-        extra = {"summaries": summaries, "sizes": self._sizes(grads, learned)}
-        return new, self._packed(facts), extra
+        return new, self._packed(facts), summaries
 
     def _accumulated(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
         """Give (sums of facts, gradient of the mean loss, non-trainable variables, summaries of the last part)."""
@@ -123,7 +120,7 @@ class Compiled:
             sums, grads, non_trainable, summaries = self._gradients(
                 state["params"], non_trainable, batch, jax.random.fold_in(key, index)
             )
-            found = (sums, _widened(grads))
+            found = (sums, widened(grads))
             total = found if total is None else jax.tree.map(jnp.add, total, found)
         return *total, non_trainable, summaries
 
@@ -135,11 +132,11 @@ class Compiled:
             sums, grads, non_trainable, summaries = self._gradients(
                 state["params"], non_trainable, batch, jax.random.fold_in(key, index)
             )
-            return (jax.tree.map(jnp.add, total, (sums, _widened(grads))), non_trainable), summaries
+            return (jax.tree.map(jnp.add, total, (sums, widened(grads))), non_trainable), summaries
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *group)
         shapes = jax.eval_shape(self._gradients, state["params"], state["non_trainable"], group[0], key)
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (shapes[0], _widened_shapes(shapes[1])))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (shapes[0], widened_shapes(shapes[1])))
         start = (zeros, state["non_trainable"])
         (total, non_trainable), summaries = jax.lax.scan(one, start, (jnp.arange(len(group)), stacked))
         return *total, non_trainable, jax.tree.map(lambda leaf: leaf[-1], summaries)
@@ -158,13 +155,6 @@ class Compiled:
         grads, (loss_sum, count, out) = jax.grad(loss, has_aux=True)(params)
         sums = {"loss_sum": loss_sum.astype(jnp.float32), "count": count, "num_tokens": tokens_in(batch)}
         return sums | sums_of(out.metrics), grads, out.non_trainable, dict(out.summaries)
-
-    def _sizes(self, grads: Any, learned: Mapping[str, Any]) -> dict[str, Any]:
-        if not self.sizes:
-            return {}
-        scale = learned.get("grad_scale", 1.0)
-        leaves, _ = jax.tree_util.tree_flatten_with_path(grads)
-        return {path_name(path): _mean_and_largest(jnp.abs(grad) * scale) for path, grad in leaves}
 
     def _packed(self, facts: Mapping[str, Any]) -> Any:
         # One vector instead of twenty scalars: each output of a program costs time, and each transfer more.
@@ -253,17 +243,14 @@ def _divisor(count: Any) -> Any:
     return jnp.where(count > 0, count, 1.0)
 
 
-def _mean_and_largest(sizes: Any) -> Any:
-    return jnp.stack([jnp.mean(sizes), jnp.max(sizes)])
-
-
-def _widened(grads: Any) -> Any:
+def widened(grads: Any) -> Any:
     """Give gradients in at least float32, so that many small ones add up."""
     return jax.tree.map(lambda grad: grad.astype(jnp.promote_types(grad.dtype, jnp.float32)), grads)
 
 
-def _widened_shapes(grads: Any) -> Any:
-    return jax.eval_shape(_widened, grads)
+def widened_shapes(grads: Any) -> Any:
+    """Give the shapes of `widened`."""
+    return jax.eval_shape(widened, grads)
 
 
 def _refuse_drift(before: SpmdState, after: SpmdState) -> None:

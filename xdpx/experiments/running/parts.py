@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +17,12 @@ from xdpx.config.hparams import build
 from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.base_input import BaseInput, name_of, with_hosts
 from xdpx.engines.spmd import world
-from xdpx.engines.spmd.engine import SpmdEngine, SpmdOptions
+from xdpx.engines.spmd.engine import SpmdEngine
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import infeed
 from xdpx.engines.spmd.peaks import Efficiency, device_named
 from xdpx.experiments.base_experiment import BaseExperiment
-from xdpx.experiments.planning import efficiency_of, rules_of, specs_of
+from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of
 from xdpx.experiments.running.options import SOURCE, RunOptions
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
@@ -77,19 +77,14 @@ class Parts:
         return self._engine(averaged=self.train.decode_use_ema_states)
 
     def _engine(self, *, averaged: bool) -> SpmdEngine:
-        options = SpmdOptions(
-            seed=self.train.random_seed, precision=self.train.matmul_precision, score_averaged=averaged,
-            max_inflight=self.train.max_inflight_steps,
-        )  # fmt: skip
+        options = engine_options(self.train, averaged=averaged)
         task: Any = self.task  # its named tuples are what the engine's protocols describe
         return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec)
 
     def efficiency(self) -> Efficiency:
         """Give what turns seconds per update into MFU and rates."""
         device = None if self.options.device is None else device_named(self.options.device)
-        one = efficiency_of(self.experiment, self.mesh, device=device)
-        batches = self.train.accumulate_batches
-        return replace(one, flops_per_step=one.flops_per_step * batches, tokens_per_step=one.tokens_per_step * batches)
+        return efficiency_of(self.experiment, self.mesh, device=device)
 
     def inputs(self, templates: Any) -> list[BaseInput]:
         """Build inputs for this process, to be closed by whoever asked.
