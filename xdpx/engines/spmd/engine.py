@@ -194,7 +194,8 @@ class SpmdEngine:
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
         """Give NumPy arrays for what has rows (of several processes: one's own) and floats for single numbers."""
-        return {name: transfer.rows_to_host(value) for name, value in predictions.items()}
+        host: dict[str, Any] = transfer.tree_to_host(dict(predictions))
+        return host
 
     def _there(self, batch: Batch) -> Any:
         # The first array stands for all: whoever puts a batch onto the devices puts all of it.

@@ -30,7 +30,6 @@ from xdpx.logger import log
 COMMON_FACTS = ("loss_sum", "count", "num_tokens", "grad_norm", "clipped", "learning_rate")
 FROM_HOST = ("target", "query_id")
 """Predictions that are parts of the batch: they never leave the host."""
-SIZE = "size/"
 
 
 class Layout(Protocol):
@@ -230,7 +229,7 @@ class PairedEngine:
                 "gradient_checkpointing: true, or let devices share the weights: mesh: [1, -1, 1]."
             ) from error
         state.num_updates = number
-        self._sizes = {name: fact for name, fact in facts.items() if name.startswith(SIZE)}
+        self._sizes = {name: fact for name, fact in facts.items() if name.startswith(pair.task.learner.SIZE)}
         return state, {name: facts[name] for name in (*COMMON_FACTS, *pair.facts)}
 
     def score(self, state: PairedState, batch: Batch) -> Predictions:
@@ -244,9 +243,9 @@ class PairedEngine:
 
     def gradient_sizes(self, state: PairedState) -> dict[str, tuple[float, float]]:
         """Give (mean, largest) absolute gradient of each weight by PyTorch's name, divided and clipped."""
-        found = transfer.to_float(self._sizes)
-        names = [name.removeprefix(f"{SIZE}mean/") for name in found if name.startswith(f"{SIZE}mean/")]
-        return {name: (found[f"{SIZE}mean/{name}"], found[f"{SIZE}largest/{name}"]) for name in names}
+        found, size = transfer.to_float(self._sizes), self._parts()[1].task.learner.SIZE
+        names = [name.removeprefix(f"{size}mean/") for name in found if name.startswith(f"{size}mean/")]
+        return {name: (found[f"{size}mean/{name}"], found[f"{size}largest/{name}"]) for name in names}
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
         """Wait for the device, once, and give plain floats."""
@@ -254,7 +253,7 @@ class PairedEngine:
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
         """Give NumPy arrays of the rows that a batch really had, and floats for single numbers."""
-        host = {name: transfer.rows_to_host(value) for name, value in predictions.items()}
+        host = transfer.tree_to_host(dict(predictions))
         rows = predictions.rows if isinstance(predictions, Scored) else None
         return {name: value[:rows] if isinstance(value, np.ndarray) else value for name, value in host.items()}
 

@@ -121,24 +121,34 @@ class Placer:
         return here
 
 
-def rows_to_host(value: Any) -> Any:
-    """Give what a device computed as NumPy arrays (floats for single numbers); of several processes, one's own rows."""
-    if not isinstance(value, jax.Array):
-        return float(value) if isinstance(value, Fact) else value
-    if value.ndim == 0:
-        return float(value)
-    found = np.asarray(value) if value.is_fully_addressable or value.is_fully_replicated else _own_rows(value)
+def tree_to_host(tree: Any) -> Any:
+    """Give what devices computed as NumPy arrays (floats for single numbers); of several processes, one's own rows.
+
+    All arrays of the tree set out together, so that the host waits for the last one only, not for one after another.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    arrived = iter(jax.device_get([_parts_here(leaf) for leaf in leaves if isinstance(leaf, jax.Array)]))
+    found = [_joined(next(arrived)) if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
+    return jax.tree.unflatten(structure, found)
+
+
+def _joined(parts: list[np.ndarray[Any, Any]]) -> Any:
+    found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if found.ndim == 0:
+        return float(found)
     return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
 
 
-def _own_rows(value: Any) -> np.ndarray[Any, Any]:
-    """Join the parts that this process has, in order; only the first dimension may be split among processes."""
+def _parts_here(value: Any) -> list[Any]:
+    """Give the parts that this process has, in order; only the first dimension may be split among processes."""
+    if value.is_fully_addressable or value.is_fully_replicated:
+        return [value]
     parts = {shard.index[0].start or 0: shard for shard in value.addressable_shards}
     if any(shard.data.shape[1:] != value.shape[1:] for shard in parts.values()):
         raise ValueError(
             f"this is a bug: an output of shape {value.shape} is split by {value.sharding.spec}, not by rows."
         )
-    return np.concatenate([np.asarray(parts[start].data) for start in sorted(parts)])
+    return [parts[start].data for start in sorted(parts)]
 
 
 def whole(value: Any) -> np.ndarray[Any, Any]:

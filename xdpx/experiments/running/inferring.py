@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from xdpx.engines.spmd.transfer import rows_to_host
+from xdpx.engines.spmd.partitioning import path_name
+from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.programs import Program, Result
 from xdpx.utils import commit, io
@@ -24,8 +25,7 @@ class InferProgram(Program):
         shards: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         total = 0
         for batch in self._batches():
-            found = jax.tree.map(rows_to_host, self.parts.decoding_engine.predict(state, batch))
-            columns = _columns(found)
+            columns = _columns(tree_to_host(self.parts.decoding_engine.predict(state, batch)))
             keys = self._keys(batch)
             for index in (index for index, key in enumerate(keys) if key is not None):
                 shards[total % count].append({name: values[index] for name, values in columns.items()})
@@ -45,5 +45,5 @@ class InferProgram(Program):
 
 def _columns(predictions: Any) -> Mapping[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(predictions)
-    found = {jax.tree_util.keystr(path, simple=True, separator="/") or "output": leaf for path, leaf in leaves}
+    found = {path_name(path) or "output": leaf for path, leaf in leaves}
     return {name: leaf for name, leaf in found.items() if np.ndim(leaf)}

@@ -12,7 +12,7 @@ from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.inputs.rows import SAMPLE_WEIGHTS
 from xdpx.datasets.inputs.windows import walk
 from xdpx.engines.spmd import world
-from xdpx.engines.spmd.transfer import rows_to_host
+from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.outputs import Outputs, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
@@ -133,8 +133,7 @@ class DecodeProgram(Program):
     def _do(self, state: Any, step: int) -> Result:
         decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()
         for index, batch in enumerate(self._batches()):
-            out = self.parts.decoding_engine.decode(state, batch, index=index)
-            metrics, _, found = jax.tree.map(rows_to_host, out)
+            metrics, _, found = tree_to_host(self.parts.decoding_engine.decode(state, batch, index=index))
             decoded.add(_sums(metrics))
             more, told = self.parts.task.process_decode_out(self.data, found)
             for everybody in _talk.gather(_sums(more)):

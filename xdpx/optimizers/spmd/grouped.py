@@ -18,10 +18,6 @@ from xdpx.optimizers.spmd.gradients import norm_of
 from xdpx.optimizers.spmd.partition import is_axes
 from xdpx.optimizers.spmd.trees import ROOT, Tree, named, unnamed
 
-SIZES = ("mean", "largest")
-SIZE = "size/"
-"""Facts about the gradient of one weight begin with it: `size/mean/<name>`."""
-
 Rates = Mapping[str, Any]
 """What the host decides for an update: `factor` of all learning rates, `first`, the first beta, and `log_first`."""
 
@@ -111,7 +107,12 @@ class GroupedLearner:
         clip_norm: longest gradient; 0 for any length.
         ema_decay: of the averaged weights; 1 keeps none.
         sizes: whether facts also tell the sizes of all gradients.
+
+    Attributes:
+        SIZE: facts about the gradient of one weight begin with it: `size/mean/<name>`, `size/largest/<name>`.
     """
+
+    SIZE = "size/"
 
     def __init__(
         self,
@@ -213,7 +214,8 @@ class GroupedLearner:
             plan = self.plans[path]
             layers = jnp.abs(gradient * shrink).reshape(len(plan.names), -1)
             for index, name in enumerate(plan.names):
-                facts[f"{SIZE}mean/{name}"], facts[f"{SIZE}largest/{name}"] = layers[index].mean(), layers[index].max()
+                facts[f"{self.SIZE}mean/{name}"] = layers[index].mean()
+                facts[f"{self.SIZE}largest/{name}"] = layers[index].max()
         return facts
 
 

@@ -27,6 +27,12 @@ def test_top_p_keeps_what_transformers_keeps() -> None:
         np.testing.assert_array_equal(ours, kept_by(TopPLogitsWarper(p)))
 
 
+def test_tokens_as_likely_as_the_last_of_top_p_stay() -> None:
+    row = jnp.log(jnp.array([[0.2, 0.4, 0.2, 0.2]]))
+    np.testing.assert_array_equal(np.isfinite(sampling.among_top_p(row, 0.5)), [[True, True, True, True]])
+    np.testing.assert_array_equal(np.isfinite(sampling.among_top_p(row, 0.3)), [[False, True, False, False]])
+
+
 def test_no_limit_keeps_all_and_the_likeliest_token_always_stays() -> None:
     assert sampling.among_top_k(LOGITS, 0) is LOGITS
     assert sampling.among_top_p(LOGITS, 1.0) is LOGITS

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdpx.models.spmd.decoding.cache import repeated_rows
 from xdpx.models.spmd.decoding.sequences import NO_LOG_PROBABILITY, Decoded, Limits, Prompts, gathered, grown, started
 
 NEXT = jnp.array([0, 2, 3, 4, 5, 6, 7, 1])
@@ -22,7 +21,7 @@ def step(cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) ->
 
 def greedy(limits: Limits, times: int = 1) -> Decoded:
     prompts = Prompts(jnp.array([[1, 2, 9], [3, 4, 5]]), jnp.array([2, 3]))
-    rows = started(step, prompts, limits, times=times, repeat=repeated_rows)
+    rows = started(step, prompts, limits, times=times)
     return gathered(grown(step, rows, lambda logits, number: logits.argmax(-1), limits), prompts)
 
 

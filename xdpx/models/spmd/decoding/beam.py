@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from xdpx.models.spmd.decoding.cache import chosen_rows, repeated_rows
+from xdpx.models.spmd.decoding.cache import chosen_rows
 from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.sequences import NEVER, Decoded, Limits, Prompts, Rows, Step, started
 
@@ -84,7 +84,7 @@ def search(step: Step, prompts: Prompts, options: BeamSearch) -> Decoded:
         prompts: B of them.
         options: what is searched for.
     """
-    rows = started(step, prompts, options.limits, times=options.beams, repeat=repeated_rows)
+    rows = started(step, prompts, options.limits, times=options.beams)
     found = jax.lax.while_loop(
         lambda state: (state.number < options.limits.most) & state.open,
         lambda state: _advanced(step, state, options),

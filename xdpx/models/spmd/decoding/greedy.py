@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, Configurable
-from xdpx.models.spmd.decoding.cache import repeated_rows
 from xdpx.models.spmd.decoding.sequences import Decoded, Limits, Prompts, Step, gathered, grown, started
 
 
@@ -74,5 +73,5 @@ class GreedyDecoder(Decoder):
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
         """Continue every prompt by its likeliest tokens; the key is not used."""
-        rows = started(step, prompts, self.limits, times=1, repeat=repeated_rows)
+        rows = started(step, prompts, self.limits, times=1)
         return gathered(grown(step, rows, lambda logits, number: jnp.argmax(logits, -1), self.limits), prompts)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,9 @@ Texts = Callable[[Sequence[Sequence[int]]], Sequence[str]]
 """From rows of ids, without padding, to their texts."""
 
 Row = tuple[str, dict[str, Any]]
+
+COLUMNS = ("output_ids", "decode_lengths", "logprobs", "scores", "prefix_lengths", "original_ids", "original_lengths")
+"""Of what was decoded: what a row is made of."""
 
 
 def texts_by(model_input: Any, key: str | None = None) -> Texts:
@@ -41,37 +45,36 @@ def decoded_rows(out: Mapping[str, Any], texts: Texts, keys: Sequence[str | None
         texts: of the input's tokenizer.
         keys: of the examples; the texts of their prompts otherwise.
     """
-    weights = np.asarray(out["eval_sample_weights"])
-    rows: list[Row] = []
-    for index in np.flatnonzero(weights > 0).tolist():
-        key = None if keys is None else keys[index]
-        rows += [(row["prefix"] if key is None else key, row) for row in _continuations(index, out, texts)]
-    return rows
+    table = {name: np.asarray(out[name]).tolist() for name in COLUMNS}
+    real = np.flatnonzero(np.asarray(out["eval_sample_weights"]) > 0).tolist()
+    found = [_Continuation.of(table, index, sample) for index in real for sample in range(len(table["scores"][index]))]
+    if not found:
+        return []
+    told = iter(texts([ids for one in found for ids in (one.prefix, one.decoded, one.new, one.original)]))
+    rows = [(None if keys is None else keys[one.example], one.row(*islice(told, 4))) for one in found]
+    return [(row["prefix"] if key is None else key, row) for key, row in rows]
 
 
-def _continuations(index: int, out: Mapping[str, Any], texts: Texts) -> Iterator[dict[str, Any]]:
-    prefix_length = int(out["prefix_lengths"][index])
-    original = _ints(out["original_ids"][index])[: int(out["original_lengths"][index])]
-    several = len(out["output_ids"][index]) > 1
-    for sample, every in enumerate(out["output_ids"][index]):
-        ids, length = _ints(every), int(out["decode_lengths"][index][sample])
-        new = ids[prefix_length:length]
-        prefix, decoded, new_text, original_text = texts([ids[:prefix_length], ids[:length], new, original])
-        row = {
-            "prefix": prefix,
-            "decoded": decoded,
-            "original": original_text,
-            "ids": ids,
-            "logprobs": [float(each) for each in out["logprobs"][index][sample]],
-            "prefix_length": prefix_length,
-            "decode_length": length,
-            "decoded_substr": new_text,
-            "decoded_ids": new,
-        }
-        if several:
-            row |= {"sample_index": sample, "score": float(out["scores"][index][sample])}
-        yield row
+class _Continuation(NamedTuple):
+    """One continuation of one example: parts of its ids, and what is written of it beside texts."""
 
+    example: int
+    prefix: list[int]
+    decoded: list[int]
+    new: list[int]
+    original: list[int]
+    known: dict[str, Any]
 
-def _ints(ids: Any) -> list[int]:
-    return [int(each) for each in ids]
+    @classmethod
+    def of(cls, table: Mapping[str, Any], index: int, sample: int) -> _Continuation:
+        ids: list[int] = table["output_ids"][index][sample]
+        begin, end = table["prefix_lengths"][index], table["decode_lengths"][index][sample]
+        original = table["original_ids"][index][: table["original_lengths"][index]]
+        known = {"ids": ids, "logprobs": table["logprobs"][index][sample], "prefix_length": begin, "decode_length": end}
+        if len(table["scores"][index]) > 1:
+            known |= {"sample_index": sample, "score": table["scores"][index][sample]}
+        return cls(index, ids[:begin], ids[:end], ids[begin:end], original, known)
+
+    def row(self, prefix: str, decoded: str, new: str, original: str) -> dict[str, Any]:
+        told = {"prefix": prefix, "decoded": decoded, "original": original, "decoded_substr": new}
+        return {**told, **self.known, "decoded_ids": self.new}

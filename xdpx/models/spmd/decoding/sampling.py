@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from xdpx.models.spmd.decoding.cache import repeated_rows
 from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.sequences import Decoded, Prompts, Step, gathered, grown, started
 
@@ -29,16 +28,17 @@ def among_top_k(logits: jax.Array, k: int) -> jax.Array:
 def among_top_p(logits: jax.Array, p: float) -> jax.Array:
     """Rule out all but the fewest tokens of each row whose probabilities add up to at least `p`; 1 keeps all.
 
+    Ties with the last one stay.
+
     Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", ICLR 2020, section 3.1.
     """
     if p >= 1.0:
         return logits
-    order = jnp.argsort(-logits, axis=-1)
-    likely = jax.nn.softmax(jnp.take_along_axis(logits, order, axis=-1), axis=-1)
-    before = jnp.cumsum(likely, axis=-1) - likely
-    kept = (before < p).at[..., 0].set(True)
-    back = jnp.argsort(order, axis=-1)
-    return jnp.where(jnp.take_along_axis(kept, back, axis=-1), logits, -jnp.inf)
+    ordered = jnp.sort(logits, axis=-1, descending=True)
+    likely = jax.nn.softmax(ordered, axis=-1)
+    kept = (jnp.cumsum(likely, axis=-1) - likely < p).at[..., 0].set(True)
+    least = jnp.min(jnp.where(kept, ordered, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(logits < least, -jnp.inf, logits)
 
 
 def drawn(logits: jax.Array, keys: jax.Array, number: jax.Array) -> jax.Array:
@@ -110,7 +110,7 @@ class SampleDecoder(Decoder):
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
         """Continue every prompt by drawn tokens."""
-        rows = started(step, prompts, self.limits, times=self.rows_per_prompt, repeat=repeated_rows)
+        rows = started(step, prompts, self.limits, times=self.rows_per_prompt)
         keys = row_keys(key, rows.lengths.shape[0])
         found = gathered(
             grown(step, rows, lambda logits, number: self._next(logits, keys, number), self.limits), prompts

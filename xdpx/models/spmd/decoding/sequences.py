@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from xdpx.models.spmd.decoding.cache import repeated_rows
+
 NEVER = -1e9
 """A log-probability, in nats, that loses against every real one and can still be added to another."""
 
@@ -110,7 +112,7 @@ Choose = Callable[[jax.Array, jax.Array], jax.Array]
 """`choose(logits (R, V), number) -> ids (R,)`."""
 
 
-def started(step: Step, prompts: Prompts, limits: Limits, *, times: int, repeat: Callable[[Any, int], Any]) -> Rows:
+def started(step: Step, prompts: Prompts, limits: Limits, *, times: int) -> Rows:
     """Read all prompts in one pass, and make `times` rows of each.
 
     Args:
@@ -118,7 +120,6 @@ def started(step: Step, prompts: Prompts, limits: Limits, *, times: int, repeat:
         prompts: B of them.
         limits: how long rows can become.
         times: samples or beams per prompt; those of prompt b are rows b * times and following.
-        repeat: repeats the rows of a cache.
     """
     prompt_ids, prompt_lengths = prompts
     positions = jnp.broadcast_to(jnp.arange(prompt_ids.shape[1], dtype=jnp.int32), prompt_ids.shape)
@@ -129,7 +130,7 @@ def started(step: Step, prompts: Prompts, limits: Limits, *, times: int, repeat:
     logits, ids, lengths = (jnp.repeat(each, times, axis=0) for each in (logits, ids, prompt_lengths))
     return Rows(
         number=jnp.zeros((), jnp.int32),
-        cache=repeat(cache, times),
+        cache=repeated_rows(cache, times),
         logits=logits.astype(jnp.float32),
         ids=ids,
         logprobs=jnp.full(ids.shape, NO_LOG_PROBABILITY, jnp.float32),
