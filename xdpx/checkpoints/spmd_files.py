@@ -33,11 +33,6 @@ def wait() -> None:
     _background.wait()
 
 
-def is_saving() -> bool:
-    """Tell whether something is being saved in the background."""
-    return _background.is_busy
-
-
 def save(
     tree: Any,
     parent: StrPath,

@@ -7,13 +7,17 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from xdpx.engines.spmd.collectives import by_kind, read_collectives, seconds_on_wire
+from xdpx.engines.spmd.collectives import Collective, by_kind, of_program, seconds_on_wire
 from xdpx.engines.spmd.hlo_text import plain_source, read_program
 
 
 @pytest.fixture(scope="module")
 def mesh() -> Mesh:
     return jax.make_mesh((1, 4, 2), ("replica", "data", "mdl"), axis_types=(AxisType.Auto,) * 3)
+
+
+def read_collectives(text: str, mesh: Mesh) -> list[Collective]:
+    return of_program(read_program(text), mesh)
 
 
 def step(lines: str) -> str:

@@ -6,7 +6,6 @@ from jax.sharding import AxisType, PartitionSpec
 
 from xdpx.models.spmd.sharding import (
     PIPELINE_RULES,
-    SAVED_ACTIVATION_RULES,
     TRANSFORMER_RULES,
     axes_from_mapping,
     constrain,
@@ -48,9 +47,8 @@ def test_mesh_axes_that_are_not_there_are_left_out():
     assert resolve(("batch", "mlp"), (8, 8), TRANSFORMER_RULES, {"data": 2})[0] == PartitionSpec("data", None)
 
 
-def test_pipelines_split_stages_and_saved_activations_can_be_split_too():
+def test_pipelines_split_stages():
     assert resolve(("stage",), (2,), PIPELINE_RULES, {"stage": 2})[0] == PartitionSpec("stage")
-    assert resolve(("activation_embed",), (8,), SAVED_ACTIVATION_RULES, MESH)[0] == PartitionSpec("mdl")
 
 
 def test_an_unknown_axis_and_too_many_axes_are_refused():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jax.sharding import Mesh
 
-from xdpx.engines.spmd.hlo_text import Line, Program, only_slices, plain_source, read_program
+from xdpx.engines.spmd.hlo_text import Line, Program, only_slices, plain_source
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
 _WIRE = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-all": 1.0, "ragged-all-to-all": 1.0}
@@ -52,11 +52,6 @@ class Collective:
 
     def __str__(self) -> str:
         return f"{self.kind} over {' and '.join(self.axes)}"
-
-
-def read_collectives(text: str, mesh: Mesh) -> list[Collective]:
-    """Give the collectives of `compiled.as_text()`, largest first."""
-    return of_program(read_program(text), mesh)
 
 
 def of_program(program: Program, mesh: Mesh) -> list[Collective]:

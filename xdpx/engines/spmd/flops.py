@@ -1,4 +1,4 @@
-"""Model FLOPs, counted: the matrix products of a forward pass, read off its jaxpr, and the closed formulas beside them.
+"""Model FLOPs, counted: the matrix products of a forward pass, read off its jaxpr.
 
 A product of (M, K) with (K, N) is 2·M·K·N FLOPs. A scanned body counts as often as it runs, which XLA's own
 `cost_analysis` leaves out. What is computed again in the backward pass (remat) is no part of the model and never
@@ -189,25 +189,3 @@ _PRODUCTS: dict[str, Callable[[Any], int]] = {
     "dot_product_attention_fwd_wrapper": _fused_attention,
 }  # fmt: skip
 _CONTROL: dict[str, Callable[[Any, list[str | None]], Count]] = {"scan": _scan, "while": _while, "cond": _cond}
-
-
-def palm_flops_per_token(parameters: int, *, layers: int, width: int, length: int) -> int:
-    """Give the training FLOPs per token, attention in full: 6·N + 12·L·d·s.
-
-    Args:
-        parameters: N, those in matrix products (no lookup table that no product uses).
-        layers: L.
-        width: d, heads x dimensions per head.
-        length: s, tokens per sequence.
-
-    Source: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B.
-    """
-    return 6 * parameters + 12 * layers * width * length
-
-
-def causal_flops_per_token(parameters: int, *, layers: int, width: int, length: int) -> int:
-    """Give the training FLOPs per token with the attention that a causal mask leaves, half: 6·N + 6·L·d·s.
-
-    Source: the convention of MaxText since July 2025.
-    """
-    return 6 * parameters + 6 * layers * width * length

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 from flax import linen as nn
 
+from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.experiments.describing import class_vars_text, model_params_text
 from xdpx.experiments.running.parts import Parts
 from xdpx.models.spmd.base_layer import BaseLayer
@@ -75,7 +76,7 @@ def resolved_text(parts: Parts) -> str:
 
 def specs_text(parts: Parts) -> str:
     """Give shape and type of every array of one batch over all processes, as JSON."""
-    specs = {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in _leaves(parts.spec)}
+    specs = {name: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)} for name, leaf in named_leaves(parts.spec)}
     return json.dumps(specs, indent=1) + "\n"
 
 
@@ -101,8 +102,3 @@ def run_text(parts: Parts) -> str:
 def provenance_text(names: Mapping[str, str]) -> str:
     """Give where each tensor of the first state came from, one on a line."""
     return "".join(f"{name}: {origin}\n" for name, origin in sorted(names.items()))
-
-
-def _leaves(tree: Any) -> Iterator[tuple[str, Any]]:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf

@@ -47,12 +47,6 @@ TRANSFORMER_RULES: Rules = (
 PIPELINE_RULES: Rules = ((STAGE, STAGE), *(rule for rule in TRANSFORMER_RULES if rule[0] != STAGE))
 """For meshes (stage, replica, data, mdl): what is stacked by stage lives with its stage."""
 
-SAVED_ACTIVATION_RULES: Rules = (
-    ("activation_embed", MDL),
-    *(rule for rule in TRANSFORMER_RULES if rule[0] != "activation_embed"),
-)
-"""TRANSFORMER_RULES that also split the saved model-dim activations over mdl: less memory, more communication."""
-
 
 _hidden: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("hidden", default=frozenset())
 

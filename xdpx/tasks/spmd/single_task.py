@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
-from xdpx.engines.spmd.partitioning import logical_axes
+from xdpx.engines.spmd.partitioning import logical_axes, path_name
 from xdpx.models.spmd.base_layer import (
     AUX_LOSS,
     DECODER_CACHE,
@@ -198,7 +198,7 @@ def with_aux_loss(metrics: Mapping[str, Any], collected: Any) -> dict[str, Any]:
 def _scalars(collected: Any) -> list[tuple[str, Any]]:
     found = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(collected):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = path_name(path)
         if leaf.ndim == 0:
             found.append((name, leaf))
         elif leaf.ndim == 1:  # one per layer of a stack

@@ -5,25 +5,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from transformers import BertConfig, BertModel
 
 from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.exchange import hf_bert
-from xdpx.models.spmd.exchange.files import read_table, write_table
+from xdpx.models.spmd.exchange.files import read_table
 
 
 def no_pickles(path: str) -> dict[str, torch.Tensor]:
     raise AssertionError(path)
 
 
-def test_weights_that_are_written_here_are_read_by_transformers_and_again_here(tmp_path: Path) -> None:
+def test_weights_that_are_read_here_and_given_again_are_those_of_transformers(tmp_path: Path) -> None:
     sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
     model = BertModel(BertConfig(**sizes, num_attention_heads=2, max_position_embeddings=8))
     model.save_pretrained(tmp_path / "theirs")
     exchange = hf_bert.encoder_exchange(model.config.to_dict(), pooler=True)
     tree = exchange.take(read_table(str(tmp_path / "theirs"), no_pickles))
     model.config.save_pretrained(tmp_path / "ours")
-    write_table(str(tmp_path / "ours"), exchange.give(tree))
+    ours = {name: np.ascontiguousarray(value) for name, value in exchange.give(tree).items()}
+    save_file(ours, tmp_path / "ours" / "model.safetensors", metadata={"format": "pt"})
     again = BertModel.from_pretrained(tmp_path / "ours")
     for name, value in model.state_dict().items():
         assert torch.equal(again.state_dict()[name], value), name

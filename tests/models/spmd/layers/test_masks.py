@@ -1,15 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from xdpx.models.spmd.layers.masks import (
-    all_of,
-    causal_mask,
-    hidden_bias,
-    padding_mask,
-    prefix_mask,
-    segment_mask,
-    window_mask,
-)
+from xdpx.models.spmd.layers.masks import all_of, causal_mask, padding_mask, prefix_mask, segment_mask
 
 
 def test_a_causal_mask_is_a_lower_triangle():
@@ -36,18 +28,7 @@ def test_a_prefix_is_seen_by_all():
     np.testing.assert_array_equal(mask, np.tril(np.ones((4, 4), bool)) | np.array([True, True, False, False]))
 
 
-def test_a_window_has_two_sides():
-    mask = np.asarray(window_mask(4, left=1, right=1)[0, 0])
-    np.testing.assert_array_equal(mask, np.abs(np.subtract.outer(np.arange(4), np.arange(4))) <= 1)
-
-
 def test_masks_are_joined_and_none_allows_all():
     assert all_of(None, None) is None
     one, two = causal_mask(2), segment_mask(jnp.array([[1, 2]]))
     np.testing.assert_array_equal(all_of(None, one, two)[0, 0], np.eye(2, dtype=bool))
-
-
-def test_a_row_that_sees_nothing_is_finite_after_softmax():
-    bias = hidden_bias(jnp.zeros((1, 3), bool))
-    assert jnp.all(jnp.isfinite(bias))
-    np.testing.assert_allclose(jnp.exp(bias - bias.max()) / 3, np.full((1, 3), 1 / 3), rtol=1e-6)

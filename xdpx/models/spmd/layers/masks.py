@@ -45,24 +45,12 @@ def prefix_mask(prefix: jax.Array) -> jax.Array:
     return causal_mask(prefix.shape[1]) | (prefix > 0)[:, None, None, :]
 
 
-def window_mask(length: int, left: int, right: int = 0) -> jax.Array:
-    """Let tokens see `left` tokens before and `right` tokens after themselves. Shape (1, 1, length, length)."""
-    steps = jnp.arange(length)
-    distance = steps[None, :] - steps[:, None]
-    return ((distance >= -left) & (distance <= right))[None, None]
-
-
 def all_of(*masks: jax.Array | None) -> jax.Array | None:
     """Give the mask that allows what all of them allow; None allows everything."""
     whole: jax.Array | None = None
     for mask in masks:
         whole = mask if whole is None else whole if mask is None else whole & mask
     return whole
-
-
-def hidden_bias(mask: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """Give 0 where the mask is true, else a number so low that softmax makes it 0 (and a hidden row uniform)."""
-    return jnp.where(mask, 0.0, lowest(dtype)).astype(dtype)
 
 
 def lowest(dtype: Any = jnp.float32) -> float:
