@@ -84,14 +84,20 @@ class Engine(Updater, Protocol):
     """One device backend: all that the callbacks of `x-train` need, too.
 
     Attributes:
-        packages: those whose versions decide a result, beside what every run writes down.
-        events: what is told inside an update, by the names of the events of a Trainer.
-        tell: called with the name of each of these events; set by whoever listens.
+        tell: called with the name of each of `events`; set by whoever listens.
     """
 
-    packages: Sequence[str]
-    events: Sequence[str]
     tell: Callable[[str], object]
+
+    @property
+    def packages(self) -> Sequence[str]:
+        """Name the packages whose versions decide a result, beside what every run writes down."""
+        ...
+
+    @property
+    def events(self) -> Sequence[str]:
+        """Name what is told inside an update, by the names of the events of a Trainer."""
+        ...
 
     @property
     def device_text(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
-from xdpx.engines.base import Engine, Facts
+from xdpx.engines.base import Facts
 from xdpx.reports.windows import Stopwatch, Window
 
 PENDING_AT_MOST = 512
@@ -18,6 +18,14 @@ class Diverged(FloatingPointError):
     """The loss, or the gradient's length, is no number any more. No later checkpoint may be trusted."""
 
 
+class FetchesFacts(Protocol):
+    """What a ledger needs of an engine."""
+
+    def facts_to_host(self, facts: Facts) -> dict[str, float]:
+        """Wait for the device and give plain floats."""
+        ...
+
+
 class Ledger:
     """Collects the facts of updates without waiting for the device, and settles them when somebody needs numbers.
 
@@ -26,7 +34,7 @@ class Ledger:
         may_overflow: gradients may overflow now and then (fp16): such an update was skipped, and that is no fault.
     """
 
-    def __init__(self, engine: Engine, *, windows: tuple[str, ...], may_overflow: bool = False) -> None:
+    def __init__(self, engine: FetchesFacts, *, windows: tuple[str, ...], may_overflow: bool = False) -> None:
         self.stopwatch = Stopwatch()
         self.last: dict[str, float] = {}
         self._engine = engine

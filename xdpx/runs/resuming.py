@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
-from xdpx.config.args_file import differences, newest_args, read_args, write_args, write_starter_config
+from xdpx.config.args_file import ARGS_FILE, differences, newest_args, read_args, write_args, write_starter_config
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
 from xdpx.datasets.store import digest
@@ -63,7 +63,7 @@ def record_parameters(run: Run, folder: str, step: int | None) -> None:
     """Write args.py and the starter config; of a resumed run only what changed, under names with its step."""
     before = newest_args(folder) if step is not None else None
     if before is None:
-        write_args(run, io.join(folder, run_folder.ARGS_FILE))
+        write_args(run, io.join(folder, ARGS_FILE))
         write_starter_config(run, io.join(folder, run_folder.STARTER_CONFIG), run.meta_keys)
         return
     lines = differences(_lasting(read_args(before)), _lasting(run.values))

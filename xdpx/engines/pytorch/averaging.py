@@ -42,7 +42,8 @@ class Average:
         pairs = zip(averaged.parameters(), model.parameters(), strict=True)
         found = [(mean, new) for mean, new in pairs if id(new) in ours]
         self._averaged, self._model = averaged, model
-        self._means, self._news = [mean for mean, _ in found], [new for _, new in found]
+        self._means: list[Tensor] = [mean for mean, _ in found]
+        self._news: list[Tensor] = [new for _, new in found]
 
     @torch.no_grad()
     def move(self, share: float) -> None:

@@ -266,8 +266,8 @@ class PyTorchEngine:
         several = getattr(task, "train_passes", None)
         if several is None:
             with self._autocast():
-                found = task.train_step(batch)
-            yield found
+                only = task.train_step(batch)
+            yield only
             return
         with closing(several(batch)) as passes:
             while True:
