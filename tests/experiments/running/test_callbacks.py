@@ -19,7 +19,7 @@ class Engine:
 
 
 def step(number: int) -> Step:
-    return Step(number, {}, {}, SimpleNamespace(epoch=1, group=number))
+    return Step(number, {}, {}, SimpleNamespace(epoch=1, group=number))  # type: ignore[arg-type]
 
 
 def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_end_the_run() -> None:
@@ -36,9 +36,9 @@ def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_en
 def test_garbage_is_collected_at_its_updates_only() -> None:
     callback, session = CollectingGarbage(2), SimpleNamespace()
     try:
-        callback.on_start(session)
+        callback.on_start(session)  # type: ignore[arg-type]
         assert not gc.isenabled()
-        callback.on_step(session, step(2))
+        callback.on_step(session, step(2))  # type: ignore[arg-type]
     finally:
         callback.close()
     assert gc.isenabled()
@@ -47,13 +47,13 @@ def test_garbage_is_collected_at_its_updates_only() -> None:
 def test_a_trace_of_some_updates_is_written(tmp_path: Any) -> None:
     train = SimpleNamespace(profiler_capture_step=1, profiler_num_steps=1, profiler_min_duration_sec=0.0)
     options = SimpleNamespace(profile_guided=Pgle())
-    profiling = Profiling(SimpleNamespace(train=train, folder=str(tmp_path), options=options))
+    profiling = Profiling(SimpleNamespace(train=train, folder=str(tmp_path), options=options))  # type: ignore[arg-type]
     session: Any = SimpleNamespace(state=jnp.ones(2))
     profiling.on_step(session, step(1))
     (session.state * 2).block_until_ready()
     profiling.on_step(session, step(2))
     assert list(tmp_path.rglob("*.xplane.pb"))
-    profiling.on_end(session, SimpleNamespace())
+    profiling.on_end(session, SimpleNamespace())  # type: ignore[arg-type]
 
 
 def test_the_task_is_asked_after_each_evaluation_only() -> None:
@@ -77,9 +77,9 @@ def test_the_task_is_asked_after_each_evaluation_only() -> None:
 def test_pgle_traces_updates_after_the_first_into_a_job_folder_anywhere(any_root: str) -> None:
     train = SimpleNamespace(profiler_capture_step=None, profiler_num_steps=1, profiler_min_duration_sec=0.0)
     options = SimpleNamespace(profile_guided=Pgle("profile"))
-    profiling = Profiling(SimpleNamespace(train=train, folder=any_root, options=options))
+    profiling = Profiling(SimpleNamespace(train=train, folder=any_root, options=options))  # type: ignore[arg-type]
     session = SimpleNamespace(state=jnp.ones(2), until=12, progress=SimpleNamespace(num_updates=3))
-    profiling.on_start(session)
+    profiling.on_start(session)  # type: ignore[arg-type]
     for number in range(4, 13):
-        profiling.on_step(session, step(number))
+        profiling.on_step(session, step(number))  # type: ignore[arg-type]
     assert newest_run(any_root).startswith(io.join(any_root, "summaries/train/plugins/profile/"))
