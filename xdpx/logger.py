@@ -21,7 +21,7 @@ ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
 MARK = "| "
 """Every line of a log begins with this, as users' scripts expect."""
 
-NO_LOGS = frozenset({"vocab.txt", "target_map.txt"})
+NO_LOGS = frozenset({"vocab.txt", "word_vocab.txt", "target_map.txt"})
 """Names of other text files that lie beside logs."""
 
 

@@ -63,6 +63,10 @@ TEACHER: dict[str, Any] = {
 """Wider and deeper than what learns from it."""
 
 
+NARROW: dict[str, Any] = {"char_hidden_size": 8, "encoder_hidden_size": 8, "fusion_hidden_size": 8}
+"""Widths of `bert_mix` above BERT."""
+
+
 def student(data: str, family: str, model: str | None = None, **keys: Any) -> Recipe:
     """Give the recipe of a model that imitates a teacher."""
     return Recipe(data, model=model, family=family, prefix="student_", keys={**TEACHER, **keys})
@@ -145,6 +149,32 @@ RECIPES: dict[str, Recipe] = {
     "simcse": Recipe("bert_cl_single", alone=False),
     "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
     "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
+    "bert_mix": Recipe("bert_single_mix", keys={**NARROW, "dropout": 0.1}),
+    "bert_mix of pairs": Recipe(
+        "bert_pair_mix",
+        model="bert_mix",
+        keys={
+            **NARROW,
+            "task_type": "matching",
+            "prediction": "full",
+            "pooling": "attn",
+            "word_emb_proj": 4,
+            "pooler": True,
+            "seq_pooler": True,
+            "residual": True,
+            "fusion_activation": True,
+            "bert_seq_layer": 2,
+        },
+    ),  # fmt: skip
+    "bert_mix without words": Recipe(
+        "bert_single_mix",
+        model="bert_mix",
+        keys={"char_hidden_size": 8, "encoder_hidden_size": 8, "word_emb": False, "fusion": False, "concat_cls": False},
+    ),  # fmt: skip
+    "freelb_cnn": Recipe("bert_single_mix", model="bert_mix", family="bert_mix", keys={**NARROW, "task": "freelb_cnn"}),
+    "freelb_cnn_distill": Recipe(
+        "single with logits", model="cls_cnn", keys={"task": "freelb_cnn_distill", "loss": "static_distill"}
+    ),
     "minilm": student("texts", "minilm"),
     "minilm of other heads": student(
         "bert_pair", "minilm", "minilm", teacher_num_attention_heads=4, relation_heads=8, distilled_layer=-2
@@ -255,6 +285,12 @@ DATA: dict[str, Data] = {
     ),
     "bert_single with logits": Data(
         labelled_with_logits, {"loader": "single_with_logits", "processor": "bert_single_with_logits", **PIECES}
+    ),
+    "bert_single_mix": Data(
+        labelled, {"loader": "single_mix", "with_words": True, "processor": "bert_single_mix", **PIECES}
+    ),
+    "bert_pair_mix": Data(
+        pairs, {"loader": "pair_mix", "with_words": True, "processor": "bert_pair_mix", "min_word_count": 2, **PIECES}
     ),
     "bert_pair with logits": Data(
         pairs_with_logits, {"loader": "pair_with_logits", "processor": "bert_pair_with_logits", **PIECES}

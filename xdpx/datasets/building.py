@@ -23,6 +23,7 @@ from xdpx.datasets.raw_data import Joiner, RawFile, made_of
 from xdpx.datasets.resources import Resources, Words
 from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe, schema_of
 from xdpx.datasets.store import SUFFIXES
+from xdpx.datasets.word_vocabulary import word_encoder
 from xdpx.datasets.workers import Crew
 from xdpx.datasets.writing import PartWriter, assemble
 from xdpx.logger import EarlyLines, Progress, log
@@ -98,8 +99,9 @@ class Builder:
         }
         old = read_meta(self._data_dir)
         found = resources.gather(
-            self._parameters, list(self.files.values()), self._loader, self._tokenizer, self._words()
-        )
+            self._parameters, list(self.files.values()), self._loader, self._tokenizer, self._words(),
+            of_processor=self._run.parameters("processor"),
+        )  # fmt: skip
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
         name, told = self._run.values["processor"], self._processor.meta()
@@ -146,7 +148,8 @@ class Builder:
             fault = Fault("target_unk", f"'{target_unk}' is no label.", "Name one of those in target_map.txt.")
             raise ConfigError(self._data_dir, [fault])
         encoder = Encoder(self._tokenizer, found.vocabulary)
-        return Recipe(self._parser, self._loader, encoder, self._processor, found.target_map, target_unk)
+        words = word_encoder(self._loader, found.words)
+        return Recipe(self._parser, self._loader, encoder, self._processor, found.target_map, target_unk, words=words)
 
     # ---- one split
 

@@ -174,6 +174,7 @@ def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the 
     workers: int = 1,
     skip_bad_lines: bool = False,
     counts: Counts | None = None,
+    words: Encoder | None = None,
 ) -> Iterator[RawChunk]:
     """Make samples of a raw file, a few thousand rows at a time; a file of any size needs the memory of a few chunks.
 
@@ -189,11 +190,14 @@ def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the 
         workers: processes that parse and encode; does not change what comes out.
         skip_bad_lines: leave lines out that cannot be used; otherwise they are an error.
         counts: filled with what was seen.
+        words: numbers the words of texts, for a loader that gives them.
 
     Raises:
         ConfigError: the first bad lines, unless they are skipped.
     """
-    recipe = Recipe(parser, loader, encoder, processor, target_map, target_unk, label_remedy=SCORING_REMEDY)
+    recipe = Recipe(
+        parser, loader, encoder, processor, target_map, target_unk, label_remedy=SCORING_REMEDY, words=words
+    )
     file = RawFile.survey(path, parser, loader, skip_bad_lines=skip_bad_lines)
     joiner = Joiner(recipe, remove_duplicate=False)
     joiner.counts = counts if counts is not None else joiner.counts

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import xdpx
 from xdpx.config.args_file import ARGS_FILE, args_text
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
-from xdpx.datasets import embeddings
+from xdpx.datasets import embeddings, word_vocabulary
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.counting import Seen, count
 from xdpx.datasets.raw_data import RawFile
@@ -42,6 +42,7 @@ class Resources:
         files: further text files that the tokenizer needs.
         vectors: word vectors of the vocabulary, if there are any.
         lines: how many lines each raw file has, as far as they were counted.
+        words: vocabulary of whole words, for loaders that give them; word vectors are theirs then.
     """
 
     vocabulary: Vocabulary
@@ -49,6 +50,7 @@ class Resources:
     files: Mapping[str, str] = field(default_factory=dict)
     vectors: embeddings.WordVectors | None = None
     lines: Mapping[str, int] = field(default_factory=dict)
+    words: Vocabulary | None = None
 
     @property
     def digests(self) -> dict[str, str]:
@@ -56,14 +58,18 @@ class Resources:
         digests = {"vocab.txt": self.vocabulary.digest}
         if self.target_map is not None:
             digests["target_map.txt"] = self.target_map.digest
-        return digests
+        return digests if self.words is None else {**digests, word_vocabulary.FILE: self.words.digest}
+
+    @property
+    def lists(self) -> dict[str, str]:
+        """Content of the files that number tokens, words and labels."""
+        found = {"vocab.txt": self.vocabulary, word_vocabulary.FILE: self.words, "target_map.txt": self.target_map}
+        return {name: each.text for name, each in found.items() if each is not None}
 
     def write(self, run: Run, data_dir: str) -> None:
         """Commit all of them, with the parameters they were made with."""
         with commit.Commit(data_dir, NAME, facts=self.digests) as files:
-            texts = {ARGS_FILE: args_text(run), "vocab.txt": self.vocabulary.text, **self.files}
-            if self.target_map is not None:
-                texts["target_map.txt"] = self.target_map.text
+            texts = {ARGS_FILE: args_text(run), **self.lists, **self.files}
             for name, text in texts.items():
                 with files.open(name, "w") as file:
                     file.write(text)
@@ -73,7 +79,13 @@ class Resources:
 
 
 def gather(
-    parameters: BuildParameters, files: Sequence[RawFile], loader: Loader, tokenizer: Tokenizer, words: Words
+    parameters: BuildParameters,
+    files: Sequence[RawFile],
+    loader: Loader,
+    tokenizer: Tokenizer,
+    words: Words,
+    *,
+    of_processor: Any,
 ) -> Resources:
     """Read the resources that are named, and make the others from all raw files.
 
@@ -83,6 +95,7 @@ def gather(
         loader: as the config picks it.
         tokenizer: as the config picks it.
         words: padding and unknown word, and other special ones.
+        of_processor: its parameters.
 
     Raises:
         ConfigError: a named file is none, or what is in the raw files makes no vocabulary or target map.
@@ -97,8 +110,9 @@ def gather(
     if vocabulary is None:
         vocabulary = _counted_vocabulary(parameters, seen, words)
     target_map = _target_map(parameters, seen, [file.path for file in files if file.labelled])
-    vectors = _vectors(parameters, vocabulary, words)
-    return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines))
+    whole = word_vocabulary.gather_words(of_processor, files, loader, workers=parameters.workers)
+    vectors = _vectors(parameters, whole or vocabulary, words)
+    return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines), whole)
 
 
 @dataclass(frozen=True)
@@ -205,6 +219,8 @@ def make_meta(
     """Put together what training inherits; `data_size` is filled in as splits are done."""
     meta: dict[str, Any] = {"__version__": xdpx.__version__, "processor": processor_name, **processor_meta}
     meta["vocab_size"] = len(resources.vocabulary)
+    if resources.words is not None:
+        meta["word_vocab_size"] = len(resources.words)
     if resources.target_map is not None:
         meta["num_classes"] = len(resources.target_map)
     if suffix == SUFFIXES["jsonl"]:
@@ -219,7 +235,7 @@ def keep_labels(resources: Resources, data_dir: str, old: Mapping[str, Any]) -> 
     path = io.join(data_dir, "target_map.txt")
     if resources.target_map is not None or not old.get("data_size") or not io.isfile(path):
         return resources
-    return Resources(resources.vocabulary, TargetMap.read(path), resources.files, resources.vectors, resources.lines)
+    return replace(resources, target_map=TargetMap.read(path))
 
 
 def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any], resources: Resources) -> None:
@@ -249,11 +265,8 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
 
 def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
     """Compare the tokens and the labels with those that are there."""
-    new = {"vocab.txt": resources.vocabulary.text}
-    if resources.target_map is not None:
-        new["target_map.txt"] = resources.target_map.text
     faults = []
-    for name, text in new.items():
+    for name, text in resources.lists.items():
         path = io.join(data_dir, name)
         before = _lines(path) if io.isfile(path) else []
         after = text.split("\n")[:-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -30,6 +30,7 @@ class Recipe:
         target_map: classes of the labels; None while there is none.
         target_unk: label to use for labels that the map lacks; None makes their lines bad.
         label_remedy: what to do about such a line.
+        words: numbers the words of texts, for a loader that gives them.
     """
 
     parser: Parser
@@ -39,6 +40,7 @@ class Recipe:
     target_map: TargetMap | None = None
     target_unk: str | None = None
     label_remedy: str = "add it to target_map_file, or name a target_unk"
+    words: Encoder | None = None
 
     @property
     def merges(self) -> bool:
@@ -159,7 +161,8 @@ class Maker:
             texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
             borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
             return Made(None, np.arange(0), values, borders, hashes, counts, kept_rows)
-        samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits)
+        words = {} if recipe.words is None else _words_of(recipe.words, recipe.processor, records)
+        samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, words=words)
         if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
             samples = samples.replaced("target", sets.take(samples.numbers("target")))
         measure(counts, recipe.processor, encoded)
@@ -239,15 +242,25 @@ def _word_by_word(encoder: Encoder, texts: Sequence[str], *, keep_all: bool) -> 
     return Encoded(marks.put(marks.WORD_START, of_words.values, of_words.offsets), of_words.offsets[ends])
 
 
+def _words_of(encoder: Encoder, processor: Processor, records: Records) -> dict[str, Ragged]:
+    """Give the numbers of the words of each text, under the name of its tokens with `words` in place of `tokens`."""
+    return {
+        name.replace("tokens", "words"): Ragged(*encoder.encode_many(texts))
+        for name, texts in zip(processor.text_fields, records.fields.values(), strict=True)
+    }
+
+
 def numerize(
     processor: Processor,
     encoded: dict[str, Encoded],
     targets: NDArray[np.int64] | None,
     *,
     logits: list[list[float]] | None = None,
+    words: Mapping[str, Ragged] | None = None,
 ) -> tuple[Samples, NDArray[np.int64]]:
     """Make samples of encoded records. Returns (samples, index of the record that each came from)."""
     fields = {name: Ragged(*rows) for name, rows in zip(processor.text_fields, encoded.values(), strict=True)}
+    fields |= words or {}
     if logits is not None:
         offsets = offsets_of(np.fromiter(map(len, logits), np.int64, len(logits)))
         fields["logits"] = Ragged(np.fromiter(chain.from_iterable(logits), np.float32, offsets[-1]), offsets)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.spmd_keys import SPMD
+from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
 from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
@@ -206,10 +207,14 @@ class Predictor:
             problem = f"is neither in {' nor in '.join(self.plan.folders)}."
             raise ConfigError(THIS_RUN, [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
         tokenizer = prepro.build("tokenizer", resources=self.plan.resource_folder)
+        loader, words = prepro.build("loader"), self.plan.resource(word_vocabulary.FILE)
+        known = self.processor.parameters
+        of_words = Vocabulary.read(words, pad_word=known.pad_word, unk_word=known.unk_word) if words else None
         return stream(
             source.path,
             parser=prepro.build("parser"),
-            loader=prepro.build("loader"),
+            loader=loader,
+            words=word_vocabulary.word_encoder(loader, of_words),
             encoder=Encoder(tokenizer, self.vocabulary),
             processor=self.processor,
             rows_per_chunk=CHUNK_ROWS,

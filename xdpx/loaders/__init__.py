@@ -9,6 +9,8 @@ loaders: Registry[Any] = Registry(
     {
         "single": "xdpx.loaders.single:SingleLoader",
         "pair": "xdpx.loaders.pair:PairLoader",
+        "single_mix": "xdpx.loaders.mix:SingleMixLoader",
+        "pair_mix": "xdpx.loaders.mix:PairMixLoader",
         "single_with_logits": "xdpx.loaders.with_logits:SingleWithLogitsLoader",
         "pair_with_logits": "xdpx.loaders.with_logits:PairWithLogitsLoader",
         "corpus": "xdpx.loaders.corpus:CorpusLoader",

@@ -88,6 +88,11 @@ class Loader:
         self.parameters: Any = parameters
 
     @property
+    def gives_words(self) -> bool:
+        """Whether samples hold the words of texts, numbered by a vocabulary of their own, beside their tokens."""
+        return False
+
+    @property
     def several_labels(self) -> bool:
         """Whether a row may have several labels, or none."""
         return self.parameters.label_separator is not None

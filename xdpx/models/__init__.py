@@ -24,6 +24,7 @@ models: Registry[Any] = Registry(
         "bert_pretrain_rezero": "xdpx.models.pytorch.rezero:BertPretrainReZero",
         "bert_regression": "xdpx.models.pytorch.bert_regression:BertRegression",
         "bert_lm": "xdpx.models.pytorch.bert_lm:BertLanguageModel",
+        "bert_mix": "xdpx.models.pytorch.bert_mix:BertMix",
         "bert_prompt": "xdpx.models.pytorch.bert_prompt:BertPrompt",
         "bert_pretrain": "xdpx.models.pytorch.bert_pretrain:BertPretrain",
         "bert_pretrain_cl": "xdpx.models.pytorch.bert_pretrain_cl:BertPretrainContrast",

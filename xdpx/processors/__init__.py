@@ -15,6 +15,8 @@ processors: Registry[Any] = Registry(
         "bert_pair_with_logits": "xdpx.processors.with_logits:BertPairWithLogitsProcessor",
         "bert_single": "xdpx.processors.bert:BertSingleProcessor",
         "bert_pair": "xdpx.processors.bert:BertPairProcessor",
+        "bert_single_mix": "xdpx.processors.bert_mix:BertSingleMixProcessor",
+        "bert_pair_mix": "xdpx.processors.bert_mix:BertPairMixProcessor",
         "bert_token": "xdpx.processors.bert_token:BertTokenProcessor",
         "bert_dpr": "xdpx.processors.bert_dpr:BertDPRProcessor",
         "bert_qa": "xdpx.processors.bert_qa:BertQAProcessor",

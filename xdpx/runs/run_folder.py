@@ -13,7 +13,7 @@ from xdpx.runs.status import STATUS_FILE
 from xdpx.utils import io
 
 STARTER_CONFIG = "starter_config.hjson"
-RESOURCES = ("vocab.txt", "target_map.txt", "embeddings.pt")
+RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt")
 """Files of data_dir that a trained model cannot do without."""
 
 OWN = (

@@ -11,6 +11,8 @@ tasks: Registry[Any] = Registry(
         "distill": "xdpx.tasks.distill:Distill",
         "fgm": "xdpx.tasks.one_attack:FGM",
         "freelb": "xdpx.tasks.freelb:FreeLB",
+        "freelb_cnn": "xdpx.tasks.freelb_cnn:FreeLBCNN",
+        "freelb_cnn_distill": "xdpx.tasks.freelb_cnn:FreeLBCNN",
         "pgd": "xdpx.tasks.one_attack:PGD",
         "smart": "xdpx.tasks.smart:Smart",
     },

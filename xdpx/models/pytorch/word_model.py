@@ -36,11 +36,8 @@ class WordModel(Model):
     def load_pretrained(self, read_weights: ReadWeights) -> None:
         """Take over the vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
         known = self.parameters_used
-        path = io.join(known.data_dir, "embeddings.pt") if known.data_dir else ""
-        if path and io.exists(path):
-            self.embedding.fill(_vectors(read_weights(path), path), path)
-            log.info(f"{path}: word vectors taken over")
-        elif not self.embedding.table.weight.requires_grad and not known.pretrained_model:
+        filled = fill_from_data(self.embedding, known.data_dir, read_weights)
+        if not filled and not self.embedding.table.weight.requires_grad and not known.pretrained_model:
             log.warning(
                 "fix_embeddings is true but there are no pretrained word vectors: random ones stay as they are. "
                 "Set fix_embeddings: false to train them."
@@ -99,6 +96,16 @@ def given(value: int | None, key: str) -> int:
         problem = "is not known: the preprocessed data does not say it."
         raise ConfigError(THIS_RUN, [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
     return value
+
+
+def fill_from_data(embedding: Embedding, data_dir: str | None, read_weights: ReadWeights) -> bool:
+    """Put the vectors in data_dir/embeddings.pt into a table; tell whether there are any."""
+    path = io.join(data_dir, "embeddings.pt") if data_dir else ""
+    if not path or not io.exists(path):
+        return False
+    embedding.fill(_vectors(read_weights(path), path), path)
+    log.info(f"{path}: word vectors taken over")
+    return True
 
 
 def _vectors(content: object, path: str) -> Tensor:

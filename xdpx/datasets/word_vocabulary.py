@@ -1,0 +1,63 @@
+"""`word_vocab.txt`: the words of segmented text, beside the tokens that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.datasets.counting import count
+from xdpx.datasets.raw_data import RawFile
+from xdpx.loaders.base import Loader
+from xdpx.logger import log
+from xdpx.tokenizers.encoder import Encoder
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.tokenizers.whole_words import WholeWords
+
+FILE = "word_vocab.txt"
+
+
+def word_encoder(loader: Loader, vocabulary: Vocabulary | None) -> Encoder | None:
+    """Give what numbers the words of a loader that gives them; None where it gives none.
+
+    Raises:
+        ConfigError: it gives words, but there is no vocabulary of them.
+    """
+    if not loader.gives_words:
+        return None
+    if vocabulary is None:
+        problem, remedy = "is true, but the data have no word_vocab.txt.", "Preprocess with processor: bert_single_mix."
+        raise ConfigError(THIS_RUN, [Fault("with_words", problem, remedy)])
+    return Encoder(_cutter(loader), vocabulary)
+
+
+def gather_words(known: Any, files: Sequence[RawFile], loader: Loader, *, workers: int) -> Vocabulary | None:
+    """Read or count the words of all raw files; None where the loader gives none, or the processor takes none.
+
+    Args:
+        known: parameters of the processor.
+        files: all raw files.
+        loader: as the config picks it.
+        workers: processes to share the work.
+
+    Raises:
+        ConfigError: the file that is named is none.
+    """
+    if not loader.gives_words or not hasattr(known, "word_vocab_file"):
+        return None
+    special = (known.pad_word, known.unk_word)
+    if known.word_vocab_file is not None:
+        return Vocabulary.read(known.word_vocab_file, pad_word=special[0], unk_word=special[1])
+    skip = loader.parameters.skip_bad_lines
+    seen = count(files, loader, _cutter(loader), workers=workers, skip_bad_lines=skip)
+    found = Vocabulary.build(
+        seen.tokens, special_words=special, threshold=known.min_word_count - 1, max_size=known.max_word_vocab
+    )
+    covered = sum(times for word, times in seen.tokens.items() if word in found)
+    share = covered / max(sum(seen.tokens.values()), 1)
+    log.info(f"Words: {len(found):,}; they cover {share:.2%} of the running words")
+    return found
+
+
+def _cutter(loader: Loader) -> WholeWords:
+    return WholeWords(WholeWords.Parameters(lower=loader.parameters.lower))

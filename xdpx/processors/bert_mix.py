@@ -1,0 +1,153 @@
+"""Samples of mixed granularity: pieces for BERT, the words they belong to. B rows, T pieces, W words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.config.parameters import param
+from xdpx.loaders import marks
+from xdpx.processors.base import Batch, framed, with_targets
+from xdpx.processors.bert import BertProcessor, balanced_cut
+from xdpx.processors.samples import Column, Ragged, Samples, offsets_of
+
+Made = tuple[dict[str, Column], NDArray[np.int64]]
+Arrays = dict[str, NDArray[Any]]
+
+
+class BertMixProcessor(BertProcessor):
+    """What the processors of mixed granularity share.
+
+    Batches {input_ids (B, T), attention_mask (B, T), word_index (B, T), words (B, W), word_mask (B, W)}. `word_index`
+    is the number of the word, from 1, that a piece belongs to, and 0 at special tokens. Where the loader marks no
+    words every token is one; where it gives no words, `words` are unknown ones.
+    """
+
+    class Parameters(BertProcessor.Parameters):
+        """Where words come from."""
+
+        word_vocab_file: str | None = param(
+            None, doc="Ready vocabulary of words, one per line; null: made from the data.", path="file"
+        )
+        min_word_count: int = param(-1, doc="Rarer words are unknown; -1: none is too rare.")
+        max_word_vocab: int = param(-1, doc="Most words in the vocabulary; -1: no limit.")
+        word_vocab_size: int | None = param(None, gt=0, doc="Number of words; from the vocabulary.")
+
+    schema: ClassVar[dict[str, str]] = {
+        "input_ids": "ragged int32", "word_index": "ragged int16", "words": "ragged int32",
+    }  # fmt: skip
+    reads_marks: ClassVar[int] = marks.WORD_START
+
+    def _mixed(self, fields: Mapping[str, Ragged], tokens: Sequence[Ragged]) -> dict[str, Column]:
+        """Make the columns of texts that are cut already."""
+        numbers = [_word_numbers(text) for text in tokens]
+        counts = [_counts(text, number) for text, number in zip(tokens, numbers, strict=True)]
+        names = [name.replace("tokens", "words") for name in self.text_fields]
+        words = [
+            fields[name].cut(count) if name in fields else _unknown(count)
+            for name, count in zip(names, counts, strict=True)
+        ]
+        if len(numbers) > 1:  # words of the second text are numbered from where those of the first end
+            further = numbers[1].values + np.repeat(counts[0], numbers[1].lengths)
+            numbers = [numbers[0], Ragged(further, numbers[1].offsets)]
+        plain = [Ragged(marks.plain(text.values), text.offsets) for text in tokens]
+        seps = [self.sep_index] * len(tokens)
+        input_ids = framed([self.cls_index, *seps], plain, before=1)
+        return {
+            "input_ids": input_ids,
+            "word_index": framed([0] * (1 + len(tokens)), numbers, before=1),
+            "words": _joined(words),
+            "length": input_ids.lengths,
+        }
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Pad pieces to (B, T), words to (B, W)."""
+        net_input = self._net_input(samples, pad_multiple)
+        return self._batch(samples, net_input, self._num_tokens(net_input))
+
+    def _net_input(self, samples: Samples, pad_multiple: int) -> Arrays:
+        input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
+        word_index = np.zeros(mask.shape, np.int64)
+        word_index[mask] = samples.ragged("word_index").values
+        rows = samples.ragged("words")
+        word_mask = rows.mask(-(-int(rows.lengths.max(initial=1)) // pad_multiple) * pad_multiple)
+        words = np.zeros(word_mask.shape, np.int64)
+        words[word_mask] = rows.values
+        return {
+            "input_ids": input_ids, "attention_mask": mask, "word_index": word_index, "words": words,
+            "word_mask": word_mask,
+        }  # fmt: skip
+
+    def _num_tokens(self, net_input: Mapping[str, Any]) -> int:
+        """Count pieces without padding; words are none of their own."""
+        return int(net_input["attention_mask"].sum())
+
+
+class BertSingleMixProcessor(BertMixProcessor):
+    """[CLS] text [SEP] in pieces, and the words of the text."""
+
+    class Parameters(BertMixProcessor.Parameters):
+        """Where words come from."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
+    num_special: ClassVar[int] = 2
+
+    def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
+        """Cut each text so that it fits into `max_len` with its special tokens; words go with their first piece."""
+        return with_targets(self._mixed(fields, [fields["tokens"].cut(self._room)]), targets)
+
+
+class BertPairMixProcessor(BertMixProcessor):
+    """[CLS] first [SEP] second [SEP] in pieces, and the words of both texts in a row; batches have token_type_ids."""
+
+    class Parameters(BertMixProcessor.Parameters):
+        """Where words come from."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
+    schema: ClassVar[dict[str, str]] = {**BertMixProcessor.schema, "second_start": "int32"}
+    num_special: ClassVar[int] = 3
+
+    def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
+        """Cut the longer text first, until both fit into `max_len` with their special tokens."""
+        first, second = fields["tokens1"], fields["tokens2"]
+        kept_first, kept_second = balanced_cut(first.lengths, second.lengths, self._room)
+        first, second = first.cut(kept_first), second.cut(kept_second)
+        return with_targets({**self._mixed(fields, [first, second]), "second_start": first.lengths + 2}, targets)
+
+    def _net_input(self, samples: Samples, pad_multiple: int) -> Arrays:
+        found = super()._net_input(samples, pad_multiple)
+        mask = found["attention_mask"]
+        second = (np.arange(mask.shape[1]) >= samples.numbers("second_start")[:, None]) & mask
+        return {**found, "token_type_ids": second.astype(np.int64)}
+
+
+def _word_numbers(tokens: Ragged) -> Ragged:
+    """Give for each token the number of its word in its row, from 1."""
+    begins = marks.has(marks.WORD_START, tokens.values)
+    counted = np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
+    return Ragged(counted[1:] - np.repeat(counted[tokens.offsets[:-1]], tokens.lengths), tokens.offsets)
+
+
+def _counts(tokens: Ragged, numbers: Ragged) -> NDArray[np.int64]:
+    """Give how many words each row has: the number of its last token."""
+    return np.where(tokens.lengths > 0, np.append(0, numbers.values)[tokens.offsets[1:]], 0)
+
+
+def _unknown(counts: NDArray[np.int64]) -> Ragged:
+    """Give rows of the word 1, which stands behind that of the padding."""
+    return Ragged(np.ones(counts.sum(), np.int32), offsets_of(counts))
+
+
+def _joined(rows: Sequence[Ragged]) -> Ragged:
+    """Lay the rows of several columns one behind the other."""
+    offsets = offsets_of(np.sum([each.lengths for each in rows], axis=0))
+    values, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
+    for each in rows:
+        values[each.places(place)] = each.values
+        place += each.lengths
+    return Ragged(values, offsets)
