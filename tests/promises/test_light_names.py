@@ -50,7 +50,8 @@ def test_a_light_network_keeps_its_keys_and_defaults(name: str) -> None:
     assert {key: declared.get(key, "gone") for key in KEYS[name]} == KEYS[name]
 
 
-def test_the_script_that_ships_them_keeps_its_name_and_keys() -> None:
-    assert "export_torchscript" in SHIPPED
-    declared = {item.key for item in catalogue.entry("command", "x-script export_torchscript").parameters}
+@pytest.mark.parametrize("name", ["export_torchscript", "export_onnx"])
+def test_the_scripts_that_ship_them_keep_their_names_and_keys(name: str) -> None:
+    assert name in SHIPPED
+    declared = {item.key for item in catalogue.entry("command", f"x-script {name}").parameters}
     assert declared >= {"save_dir", "checkpoint", "out_dir"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
@@ -20,13 +20,18 @@ from xdpx.inference.plan import InferenceParameters, make_plan
 from xdpx.utils import io
 
 NAME = "export_torchscript"
-MODEL = "model.pth"
 LENGTHS = (12, 3, 7)
 OTHER_LENGTHS = ((1,), (30, 2), (5, 5, 5, 5))
 
 
 class ExportTorchscript:
-    """Write a trained network as TorchScript."""
+    """Write a trained network as TorchScript.
+
+    Attributes:
+        file: name of the file with the network.
+    """
+
+    file: ClassVar[str] = "model.pth"
 
     class Parameters(InferenceParameters):
         """The keys of `x-script export_torchscript`."""
@@ -59,19 +64,27 @@ class ExportTorchscript:
         longest = processor.parameters.max_len - processor.num_special
         first, *others = (tracing.sample_inputs(processor, each) for each in (LENGTHS, *OTHER_LENGTHS, (longest,)))
         traced = tracing.trace(model, first, others)
-        content = tracing.content_of(traced)
+        content, network = self.packed(traced, [first, *others])
         self._write(predictor, list(first), content)
-        print(f"{io.join(self.parameters.out_dir, MODEL)}: {len(content) / 1e6:.2f} MB; inputs: {', '.join(first)}")
+        print(f"{io.join(self.parameters.out_dir, self.file)}: {_size(len(content))}; inputs: {', '.join(first)}")
         for length in sorted({min(length, longest) for length in (8, 32, longest)}):
             one = tracing.sample_inputs(processor, [length])
-            print(f"  {tracing.milliseconds(traced, one):.3f} ms for a text of {length} tokens, on one thread")
+            time = f"{tracing.milliseconds(network, one):.3f} ms for a text of {length} tokens, on one thread"
+            print(f"  {time} (median of {tracing.RUNS})")
+
+    def packed(self, traced: Any, batches: Sequence[Any]) -> tuple[bytes, Any]:
+        """Give the file of a traced network, and what runs it; `batches` are some of several shapes."""
+        from xdpx.inference import tracing
+
+        del batches
+        return tracing.content_of(traced), traced
 
     def _write(self, predictor: Any, inputs: list[str], content: bytes) -> None:
         from xdpx.utils.commit import replacing, write_text
 
         out_dir = self.parameters.out_dir
         io.makedirs(out_dir)
-        with replacing(io.join(out_dir, MODEL), "wb") as file:
+        with replacing(io.join(out_dir, self.file), "wb") as file:
             file.write(content)
         words = predictor.plan.resource("vocab.txt")
         if words:
@@ -80,6 +93,10 @@ class ExportTorchscript:
         known = predictor.processor.parameters
         facts = {"inputs": inputs, "max_len": known.max_len, "pad_index": predictor.processor.pad_index}
         write_text(io.join(out_dir, "inputs.json"), json.dumps(facts) + "\n")
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1024:.1f} KiB" if num_bytes < 1 << 20 else f"{num_bytes / (1 << 20):.2f} MiB"
 
 
 def main(argv: Sequence[str]) -> int:

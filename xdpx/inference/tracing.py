@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
@@ -71,20 +71,37 @@ def trace(model: nn.Module, inputs: Inputs, others: Sequence[Inputs]) -> Any:
     batches = [inputs, *others]
     expected = [model(**each) for each in batches]
     if not isinstance(expected[0], torch.Tensor):
-        raise _refuse(model, "gives several outputs, but the file is to give one: logits")
+        raise refusal(type(model).__name__, "gives several outputs, but the file is to give one: logits")
     _work_out_weights(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a branch that depends on the shape shows below, where it matters
         try:
             traced = torch.jit.trace(model, tuple(inputs.values()), check_trace=False)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
-            raise _refuse(model, f"cannot be traced: {str(error).strip().splitlines()[0]}") from error
+            raise refusal(type(model).__name__, f"cannot be traced: {first_line(error)}") from error
+    compare(traced, batches, expected, what=f"{type(model).__name__} traced")
+    return traced
+
+
+def compare(network: Callable[..., Any], batches: Sequence[Inputs], expected: Sequence[Tensor], *, what: str) -> None:
+    """Refuse a network that gives other logits than expected for one of some batches.
+
+    Args:
+        network: takes the inputs of a batch in their order.
+        batches: what it is given.
+        expected: the logits of each batch.
+        what: the network, for the message.
+
+    Raises:
+        ConfigError: the logits differ.
+    """
+    import torch
+
     for each, wanted in zip(batches, expected, strict=True):
-        found = traced(*each.values())
+        found = network(*each.values())
         if found.shape != wanted.shape or not torch.allclose(found, wanted, rtol=SAME, atol=SAME):
             shape = tuple(next(iter(each.values())).shape)
-            raise _refuse(model, f"traced gives other logits for an input of shape {shape}")
-    return traced
+            raise refusal(what, f"gives other logits for an input of shape {shape}")
 
 
 def content_of(traced: Any) -> bytes:
@@ -127,5 +144,11 @@ def _work_out_weights(model: nn.Module) -> None:
             parametrize.remove_parametrizations(module, name)
 
 
-def _refuse(model: nn.Module, problem: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault("model", f"{type(model).__name__} {problem}.", "Export another model.")])
+def first_line(error: Exception) -> str:
+    """Give the first line of what an error says."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def refusal(what: str, problem: str) -> ConfigError:
+    """Say why a network cannot be exported."""
+    return ConfigError(THIS_RUN, [Fault("model", f"{what} {problem}.", "Export another model.")])
