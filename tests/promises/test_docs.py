@@ -96,7 +96,7 @@ def test_the_code_of_the_extension_guide_trains(tmp_path: Path) -> None:
 
 def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     code = [text for name, text in blocks("python") if name.startswith("trainer.md")]
-    assert len(code) == 4
+    assert len(code) == 5
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "page.py"]

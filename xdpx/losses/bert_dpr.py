@@ -13,8 +13,8 @@ from xdpx.losses.simcse import SimCSELoss
 class BertDPRLoss(SimCSELoss):
     """Cross-entropy of a question's own passage against the passages of all rows of the batch, by cosine.
 
-    The negatives are those of the micro-batch of a process, so `batch_size` matters, and `update_freq` does not
-    replace it.
+    The negatives are those of a micro-batch, on all processes that train together, so `batch_size` matters, and
+    `update_freq` does not replace it.
 
     Source: Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020, equation 2, with in-batch negatives (section 3.2)
     and cosines over a temperature in place of the dot product.

@@ -12,14 +12,15 @@ from xdpx.losses.base import BITS_PER_NAT, Batch
 from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
 from xdpx.losses.metrics import ratio
 from xdpx.losses.parameters import ContrastPretrainParameters
-from xdpx.losses.simcse import contrast
+from xdpx.losses.simcse import contrast, gather_in_training
 
 
 class BertPretrainContrastLoss(BesideTokens):
     """Two passes with different dropout: each text must find its other pass in the batch, and guess its masks.
 
     A text costs -log(exp(s_ii / t) / sum_j exp(s_ij / t)), s_ij the cosine of its vector of the first pass and text j's
-    of the second, and `lm_weight` times the mean loss of its masked tokens over both passes.
+    of the second, and `lm_weight` times the mean loss of its masked tokens over both passes. The texts j are those of
+    all processes that train together.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, equation 4 and section 6.3; there texts are contrasted without masks.
     """
@@ -37,7 +38,8 @@ class BertPretrainContrastLoss(BesideTokens):
         (tokens, vectors), (more_tokens, others) = (model(**batch["net_input"]) for _ in range(2))
         guessed, counted = masked_tokens(tokens.float(), batch, scored=scored)
         guessed_again, counted_again = masked_tokens(more_tokens.float(), batch, scored=scored)
-        logits, right = contrast(vectors.float(), others.float(), temperature=self.parameters.temperature)
+        candidates, begin = gather_in_training(others.float())
+        logits, right = contrast(vectors.float(), candidates, temperature=self.parameters.temperature, begin=begin)
         contrast_sum = functional.cross_entropy(logits, right, reduction="sum")
         return {
             **{name: (counted[name] + counted_again[name]) / 2.0 for name in counted},

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.engines.pytorch.collectives import gather_with_gradient
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.metrics import ratio
 from xdpx.losses.metrics.named import OF_SCORES
@@ -19,7 +20,8 @@ class SimCSELoss(Loss):
     """Cross-entropy of finding the second view of a row among those of all rows of the batch, by cosine.
 
     A third view of each row, a hard negative, joins the candidates. The rows of a batch are each other's negatives, so
-    `batch_size` matters, and `update_freq` does not replace it.
+    `batch_size` matters, and `update_freq` does not replace it. Several processes that train together compare with the
+    rows of all; scores are those of a batch of one process, so that the number of processes does not change them.
 
     Source: Gao et al., "SimCSE", EMNLP 2021, equations 4 and 5.
     """
@@ -63,20 +65,31 @@ class SimCSELoss(Loss):
         return {"loss": loss_in_bits(facts), "acc": ratio(facts["correct"], facts["count"], empty=float(np.nan))}
 
     def _choices(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        first, *others = vectors.float().unbind(dim=1)
-        return contrast(first, torch.cat(others), temperature=self.parameters.temperature)
+        first, others = vectors[:, 0].float(), vectors[:, 1:].float()
+        everywhere, begin = gather_in_training(others)
+        candidates = everywhere.transpose(0, 1).flatten(0, 1)
+        return contrast(first, candidates, temperature=self.parameters.temperature, begin=begin)
 
 
-def contrast(queries: Tensor, candidates: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
-    """Compare each query with each candidate; the first candidates are the right ones, in order.
+def gather_in_training(rows: Tensor) -> tuple[Tensor, int]:
+    """Give the rows of all processes and where those of this one begin; without gradients, those of this one alone.
+
+    All processes must train when one does.
+    """
+    return gather_with_gradient(rows) if torch.is_grad_enabled() else (rows, 0)
+
+
+def contrast(queries: Tensor, candidates: Tensor, *, temperature: float, begin: int = 0) -> tuple[Tensor, Tensor]:
+    """Compare each query with each candidate; from `begin` on the candidates are the right ones, in order.
 
     Args:
         queries: (B, H).
-        candidates: (N, H), N at least B.
+        candidates: (N, H), N at least begin + B.
         temperature: what cosines are divided by.
+        begin: which candidate is the right one of the first query.
 
     Returns:
         (logits (B, N), index of the right candidate (B,)).
     """
     logits = functional.normalize(queries, dim=-1) @ functional.normalize(candidates, dim=-1).T / temperature
-    return logits, torch.arange(len(queries), device=queries.device)
+    return logits, begin + torch.arange(len(queries), device=queries.device)

@@ -158,6 +158,39 @@ def gather_rows(tree: Any, *, pad: float = -100) -> Any:
     return together(outline, lambda place: _gathered(tensors[place.index], sizes[place.index], pad))
 
 
+def gather_with_gradient(rows: Tensor) -> tuple[Tensor, int]:
+    """Put the rows of all processes together, by rank, such that gradients find the way back. On all processes.
+
+    A row of this process gets the sum of the gradients that all processes have for it. So where each of them takes a
+    loss of its own rows against those of all, and gradients are averaged (or summed) over processes afterwards, as data
+    parallelism does, they are those of the mean (or the sum) of the losses in one process with all rows.
+
+    Args:
+        rows: (B, ...); B may differ between processes, the other dimensions must not.
+
+    Returns:
+        (the rows of all processes (N, ...), where those of this one begin). With one process, `rows` and 0.
+    """
+    if num_processes() == 1:
+        return rows, 0
+    counts = [int(count) for count in _all_gathered(torch.tensor([len(rows)]))]
+    gathered: Tensor = _GatheredRows.apply(rows, counts)  # type: ignore[no-untyped-call]
+    return gathered, sum(counts[: rank()])
+
+
+class _GatheredRows(torch.autograd.Function):
+    """Forward: the rows of all processes. Backward: what all processes have for the rows of this one."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+        ctx.own = slice(sum(counts[: rank()]), sum(counts[: rank() + 1]))
+        return _gathered(rows, [[count, *rows.shape[1:]] for count in counts], 0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return sum_over_ranks(gradients[0].contiguous())[ctx.own], None
+
+
 def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
     """Give the same nested dicts, lists and tuples with every tensor changed; None and plain values stay."""
     return _map(tree, Tensor, change)
