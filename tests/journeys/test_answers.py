@@ -47,12 +47,29 @@ def test_answers_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyte
         Path(f"raw/{split}.json").write_text(json.dumps({"data": data}))
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PEOPLE, *PLACES, "who", "where", "?", "lives", "in"]
     Path("vocab.txt").write_text("\n".join(words) + "\n")
-    x("x-prepro", "qa_prepro", data_source="raw", data_dir="data", vocab_file="vocab.txt", max_len=16, workers=1)
+    x(
+        "x-prepro",
+        "qa_prepro",
+        data_source="raw",
+        data_dir="data",
+        vocab_file="vocab.txt",
+        max_len=16,
+        doc_stride=4,
+        workers=1,
+    )
     x("x-train", "bert_qa", data_dir="data", save_dir="run", **TINY)
     capsys.readouterr()
     x("x-eval", "", save_dir="run", valid_subset="dev")
     assert "em" in capsys.readouterr().out
     asked = {"context": "eve lives in oslo", "qas": [{"question": "who ?"}, {"question": "where ?"}]}
+    long = {**asked, "context": "eve lives in " * 20 + "oslo"}
+    Path("new.json").write_text(json.dumps({"data": [{"paragraphs": [long, asked]}]}))
+    for keys in ({}, {"concat_origin": False, "skip_bad_lines": True}):  # windows are put together either way
+        x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.tsv"}, extra_config={"n_best": 2}, **keys)
+        rows = [line.split("\t") for line in Path("new.tsv").read_text().splitlines()]
+        assert len(rows) == 1 + 4
+        assert rows[0][-2:] == ["answer", "n_best"]
+        assert all(0 < sum(share for _, share in json.loads(row[-1])) <= 1 + 1e-5 for row in rows[1:])
     Path("new.json").write_text(json.dumps({"data": [{"paragraphs": [asked]}]}))
     x("x-pred", "", save_dir="run", predict_file_map={"new.json": "new.tsv"})
     rows = [line.split("\t") for line in Path("new.tsv").read_text().splitlines()]

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from xdpx.loaders import loaders
+from xdpx.datasets.sample_making import Maker, Recipe, Work
+from xdpx.loaders import loaders, marks
 from xdpx.loaders.parsers import parsers
-from xdpx.loaders.parsers.base import Rows
+from xdpx.loaders.parsers.base import Block, Rows
 from xdpx.losses import losses
-from xdpx.losses.bert_qa import best_span, text_of
+from xdpx.losses.answers import best_threshold
+from xdpx.losses.bert_qa import best_span, best_spans, text_of
 from xdpx.models import models
 from xdpx.processors import processors
-from xdpx.processors.samples import Samples
+from xdpx.processors.bert_qa import windows_of
+from xdpx.processors.samples import Ragged, Samples, offsets_of
+from xdpx.tokenizers import tokenizers
+from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "who", "bob", "sees", "al", "##ice", "."]
 
 
 def test_the_json_of_squad_becomes_rows(tmp_path: Path) -> None:
-    answers = [{"text": "Bob", "answer_start": 0}, {"text": "b", "answer_start": 2}]
-    questions = [{"question": "who?", "answers": answers}, {"question": "why?", "answers": []}, {"question": "when?"}]
+    answers = [{"text": text, "answer_start": start} for text, start in (("Bob", 0), ("b", 2), ("Bob", 0), ("b", 2))]
+    none = {"question": "why?", "answers": [], "is_impossible": True, "plausible_answers": answers}
+    questions = [{"question": "who?", "answers": answers}, none, {"question": "when?"}]
     data = [{"paragraphs": [{"context": "Bob sees Alice.", "qas": questions}]}]
     (tmp_path / "a.json").write_text(json.dumps({"data": data}))
     parser = parsers["squad"](parsers["squad"].Parameters())
     assert parser.parse(next(iter(parser.blocks(str(tmp_path / "a.json"))))).rows == [
-        ["who?", "Bob sees Alice.", "Bob", "0"], ["why?", "Bob sees Alice.", "", "-1"], ["when?", "Bob sees Alice."],
+        ["who?", "Bob sees Alice.", "Bob", "0", '["b"]'], ["why?", "Bob sees Alice.", "", "-1", ""],
+        ["when?", "Bob sees Alice."],
     ]  # fmt: skip
 
 
@@ -42,14 +50,27 @@ def test_a_text_is_cut_at_both_ends_of_its_answer() -> None:
     assert found.bad == [(5, "has the answer 'c', which does not stand in its context")]
 
 
-def processor(max_len: int) -> Any:
+def test_other_answers_are_a_list_in_json() -> None:
+    loader = loaders["qa"](loaders["qa"].Parameters(tokenizer="space"))
+    rows = [["q", "a b", "a", "0", '["b", "a  b"]'], ["q", "a b", "a", "0", ""], ["q", "a b", "a", "0", "b"]]
+    found = loader.records(Rows(rows, [1, 2, 3], []), labelled=False)
+    assert found.fields["others"] == ["b\na b", ""]
+    assert found.bad == [(3, "has the other answers 'b', which are no list of texts in JSON")]
+
+
+def processor(max_len: int, **keys: Any) -> Any:
     kind = processors["bert_qa"]
-    return kind(kind.Parameters(max_len=max_len, max_question_length=2), vocabulary=Vocabulary(WORDS))
+    return kind(kind.Parameters(max_len=max_len, max_question_length=2, **keys), vocabulary=Vocabulary(WORDS))
 
 
 def sampled(maker: Any, *records: tuple[list[int], ...]) -> Samples:
-    rows = [maker.numerize(dict(zip(maker.text_fields, record, strict=True)), None) for record in records]
-    return Samples.from_dicts(rows, maker.columns(labelled=False))
+    """Make the samples of (question, before, answer, after), and perhaps others."""
+    columns = zip(*[(*record, []) if len(record) == 4 else record for record in records], strict=True)
+    fields = {
+        name: Ragged(np.array(sum(rows, []), np.int32), offsets_of(np.array([len(row) for row in rows])))
+        for name, rows in zip(maker.text_fields, columns, strict=True)
+    }
+    return Samples(maker.numerize_many(fields, None)[0])
 
 
 def test_both_ends_of_the_answer_are_positions_in_the_sample() -> None:
@@ -66,6 +87,60 @@ def test_an_answer_that_is_cut_off_cannot_be_found_but_still_counts() -> None:
     batch = maker.collate(sampled(maker, ([4], [5, 6], [7, 8], [9])))
     assert batch["net_input"]["input_ids"].tolist() == [[2, 4, 3, 5, 6, 7, 3]]
     assert (batch["target"].tolist(), batch["answer"].tolist()) == ([[0, 0]], [[7, 8]])
+
+
+def test_a_long_context_becomes_windows_that_overlap() -> None:
+    maker = processor(8, doc_stride=2)
+    samples = sampled(maker, ([4], [5, 6, 7], [8, 9], [5, 5]), ([4, 4], [5, 6, 7], [], []))
+    batch = maker.collate(samples)
+    assert batch["net_input"]["input_ids"].tolist() == [
+        [2, 4, 3, 5, 6, 7, 8, 3], [2, 4, 3, 7, 8, 9, 5, 3], [2, 4, 3, 9, 5, 5, 3, 0], [2, 4, 4, 3, 5, 6, 7, 3],
+    ]  # fmt: skip
+    assert batch["window"].tolist() == [0, 1, 2, 0]
+    assert batch["target"].tolist() == [[0, 0], [4, 5], [0, 0], [0, 0]]
+    assert batch["answer"].tolist() == [[8, 9]] * 3 + [[-1, -1]]
+
+
+def test_windows_leave_nothing_out() -> None:
+    for room, stride in ((3, 1), (3, 3), (3, 9), (1, 1)):
+        lengths = np.arange(12)
+        found = windows_of(lengths, np.full(12, room), stride)
+        for row, length in enumerate(lengths.tolist()):
+            mine = found.rows == row
+            spans = [
+                range(start, start + size) for start, size in zip(found.starts[mine], found.lengths[mine], strict=True)
+            ]
+            assert sorted({place for span in spans for place in span}) == list(range(length))
+            assert max(map(len, spans)) <= room
+            assert found.numbers[mine].tolist() == list(range(len(spans)))
+    assert windows_of(np.array([9]), np.array([0]), 2).lengths.tolist() == [0]
+    assert windows_of(np.array([9]), np.array([4]), None).lengths.tolist() == [4]
+
+
+def test_all_right_answers_are_kept_for_scoring() -> None:
+    maker = processor(9)
+    encoder = Encoder(tokenizers["space"](tokenizers["space"].Parameters()), Vocabulary(WORDS))
+    recipe = Recipe(None, loaders["qa"](loaders["qa"].Parameters(tokenizer="space")), encoder, maker)
+    others = Ragged(*recipe.encode("others", ["bob sees\nnobody\nal", ""]))
+    assert marks.plain(others.values).tolist() == [5, 6, 1, 7]
+    plain = [Ragged(np.array([5, 5], np.int32), np.array([0, 1, 2])) for _ in range(4)]
+    columns, _ = maker.numerize_many(dict(zip(maker.text_fields, [*plain, others], strict=True)), None)
+    batch = maker.collate(Samples(columns))
+    assert batch["answer"].tolist() == [[5, -1, 5, 6, -1, 1, -1, 7], [5] + [-1] * 7]
+    assert maker.decode(Samples(columns).sample(0)).endswith("| bob | bob sees | [UNK] | al")
+
+
+def test_only_a_question_that_came_before_is_a_duplicate_and_no_window_of_another() -> None:
+    loader = loaders["qa"](loaders["qa"].Parameters(tokenizer="space"))
+    encoder = Encoder(tokenizers["space"](tokenizers["space"].Parameters()), Vocabulary(WORDS))
+    recipe = Recipe(parsers["squad"](parsers["squad"].Parameters()), loader, encoder, processor(8, doc_stride=2))
+    rows = [["who", "bob sees al sees bob sees al"]] * 2 + [["who", "bob"]]
+    made = Maker(recipe)(Work(Block(1, rows=rows, lines=[1, 2, 3]), labelled=False, hashed=True))
+    assert made.kept.tolist() == [0, 0, 0, 1, 1, 1, 2]
+    assert made.hashes is not None
+    assert np.array_equal(made.hashes[:3], made.hashes[3:6])
+    assert len(np.unique(made.hashes, axis=0)) == 4
+    assert (made.counts.too_short, made.counts.too_long, made.counts.samples) == (0, 0, 7)
 
 
 def test_the_best_span_is_the_best_of_all_that_are_allowed() -> None:
@@ -87,16 +162,97 @@ def test_answers_are_never_looked_for_outside_of_the_context() -> None:
     assert possible.nonzero().tolist() == [[0, 0], [0, 3], [0, 4], [0, 5], [0, 6], [0, 7], [1, 0], [1, 4], [1, 5]]
 
 
+def test_the_best_spans_come_one_after_the_other_and_then_none() -> None:
+    logits = torch.full((1, 4, 2), torch.finfo(torch.float32).min)
+    logits[0, 0], logits[0, 1], logits[0, 3] = (
+        torch.tensor([0.0, 0.0]),
+        torch.tensor([1.0, 3.0]),
+        torch.tensor([0.5, 2.0]),
+    )
+    spans, scores = best_spans(logits, 2, number=4)
+    assert scores[0].tolist() == [4.0, 2.5, -math.inf, -math.inf]
+    assert spans[0, :2].tolist() == [[1, 1], [3, 3]]
+    assert best_spans(logits, 2, number=30)[1].shape == (1, 30)
+
+
+def built(**keys: Any) -> Any:
+    return losses["bert_qa"](losses["bert_qa"].Parameters(max_len=3, **keys))
+
+
+def gathered(pred: Any, score: Any, nothing: Any, target: Any, *, window: Any = None) -> dict[str, Any]:
+    """Predictions of windows with one answer each; a window is a question unless told otherwise."""
+    size = len(pred)
+    return {
+        "pred": np.array(pred)[:, None], "score": np.array(score, float)[:, None], "nothing": np.array(nothing, float),
+        "sample": np.arange(size), "window": np.array(window or [0] * size), "target": np.array(target),
+        "loss_sum": 1.0, "count": float(size), "correct": 2.0,
+    }  # fmt: skip
+
+
 def test_answers_are_scored_as_text() -> None:
-    loss = losses["bert_qa"](losses["bert_qa"].Parameters(max_len=3))
-    rows = {
-        "target": np.array([[7, 8, -1], [5, -1, -1], [-1] * 3]),
-        "pred": np.array([[7, 8, 9], [5, -1, -1], [-1] * 3]),
-    }
-    found = loss.metrics({**rows, "loss_sum": 1.0, "count": 3.0, "correct": 2.0})
+    rows = gathered([[7, 8, 9], [5, -1, -1], [-1] * 3], [1, 1, -np.inf], [0, 0, 0], [[7, 8, -1], [5, -1, -1], [-1] * 3])
+    found = built().metrics(rows)
     assert (found["acc"], found["em"]) == (2 / 3, 2 / 3)
     assert np.isclose(found["f1"], (0.8 + 1 + 1) / 3)
-    assert list(loss.rows(rows, None)) == [["7 8 9"], ["5"], [""]]
+    assert list(built().rows(rows, None)) == [["7 8 9"], ["5"], [""]]
+
+
+def test_the_nearest_of_several_right_answers_counts() -> None:
+    rows = gathered([[7, 8, -1], [5, -1, -1]], [1, 1], [0, 0], [[5, -1, 7], [5, -1, -1]])
+    rows["target"] = np.array([[5, -1, 7, 8, -1], [6, 7, -1, 8, 8]])  # the last one may have been cut off
+    found = built().metrics(rows)
+    assert (found["em"], found["f1"]) == (0.5, 0.5)
+    assert built().metrics({**rows, "target": rows["target"][:, :3]})["em"] == 0.0
+
+
+def test_the_windows_of_a_question_are_put_together_in_any_order() -> None:
+    target = [[6, -1, -1]] * 3 + [[9, -1, -1]]
+    rows = gathered([[5, -1, -1], [6, -1, -1], [7, -1, -1], [9, -1, -1]], [1, 3, 2, -5], [0, 2, 9, 0], target,
+                    window=[0, 1, 2, 0])  # fmt: skip
+    rows["count"] = 4.0
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        mixed = {name: value[order] if isinstance(value, np.ndarray) else value for name, value in rows.items()}
+        assert built().metrics(mixed)["em"] == 0.5  # the second question is said to have none: -5 < 0
+        assert built(null_threshold=None).metrics(mixed)["em"] == 1.0
+        cells = [cell for (cell,) in built().rows(mixed, None)]
+        assert cells == [["6", "6", "6", ""][place] for place in order]
+
+
+def test_questions_without_an_answer_want_silence() -> None:
+    none, there = [-1] * 3, [5, -1, -1]
+    rows = gathered([there] * 4, [1] * 4, [0, 2, 3, 5], [there, there, none, none])
+    found = built().metrics(rows)  # doubts are -1, 1, 2, 4
+    assert (found["f1"], found["best_f1"]) == (0.75, 1.0)
+    assert found["best_null_threshold"] == 1.5
+    assert built(null_threshold=1.5).metrics(rows)["f1"] == 1.0
+    assert "best_f1" not in built().metrics(gathered([there], [1], [0], [there]))
+
+
+def test_the_best_answers_are_listed_with_their_shares() -> None:
+    rows = gathered([there := [5, -1, -1], [6, -1, -1]], [0, 0], [0, 0], [there, there], window=[0, 1])
+    rows["pred"] = np.array([[[5, -1], [6, -1]], [[6, -1], [8, 9]]])
+    rows["score"] = np.log([[4.0, 2.0], [1.0, 0.5]])
+    loss = built(n_best=2)
+    assert loss.columns() == ("answer", "n_best")
+    cells = list(loss.rows(rows, None))
+    assert cells[0] == cells[1]
+    assert (cells[0][0], json.loads(cells[0][1])) == ("5", [["5", 0.571429], ["6", 0.285714], ["", 0.142857]])
+    assert built(n_best=2, null_threshold=None)._found(rows, np.array([0, 1])).shares(None)[0] == ("5", 0.666667)
+
+
+def test_the_best_threshold_is_the_best_of_all() -> None:
+    dice = np.random.default_rng(0)
+    for size in (1, 2, 9):
+        doubts, spoken = dice.integers(-3, 3, size).astype(float), dice.random(size)
+        silent = dice.integers(0, 2, size).astype(float)
+        doubts[0] = np.inf if size == 9 else doubts[0]
+
+        def mean(threshold: float, doubts: Any = doubts, spoken: Any = spoken, silent: Any = silent) -> float:
+            return float(np.where(doubts > threshold, silent, spoken).mean())
+
+        best, threshold = best_threshold(doubts, spoken, silent)
+        assert np.isclose(best, mean(threshold))
+        assert np.isclose(best, max(mean(each) for each in np.arange(-4.5, 4, 0.5)))
 
 
 def test_pieces_of_words_are_joined() -> None:

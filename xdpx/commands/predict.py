@@ -174,7 +174,8 @@ class TextWriter:
         predicted = self._cells(chunk)
         blank = [""] * (2 if self._options.distill else len(self._predictor.task.header()))
         # Where bad lines are skipped their rows vanish; else every row stays, with blank cells if it gave no sample.
-        kept = chunk.kept.tolist() if self._options.skip_bad_lines else range(chunk.num_rows)
+        every = range(chunk.num_rows)
+        kept = list(dict.fromkeys(chunk.kept.tolist())) if self._options.skip_bad_lines else every
         for index in kept:
             row = chunk.rows[index] if chunk.rows else []
             cells = predicted.get(index, blank)

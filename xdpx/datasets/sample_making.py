@@ -47,11 +47,13 @@ class Recipe:
         """Whether records are joined into blocks, which must be done in order."""
         return self.loader.merger(1) is not None
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
+    def encode(self, field: str, texts: Sequence[str]) -> Encoded:
         """Give the ids of many texts, with the marks that the loader knows of and the processor reads."""
         wanted = self.processor.reads_marks
-        if self.loader.marks_words and wanted & marks.WORD_START:
-            encoded = _word_by_word(self.encoder, texts, keep_all=self.loader.keeps_words)
+        if field in self.loader.listed_fields and wanted & marks.WORD_START:
+            encoded = _part_by_part(self.encoder, texts, separator="\n", keep_all=False)
+        elif self.loader.marks_words and wanted & marks.WORD_START:
+            encoded = _part_by_part(self.encoder, texts, keep_all=self.loader.keeps_words)
         else:
             encoded = self.encoder.encode_many(texts)
         if self.merges and wanted & marks.SENTENCE_START:
@@ -152,7 +154,7 @@ class Maker:
         records = recipe.loader.records(rows, labelled=work.labelled)
         records = self._with_fitting_logits(records)
         records, targets, sets = self._classes(records)
-        encoded = {name: recipe.encode(texts) for name, texts in records.fields.items()}
+        encoded = {name: recipe.encode(name, texts) for name, texts in records.fields.items()}
         counts = _count(records, encoded, recipe.encoder.vocabulary.unk)
         counts.bytes = len(work.block.data)
         hashes = hash_records(records) if work.hashed else None
@@ -166,9 +168,9 @@ class Maker:
         if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
             samples = samples.replaced("target", sets.take(samples.numbers("target")))
         measure(counts, recipe.processor, encoded)
-        counts.too_short = len(records.lines) - len(kept)
+        counts.too_short = len(records.lines) - len(np.unique(kept))
         counts.samples = len(kept)
-        hashes = hashes[kept] if hashes is not None else None
+        hashes = _hashes_of_samples(hashes, kept) if hashes is not None else None
         return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows)
 
     def _with_fitting_logits(self, records: Records) -> Records:
@@ -226,12 +228,13 @@ class Maker:
         return f"is labelled '{label}', which the target map lacks; {hint} Else {remedy}"
 
 
-def _word_by_word(encoder: Encoder, texts: Sequence[str], *, keep_all: bool) -> Encoded:
-    """Encode each word by itself, with a mark on its first token. The ids are those of the whole texts.
+def _part_by_part(encoder: Encoder, texts: Sequence[str], *, separator: str | None = None, keep_all: bool) -> Encoded:
+    """Encode each part of a text by itself, with a mark on its first token. Parts are words by default.
 
-    With `keep_all` a word of which the tokenizer makes nothing is an unknown token.
+    The ids of words are those of the whole texts. With `keep_all` a part of which the tokenizer makes nothing is an
+    unknown token.
     """
-    words = [text.split() for text in texts]
+    words = [text.split(separator) for text in texts]
     of_words = encoder.encode_many(list(chain.from_iterable(words)))
     lost = np.flatnonzero(np.diff(of_words.offsets) == 0)
     if keep_all and len(lost):
@@ -296,6 +299,13 @@ def hash_records(records: Records) -> NDArray[np.uint64]:
     joined = ("\x1f".join(record).encode() for record in zip(*columns, strict=True))
     digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in joined)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
+
+
+def _hashes_of_samples(hashes: NDArray[np.uint64], kept: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Give the hash of each sample, (N, 2): that of its record, made another one for each further sample of it."""
+    found = hashes[kept]
+    found[:, 0] += (np.arange(len(kept)) - np.searchsorted(kept, kept)).astype(np.uint64)
+    return found
 
 
 def _count(records: Records, encoded: dict[str, Encoded], unknown: int | None) -> Counts:

@@ -61,6 +61,7 @@ class Loader:
         between: names of the columns that may stand between the texts and the label.
         num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
         marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
+        listed_fields: names of texts that hold several, one per line, so that the first token of each can be marked.
         keeps_words: whether a word that the tokenizer makes nothing of is an unknown token, so that none is lost.
     """
 
@@ -68,6 +69,7 @@ class Loader:
     num_targets: ClassVar[int] = 1
     between: ClassVar[tuple[str, ...]] = ()
     marks_words: ClassVar[bool] = False
+    listed_fields: ClassVar[tuple[str, ...]] = ()
     keeps_words: ClassVar[bool] = False
 
     class Parameters(BaseParameters):

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import json
+from typing import ClassVar, NamedTuple
 
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Row, Rows
 
-WIDTHS = (2, 3, 4)
+WIDTHS = (2, 3, 4, 5)
+
+
+class Parts(NamedTuple):
+    """A question, its context cut at both ends of the answer, and the other answers that are right, one per line."""
+
+    question: str
+    before: str
+    answer: str
+    after: str
+    others: str
 
 
 class QALoader(Loader):
-    """Columns: question, context, answer, and where it begins in the context, in characters; or the first 2 or 3.
+    """Columns: question, context, answer, where it begins in the context, in characters, and other right answers.
 
-    Without its beginning an answer is where it stands first. An empty one means that the context has none. The text
-    is cut at both ends of the answer, so that tokens never stretch over them.
+    The last are a list in JSON; the first 2, 3 or 4 columns will do. Without its beginning an answer is where it stands
+    first. An empty one means that the context has none. The text is cut at both ends of the answer, so that tokens
+    never stretch over them. The other answers are for scoring: they need not stand in the context.
     """
 
-    text_fields: ClassVar[tuple[str, ...]] = ("question", "before", "answer", "after")
+    text_fields: ClassVar[tuple[str, ...]] = Parts._fields
+    listed_fields: ClassVar[tuple[str, ...]] = ("others",)
     num_targets: ClassVar[int] = 0
 
     class Parameters(Loader.Parameters):
@@ -34,12 +47,12 @@ class QALoader(Loader):
 
     def expected(self) -> str:
         """Say which columns a line must have."""
-        return "question, context, and perhaps answer and its beginning"
+        return "question, context, and perhaps answer, its beginning, and other answers"
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
         """Make the records of a block; an answer that does not stand in its context makes a bad one."""
         del labelled
-        columns: list[tuple[str, str, str, str]] = []
+        columns: list[Parts] = []
         lines: list[int] = []
         bad = list(rows.bad)
         for line, row in zip(rows.lines, rows.rows, strict=True):
@@ -49,20 +62,34 @@ class QALoader(Loader):
             else:
                 columns.append(parts)
                 lines.append(line)
-        names = zip(self.text_fields, list(zip(*columns, strict=True)) or [()] * 4, strict=True)
+        names = zip(self.text_fields, list(zip(*columns, strict=True)) or [()] * len(Parts._fields), strict=True)
         return Records({name: list(texts) for name, texts in names}, None, lines, sorted(bad))
 
 
-def _parts(row: Row) -> tuple[str, str, str, str] | str:
-    """Give question, text before the answer, answer, text behind it; or what is wrong."""
+def _parts(row: Row) -> Parts | str:
+    """Give the texts of a question, or what is wrong."""
     if len(row) not in WIDTHS:
         return f"has {len(row)} columns, not {WIDTHS[0]} to {WIDTHS[-1]}"
-    question, context, answer, start = (*row, "", "")[:4]
+    question, context, answer, start, others = (*row, "", "", "")[: WIDTHS[-1]]
     if not answer:
-        return question, context, "", ""
+        return Parts(question, context, "", "", "")
     begin = int(start) if start.strip().isdigit() else -1
     if begin < 0 or context[begin : begin + len(answer)] != answer:
         begin = context.find(answer)
     if begin < 0:
         return f"has the answer {answer!r:.40}, which does not stand in its context"
-    return question, context[:begin], answer, context[begin + len(answer) :]
+    listed = _listed(others)
+    if listed is None:
+        return f"has the other answers {others!r:.40}, which are no list of texts in JSON"
+    return Parts(question, context[:begin], answer, context[begin + len(answer) :], listed)
+
+
+def _listed(others: str) -> str | None:
+    """Give the texts of a list in JSON, one per line; None where it is something else."""
+    try:
+        texts = json.loads(others) if others.strip() else []
+    except ValueError:
+        return None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return None
+    return "\n".join(" ".join(text.split()) for text in texts)

@@ -109,6 +109,10 @@ class Loss:
         del predictions, labels
         return None
 
+    def columns(self) -> Sequence[str]:
+        """Name the columns that `rows` gives; by default those of `header`."""
+        return self.header
+
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows from the summed facts of some updates (`loss_sum`, `count`, ...)."""
         return {"loss": loss_in_bits(facts)}

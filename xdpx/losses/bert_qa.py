@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.losses.answers import Found, best_threshold, by_question, merged, right_answers
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.metrics import answer_f1, exact_match, ratio
 from xdpx.losses.parameters import QAParameters
@@ -18,69 +21,104 @@ from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
 NOTHING = -1
+IMPOSSIBLE = -1e30
+"""Logits below are those of positions where no answer can be."""
 
 
 class BertQALoss(Loss):
     """Negative log likelihood of the right beginning and of the right end, averaged over both: half of the paper's sum.
 
     That is -(log p_begin + log p_end) / 2, each a softmax over all positions. The answer is the span with the largest
-    sum of its two logits, of `max_answer_length` tokens at most; no answer is the first position twice, without a
-    threshold.
+    sum of its two logits, of `max_answer_length` tokens at most, in all windows of the question; no answer is the first
+    position twice, by more than `null_threshold`. Of several right answers the nearest counts.
 
     Source: Devlin et al., "BERT", NAACL 2019, sections 4.2 and 4.3; scores: Rajpurkar et al., EMNLP 2016, section 6.1.
     """
 
     class Parameters(QAParameters):
-        """How long answers may be."""
+        """How long answers may be, how many are told, and when there is none."""
 
     parameters: Parameters
 
-    metric_names = dict.fromkeys(("loss", "acc", "em", "f1"))
+    metric_names = dict.fromkeys(("loss", "acc", "em", "f1", "best_f1", "best_null_threshold"))
     header: ClassVar[tuple[str, ...]] = ("answer",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over questions, their number, and for how many both ends are right."""
+        """Give the sum over windows, their number, and for how many both ends are right."""
         logits = model(**batch["net_input"])
         right = (best_span(logits.detach(), self.parameters.max_answer_length) == batch["target"]).all(dim=1)
         return _surprise(logits, batch["target"]), len(logits), {"correct": right.sum()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give the tokens that are found and those of the answer, (B, L), -1 behind them; and sums."""
-        logits = model(**batch["net_input"])
-        span = best_span(logits, self.parameters.max_answer_length)
-        place = torch.arange(self.parameters.max_len, device=span.device)
-        inside = (place <= (span[:, 1:] - span[:, :1])) & (span[:, :1] > 0)
-        ids = batch["net_input"]["input_ids"]
-        found = ids.gather(1, (span[:, :1] + place).clamp_max(ids.shape[1] - 1)).masked_fill(~inside, NOTHING)
-        answer = batch["answer"]
+        """Give for each window its best answers, `pred` (B, N, A) and `score` (B, N), and `nothing` (B,); and sums.
+
+        `target` (B, L) holds the tokens of the right answers, `sample` (B,) the place in the data, `window` (B,) the
+        number among the windows of the question.
+        """
+        logits, known = model(**batch["net_input"]), self.parameters
+        spans, scores = best_spans(logits, known.max_answer_length, number=known.n_best)
+        first, last = spans[..., :1], spans[..., 1:]
+        place = torch.arange(known.max_answer_length, device=spans.device)
+        inside = (place <= last - first) & scores.isfinite().unsqueeze(-1)
+        ids = batch["net_input"]["input_ids"].unsqueeze(1).expand(-1, spans.shape[1], -1)
+        found = ids.gather(2, (first + place).clamp_max(ids.shape[2] - 1)).masked_fill(~inside, NOTHING)
+        answer, ends = batch["answer"], best_span(logits, known.max_answer_length)
         return {
             "pred": found,
-            "target": functional.pad(answer, (0, self.parameters.max_len - answer.shape[1]), value=NOTHING),
+            "score": scores,
+            "nothing": logits[:, 0].sum(dim=-1),
+            "sample": batch["id"],
+            "window": batch["window"],
+            "target": functional.pad(answer, (0, known.max_len - answer.shape[1]), value=NOTHING),
             "loss_sum": _surprise(logits, batch["target"]),
             "count": torch.tensor(len(logits)),
-            "correct": (span == batch["target"]).all(dim=1).sum(),
+            "correct": (ends == batch["target"]).all(dim=1).sum(),
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per question and end), acc (both ends right), and em and f1 of the answers as text."""
-        found, wanted = (self._texts(np.asarray(gathered[name])) for name in ("pred", "target"))
-        pairs = [(text, [answer] if answer else []) for text, answer in zip(found, wanted, strict=True)]
-        return {
+        """Give loss (bits per window and end), acc (windows with both ends right), em and f1 of the answers as text.
+
+        Where some questions have no answer, also best_f1, the best that any null_threshold gives, and that threshold.
+        """
+        rows = by_question(np.asarray(gathered["sample"]), np.asarray(gathered["window"]))
+        asked = [self._found(gathered, each) for each in rows]
+        wanted = [right_answers(np.asarray(gathered["target"])[each[0]], self._text) for each in rows]
+        texts = [found.text(self.parameters.null_threshold) for found in asked]
+        scores = {
             "loss": loss_in_bits(gathered),
             "acc": ratio(float(gathered["correct"]), float(gathered["count"]), empty=float("nan")),
-            "em": float(np.mean([exact_match(*pair) for pair in pairs])),
-            "f1": float(np.mean([answer_f1(*pair) for pair in pairs])),
+            "em": float(np.mean([exact_match(*pair) for pair in zip(texts, wanted, strict=True)])),
+            "f1": float(np.mean([answer_f1(*pair) for pair in zip(texts, wanted, strict=True)])),
         }
+        if all(wanted):
+            return scores
+        spoken = [answer_f1(found.text(None), each) for found, each in zip(asked, wanted, strict=True)]
+        best, threshold = best_threshold([found.doubt for found in asked], spoken, [float(not each) for each in wanted])
+        return scores | {"best_f1": best, "best_null_threshold": threshold}
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss (bits per question and end) and acc of the training batches."""
+        """Give loss (bits per window and end) and acc of the training batches."""
         found = super().train_metrics(facts)
         return found | {"acc": ratio(facts["correct"], facts["count"], empty=float("nan"))}
 
+    def columns(self) -> tuple[str, ...]:
+        """Name the answer, and where several are asked for, the column that lists them."""
+        return (*self.header, "n_best") if self.parameters.n_best > 1 else self.header
+
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Give the answer to each question, '' for none."""
+        """Give for each window the answer to its question, '' for none; with n_best also a list in JSON with shares."""
         del labels
-        return ([text] for text in self._texts(np.asarray(predictions["pred"])))
+        threshold = self.parameters.null_threshold
+        cells: dict[int, list[str]] = {}
+        for rows in by_question(np.asarray(predictions["sample"]), np.asarray(predictions["window"])):
+            found = self._found(predictions, rows)
+            listed = json.dumps(found.shares(threshold), ensure_ascii=False)
+            cells |= dict.fromkeys(rows.tolist(), [found.text(threshold), listed][: len(self.columns())])
+        return (cells[row] for row in range(len(cells)))
+
+    def _found(self, predictions: Mapping[str, Any], rows: NDArray[np.int64]) -> Found:
+        pred, score, nothing = (np.asarray(predictions[name])[rows] for name in ("pred", "score", "nothing"))
+        return merged(pred, score, nothing, self._text)
 
     @cached_property
     def _tokens(self) -> Sequence[str] | None:
@@ -88,8 +126,8 @@ class BertQALoss(Loss):
         path = io.join(self.parameters.data_dir or "", "vocab.txt")
         return Vocabulary.read(path).tokens if io.isfile(path) else None
 
-    def _texts(self, rows: Any) -> list[str]:
-        return [text_of(row[row != NOTHING].tolist(), self._tokens) for row in rows]
+    def _text(self, ids: Sequence[int]) -> str:
+        return text_of(ids, self._tokens)
 
 
 def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
@@ -104,13 +142,26 @@ def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
 
 def best_span(logits_BT2: Tensor, longest: int) -> Tensor:
     """Give the likeliest (first, last) position of each row, (B, 2): at most `longest` tokens, or (0, 0) for none."""
+    spans, scores = best_spans(logits_BT2, longest, number=1)
+    nothing = logits_BT2[:, 0].sum(dim=-1) >= scores[:, 0]
+    return spans[:, 0].masked_fill(nothing.unsqueeze(-1), 0)
+
+
+def best_spans(logits_BT2: Tensor, longest: int, *, number: int) -> tuple[Tensor, Tensor]:
+    """Give the likeliest stretches of at most `longest` tokens, the first position apart, of each row.
+
+    Returns:
+        (first and last position (B, number, 2), their scores (B, number), -inf where there are no more).
+    """
     begin, end = logits_BT2.unbind(dim=-1)
     width = begin.shape[1]
     allowed = torch.ones(width, width, dtype=torch.bool, device=begin.device).triu().tril(longest - 1)
-    allowed[0, 1:] = False
-    scores = (begin.unsqueeze(2) + end.unsqueeze(1)).masked_fill(~allowed, -torch.inf)
-    best = scores.flatten(1).argmax(dim=1)
-    return torch.stack([best // width, best % width], dim=1)
+    allowed[0] = False
+    possible = (begin > IMPOSSIBLE).unsqueeze(2) & (end > IMPOSSIBLE).unsqueeze(1) & allowed
+    scores = (begin.unsqueeze(2) + end.unsqueeze(1)).masked_fill(~possible, -torch.inf).flatten(1)
+    best, places = functional.pad(scores, (0, max(number - scores.shape[1], 0)), value=-torch.inf).topk(number)
+    places = places.clamp_max(width * width - 1)
+    return torch.stack([places // width, places % width], dim=-1), best
 
 
 def _surprise(logits_BT2: Tensor, target_B2: Tensor) -> Tensor:

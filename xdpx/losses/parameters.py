@@ -51,6 +51,10 @@ class QAParameters(LossParameters):
     """Keys of `bert_qa`."""
 
     max_answer_length: int = declare.param(30, gt=0, doc="Longest answer that is predicted, in tokens.")
+    n_best: int = declare.param(1, gt=0, doc="Answers that x-pred writes for a question, with their probabilities.")
+    null_threshold: float | None = declare.param(
+        0.0, doc="A question has no answer where that scores so much more than the best one; null: all have one."
+    )
     max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
     data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")
 

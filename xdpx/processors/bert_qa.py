@@ -1,62 +1,75 @@
-"""Samples for questions about a text: where the answer begins and ends. B rows, T positions, A tokens of an answer."""
+"""Samples for questions about a text: where the answer begins and ends. B rows, T positions, A tokens of answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.parameters import param
+from xdpx.loaders import marks
 from xdpx.processors.base import Batch, Fields, framed
 from xdpx.processors.bert import BertProcessor
-from xdpx.processors.samples import Column, Ragged, Samples, joined
+from xdpx.processors.samples import Column, Integers, Ragged, Samples, joined, offsets_of
+
+BETWEEN = -1
+"""Stands between the answers of a question, and behind them."""
 
 
 class BertQAProcessor(BertProcessor):
     """[CLS] question [SEP] context [SEP]; both ends of the answer as positions in it, 0 (that is [CLS]) for none.
 
     Batches {input_ids, attention_mask, token_type_ids} of shape (B, T); `target` (B, 2) holds first and last position
-    of the answer, `answer` (B, A) its tokens, -1 behind them. What of a context `max_len` cuts off is not looked at:
-    an answer there cannot be found, and counts as not found.
+    of the answer, `answer` (B, A) the tokens of all right answers, -1 between and behind them, as many as `max_len`
+    tokens hold. With `doc_stride` a context that is too long becomes several samples, windows that overlap; `window`
+    (B,) counts those of a question from 0, and in one without the answer the target is 0. Without it what `max_len`
+    cuts off is not looked at: an answer there cannot be found, and counts as not found.
 
-    Source: Devlin et al., "BERT", NAACL 2019, section 4.2.
+    Source: Devlin et al., "BERT", NAACL 2019, section 4.2, and its published code for the windows.
     """
 
     class Parameters(BertProcessor.Parameters):
-        """How long questions may be."""
+        """How long questions may be, and what becomes of a context that is too long."""
 
         max_question_length: int = param(64, gt=0, doc="Longest question, in tokens; what is longer is cut.")
+        doc_stride: int | None = param(
+            None, gt=0, doc="Tokens from the beginning of one window of a long context to the next; null: it is cut."
+        )
 
-    text_fields: ClassVar[tuple[str, ...]] = ("question", "before", "answer", "after")
+    text_fields: ClassVar[tuple[str, ...]] = ("question", "before", "answer", "after", "others")
     schema: ClassVar[dict[str, str]] = {
-        "input_ids": "ragged int32", "answer": "ragged int32",
+        "input_ids": "ragged int32", "answer": "ragged int32", "window": "int32",
         "second_start": "int32", "answer_start": "int32", "answer_end": "int32",
     }  # fmt: skip
     num_special: ClassVar[int] = 3
+    reads_marks: ClassVar[int] = marks.WORD_START
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut the question, then the context at its end, until both fit with their special tokens."""
+        """Cut the question, and the context at its end or into windows, so that both fit with their special tokens."""
         del targets
         question = fields["question"].cut(min(self.parameters.max_question_length, self._room))
-        before, answer, after = (fields[name] for name in self.text_fields[1:])
-        context = joined([before, answer, after]).cut(self._room - question.lengths)
-        input_ids = framed([self.cls_index, self.sep_index, self.sep_index], [question, context], before=1)
-        second_start = question.lengths + 2
-        there = (answer.lengths > 0) & (before.lengths + answer.lengths <= context.lengths)
-        start = second_start + before.lengths
+        before, answer, after, others = (fields[name] for name in self.text_fields[1:])
+        context, room = joined([before, answer, after]), self._room - question.lengths
+        rows, numbers, starts, lengths = windows_of(context.lengths, room, self.parameters.doc_stride)
+        parts = [question.take(rows), context.parts(rows, starts, lengths)]
+        input_ids = framed([self.cls_index, self.sep_index, self.sep_index], parts, before=1)
+        second_start = (question.lengths + 2)[rows]
+        begin, size = before.lengths[rows] - starts, answer.lengths[rows]
+        there = (size > 0) & (begin >= 0) & (begin + size <= lengths)
         columns: dict[str, Column] = {
             "input_ids": input_ids,
-            "answer": answer,
+            "answer": joined([answer, _apart(others)]).take(rows),
+            "window": numbers,
             "second_start": second_start,
-            "answer_start": np.where(there, start, 0),
-            "answer_end": np.where(there, start + answer.lengths - 1, 0),
+            "answer_start": np.where(there, second_start + begin, 0),
+            "answer_end": np.where(there, second_start + begin + size - 1, 0),
             "length": input_ids.lengths,
         }
-        return columns, np.arange(len(input_ids))
+        return columns, rows
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
         """Give the schema; answers are no labels."""
@@ -64,9 +77,16 @@ class BertQAProcessor(BertProcessor):
         return super().columns(labelled=False)
 
     def full_length(self, fields: Fields) -> int:
-        """Length before the context is cut, with special tokens."""
+        """Length before the context is cut, with special tokens; windows cut nothing."""
         question: int = min(len(fields["question"]), self.parameters.max_question_length)
-        return question + sum(len(fields[name]) for name in self.text_fields[1:]) + self.num_special
+        length = question + sum(len(fields[name]) for name in self.text_fields[1:4]) + self.num_special
+        return length if self.parameters.doc_stride is None else min(length, self.parameters.max_len)
+
+    def decode(self, sample: Mapping[str, Any]) -> str:
+        """Give the text of a window, and its answers."""
+        row = np.asarray(sample["answer"])
+        answers = [part[part != BETWEEN] for part in np.split(row, np.flatnonzero(row == BETWEEN))]
+        return " | ".join(map(self._text, [sample["input_ids"], *(each.tolist() for each in answers)]))
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
@@ -78,8 +98,49 @@ class BertQAProcessor(BertProcessor):
         batch = self._batch(samples, net_input, int(mask.sum()))
         ends = [samples.numbers("answer_start"), samples.numbers("answer_end")]
         batch["target"] = np.stack(ends, axis=1).astype(np.int64)
+        batch["window"] = samples.numbers("window").astype(np.int64)
         answer = samples.ragged("answer").cut(self.parameters.max_len)
         there = answer.mask(max(int(answer.lengths.max(initial=0)), 1))
-        batch["answer"] = np.full(there.shape, -1, np.int64)
+        batch["answer"] = np.full(there.shape, BETWEEN, np.int64)
         batch["answer"][there] = answer.values
         return batch
+
+
+class Windows(NamedTuple):
+    """Parts of rows, in the order of the rows; all of shape (W,).
+
+    Attributes:
+        rows: which row a window is of.
+        numbers: its number among those of the row, from 0.
+        starts: where in the row it begins.
+        lengths: how long it is.
+    """
+
+    rows: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def windows_of(lengths: Integers, room: Integers, stride: int | None) -> Windows:
+    """Cut rows into windows that leave nothing out, or only their beginnings where there is no stride.
+
+    Args:
+        lengths: of the rows, (N,).
+        room: longest window of each row, (N,).
+        stride: from the beginning of a window to the next; a window's own length where that is shorter.
+    """
+    step = np.maximum(np.minimum(stride or 1, room), 1)
+    further = -(-np.maximum(lengths - room, 0) // step)
+    counts = np.where((room > 0) & (stride is not None), 1 + further, 1)
+    rows = np.repeat(np.arange(len(lengths)), counts)
+    numbers = np.arange(len(rows)) - np.repeat(offsets_of(counts)[:-1], counts)
+    starts = numbers * step[rows]
+    return Windows(rows, numbers, starts, np.minimum(room[rows], lengths[rows] - starts))
+
+
+def _apart(rows: Ragged) -> Ragged:
+    """Put BETWEEN in front of every token that carries a mark, and take the marks off."""
+    places = np.flatnonzero(marks.has(marks.WORD_START, rows.values))
+    offsets = rows.offsets + np.searchsorted(places, rows.offsets)
+    return Ragged(np.insert(marks.plain(rows.values), places, BETWEEN), offsets)

@@ -79,6 +79,10 @@ class Ragged:
         kept = np.minimum(lengths, limits)
         return self if np.array_equal(kept, lengths) else self._gather(self.offsets[:-1], kept)
 
+    def parts(self, rows: Integers, starts: Integers, lengths: Integers) -> Ragged:
+        """Gather parts of rows: of row rows[i], `lengths[i]` values from its place starts[i] on, all within the row."""
+        return self._gather(self.offsets[rows] + starts, lengths)
+
     def places(self, starts: Integers) -> NDArray[np.int64]:
         """Tell where each value goes when row i is laid down from starts[i] on, shape (V,)."""
         return np.arange(len(self.values)) + np.repeat(starts - self.offsets[:-1], self.lengths)

@@ -75,7 +75,7 @@ class Task:
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""
-        return list(self.loss.header) if isinstance(self.loss, Loss) else ["pred", "prob", "target_prob"]
+        return list(self.loss.columns()) if isinstance(self.loss, Loss) else ["pred", "prob", "target_prob"]
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
         """Give the cells of each sample, as text.

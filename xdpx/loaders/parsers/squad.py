@@ -10,16 +10,18 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.files import open_raw
 
-COLUMNS = ["question", "context", "answer", "answer_start"]
+COLUMNS = ["question", "context", "answer", "answer_start", "other_answers"]
 
 
 class SquadParser(RowParser):
-    """Read questions, their paragraphs, the first answer of each and where it begins, in characters.
+    """Read questions, their paragraphs, the first answer of each, where it begins, in characters, and other answers.
 
-    A question that cannot be answered has an empty answer; without `answers` it has no such columns. A file is held in
+    The others, which differ from the first, are a list in JSON. A question that cannot be answered (version 2) has an
+    empty answer; without `answers` it has no such columns. A file is held in
     memory as a whole, a few times its size.
 
-    Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016.
+    Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016; "Know What You
+    Don't Know", ACL 2018.
     """
 
     unit = "question"
@@ -58,7 +60,9 @@ def _row(number: int, paragraph: Any, question: Any) -> Row | BadLine:
         row = [question["question"], paragraph["context"]]
         if "answers" not in question:
             return row
-        first = (question["answers"] or [{"text": "", "answer_start": -1}])[0]
-        return [*row, first["text"], str(first["answer_start"])]
+        first, *more = question["answers"] or [{"text": "", "answer_start": -1}]
+        others = list(dict.fromkeys(answer["text"] for answer in more if answer["text"] != first["text"]))
+        listed = json.dumps(others, ensure_ascii=False) if others else ""
+        return [*row, first["text"], str(first["answer_start"]), listed]
     except (KeyError, TypeError, IndexError) as error:
         return BadLine(number, f"lacks {error}")

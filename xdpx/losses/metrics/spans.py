@@ -91,7 +91,7 @@ def exact_match(pred: str, answers: Sequence[str]) -> float:
 
     Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016, section 6.1.
     """
-    return float(plain_answer(pred) in map(plain_answer, answers or [""]))
+    return float(plain_answer(pred) in map(plain_answer, _possible(answers)))
 
 
 def answer_f1(pred: str, answers: Sequence[str]) -> float:
@@ -101,7 +101,12 @@ def answer_f1(pred: str, answers: Sequence[str]) -> float:
 
     Source: Rajpurkar et al., EMNLP 2016, section 6.1; characters as in Cui et al., "CMRC 2018", EMNLP 2019, section 4.
     """
-    return max(_overlap(_pieces(pred), _pieces(answer)) for answer in answers or [""])
+    return max(_overlap(_pieces(pred), _pieces(answer)) for answer in _possible(answers))
+
+
+def _possible(answers: Sequence[str]) -> Sequence[str]:
+    """Give the answers of which something is left when they are plainly written; '' stands for none at all."""
+    return [answer for answer in answers if plain_answer(answer)] or [""]
 
 
 def _pieces(text: str) -> list[str]:
