@@ -288,7 +288,7 @@ def test_loss_and_gradients_on_a_mesh_of_eight_are_those_of_one_device():
     shapes = jax.eval_shape(model.init, KEY, _batch())["params"]
 
     def place(box: Any) -> NamedSharding:
-        return NamedSharding(mesh, resolve(box.names, box.value.shape, TRANSFORMER_RULES, mesh.shape)[0])
+        return NamedSharding(mesh, resolve(box.names, box.value.shape, TRANSFORMER_RULES, mesh.shape))
 
     where = jax.tree.map(place, shapes, is_leaf=lambda leaf: hasattr(leaf, "names"))
     batch = _batch(np.concatenate([IDS] * 2))

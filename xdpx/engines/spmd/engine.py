@@ -14,11 +14,11 @@ from jax.sharding import Mesh
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, OutOfMemory, Predictions
 from xdpx.engines.spmd import transfer
-from xdpx.engines.spmd.partitioning import Rules
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
 from xdpx.engines.spmd.steps import Compiled, Surroundings, jitted
 from xdpx.logger import log
+from xdpx.utils.axis_splits import Rules
 
 FORMAT = "xdpx-spmd-1"
 INFLIGHT_IMITATED = 2

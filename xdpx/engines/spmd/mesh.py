@@ -12,11 +12,10 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.utils.axis_splits import MESH_AXES
 
 AXES = ("replica", "data", "mdl")
 """Copies of the model, shards of weights and batch (fully sharded data parallel), shards of each matrix (tensor)."""
-STAGED_AXES = ("stage", *AXES)
-"""The same with the stages of a pipeline in front."""
 FILL = -1
 """As a size: all devices that the other axes leave."""
 
@@ -63,12 +62,12 @@ def mesh_text(mesh: Mesh) -> str:
 
 
 def _names_for(ici: Sequence[int], names: Sequence[str] | None) -> tuple[str, ...]:
-    known = {len(AXES): AXES, len(STAGED_AXES): STAGED_AXES}
+    known = {len(AXES): AXES, len(MESH_AXES): MESH_AXES}
     chosen = tuple(names) if names is not None else known.get(len(ici), ())
     if len(chosen) != len(ici) or len(set(chosen)) != len(chosen):
         raise _fault(
             f"have {len(ici)} numbers, {list(ici)}" + (f", for the axes {list(chosen)}." if chosen else "."),
-            f"Give one per axis: {list(AXES)}, or {list(STAGED_AXES)}; other axes need names, all different.",
+            f"Give one per axis: {list(AXES)}, or {list(MESH_AXES)}; other axes need names, all different.",
         )
     return chosen
 

@@ -22,10 +22,11 @@ from xdpx.engines.base import Batch, Facts, OutOfMemory, Predictions, ReadWeight
 from xdpx.engines.spmd import transfer
 from xdpx.engines.spmd.engine import FORMAT, SpmdEngine, SpmdOptions
 from xdpx.engines.spmd.mesh import mesh_text
-from xdpx.engines.spmd.partitioning import Rules, batch_axes, path_name
+from xdpx.engines.spmd.partitioning import batch_axes, path_name
 from xdpx.engines.spmd.shapes import bucket, multiple
 from xdpx.engines.spmd.state import SpmdState
 from xdpx.logger import log
+from xdpx.utils.axis_splits import Rules
 
 COMMON_FACTS = ("loss_sum", "count", "num_tokens", "grad_norm", "clipped", "learning_rate")
 FROM_HOST = ("target", "query_id")

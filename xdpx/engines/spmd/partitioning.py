@@ -12,10 +12,7 @@ from flax.core import meta
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
-from xdpx.engines.spmd.mesh import STAGED_AXES
-
-Rules = Sequence[tuple[str, str | tuple[str, ...] | None]]
-"""Pairs of a logical axis and the mesh axes that split it; the first of a name holds, and None leaves it whole."""
+from xdpx.utils.axis_splits import Rules, Split, UnknownAxis, axes_of, splits
 
 Report = Callable[[str], object]
 """Takes a sentence about a dimension that is not split although its rule says so."""
@@ -81,8 +78,7 @@ def spec_of(
 ) -> PartitionSpec:
     """Give the mesh axes that split each dimension of one array.
 
-    Each mesh axis splits one dimension at most: the first that asks for it. Of several axes, those that divide the size
-    are kept, from the left; that others are not is reported. Mesh axes that this mesh does not have are left out.
+    What the rules ask for and the size does not allow is reported; see `axis_splits.splits`.
 
     Args:
         shape: of the array.
@@ -95,19 +91,16 @@ def spec_of(
     Raises:
         ConfigError: a name is neither in the rules nor an axis of a mesh.
     """
-    taken: set[str] = set()
-    spec: list[Any] = []
-    for dim, (size, logical) in enumerate(zip(shape, _padded(names, len(shape), name), strict=True)):
-        wanted = [axis for axis in _mesh_axes(logical, rules, mesh) if axis in mesh.shape and axis not in taken]
-        found = _dividing(size, wanted, mesh)
-        if len(found) < len(wanted):
-            asked = " x ".join(f"{axis} {mesh.shape[axis]}" for axis in wanted)
-            rest = f"only {' x '.join(found)} splits it" if found else "every device keeps it whole"
+    given, spec = tuple(names), []
+    for dim, split in enumerate(_splits(shape, given, rules, mesh, name)):
+        if len(split.taken) < len(split.wanted):
+            asked = " x ".join(f"{axis} {mesh.shape[axis]}" for axis in split.wanted)
+            rest = f"only {' x '.join(split.taken)} splits it" if split.taken else "every device keeps it whole"
             report(
-                f"{name or 'an array'}: dimension {dim} ('{logical}') of size {size} is not divided by {asked}: {rest}."
+                f"{name or 'an array'}: dimension {dim} ('{given[dim]}') of size {shape[dim]} is not divided by "
+                f"{asked}: {rest}."
             )
-        taken.update(found)
-        spec.append(found[0] if len(found) == 1 else found or None)
+        spec.append(split.entry)
     while spec and spec[-1] is None:
         spec.pop()
     return PartitionSpec(*spec)
@@ -120,7 +113,7 @@ def rules_on(mesh: Mesh, rules: Rules) -> tuple[tuple[str, str | tuple[str, ...]
 
 def batch_axes(rules: Rules, mesh: Mesh) -> tuple[str, ...]:
     """Give the mesh axes that split the rows of a batch."""
-    return tuple(axis for axis in _mesh_axes("batch", rules, mesh) if axis in mesh.shape)
+    return tuple(axis for axis in axes_of("batch", rules, mesh.shape) if axis in mesh.shape)
 
 
 def batch_sharding(rows: int, rules: Rules, mesh: Mesh, *, report: Report = silent) -> NamedSharding:
@@ -180,39 +173,22 @@ def _names_of(leaf: Any) -> tuple[Any, ...]:
     return tuple(getattr(leaf, "names", ())) if _is_box(leaf) else ()
 
 
-def _padded(names: Iterable[Any], rank: int, name: str) -> tuple[Any, ...]:
-    given = tuple(names)
-    if len(given) > rank:
-        raise ValueError(
-            f"{name or 'an array'}: has {rank} dimensions, but {len(given)} names {list(given)}. Give one for each."
-        )
-    return given + (None,) * (rank - len(given))
+def _splits(shape: Sequence[int], names: Sequence[Any], rules: Rules, mesh: Mesh, name: str) -> list[Split]:
+    try:
+        return splits(names, shape, rules, mesh.shape)
+    except UnknownAxis as unknown:
+        raise _no_rule(unknown) from unknown
+    except ValueError as error:
+        raise ValueError(f"{name or 'an array'}: {error}") from error
 
 
-def _mesh_axes(logical: Any, rules: Rules, mesh: Mesh) -> tuple[str, ...]:
-    """Give the mesh axes that are to split a dimension, also those that this mesh does not have."""
-    if logical is None:
-        return ()
-    if not isinstance(logical, str):
-        return tuple(axis for part in logical for axis in _mesh_axes(part, rules, mesh))
-    for name, axes in rules:
-        if name == logical:
-            return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
-    if logical in mesh.shape or logical in STAGED_AXES:
-        return (logical,)
-    known = list(dict.fromkeys([*(name for name, _ in rules), *mesh.shape]))
-    near = nearest(logical, known)
+def _no_rule(unknown: UnknownAxis) -> ConfigError:
+    near = nearest(unknown.axis, unknown.known)
     remedy = f"Did you mean '{near}'? " if near else ""
-    problem = f"no rule says which axes of the mesh split '{logical}'."
-    raise ConfigError(THIS_RUN, [Fault("rules", problem, f"{remedy}Add one, or use one of: {', '.join(known)}.")])
-
-
-def _dividing(size: int, axes: Sequence[str], mesh: Mesh) -> tuple[str, ...]:
-    kept, parts = 0, 1
-    while kept < len(axes) and not size % (parts * mesh.shape[axes[kept]]):
-        parts *= mesh.shape[axes[kept]]
-        kept += 1
-    return tuple(axes[:kept])
+    problem = f"no rule says which axes of the mesh split '{unknown.axis}'."
+    return ConfigError(
+        THIS_RUN, [Fault("rules", problem, f"{remedy}Add one, or use one of: {', '.join(unknown.known)}.")]
+    )
 
 
 def _present(axes: str | Sequence[str] | None, mesh: Mesh) -> tuple[str, ...]:

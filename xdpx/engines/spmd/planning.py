@@ -23,10 +23,11 @@ from xdpx.engines.spmd import flops
 from xdpx.engines.spmd.collectives import Collective, of_program
 from xdpx.engines.spmd.engine import SpmdOptions, functions_of
 from xdpx.engines.spmd.hlo_text import Program, plain_source, read_program
-from xdpx.engines.spmd.partitioning import Rules, batch_sharding, bytes_per_device, path_name
+from xdpx.engines.spmd.partitioning import batch_sharding, bytes_per_device, path_name
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import Plan, SpmdTask, Variables, plan_state
 from xdpx.engines.spmd.steps import Compiled, jitted, widened_shapes
+from xdpx.utils.axis_splits import Rules
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """For programs that are only looked at: how they are cut up and what they hold does not depend on these."""

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xdpx.engines.spmd.partitioning import Report, Rules, logical_axes, shardings_of, silent, without_boxes
+from xdpx.engines.spmd.partitioning import Report, logical_axes, shardings_of, silent, without_boxes
+from xdpx.utils.axis_splits import Rules
 
 
 class SpmdState(TypedDict):

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax.sharding import Mesh, PartitionSpec
 
-from xdpx.engines.spmd.partitioning import Rules, path_name, rules_on, spec_of
+from xdpx.engines.spmd.partitioning import path_name, rules_on, spec_of
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, Variables
 from xdpx.engines.spmd.tracing import tracing_step
+from xdpx.utils.axis_splits import Rules
 
 RENAMED = {"raw_grad_norm": "grad_norm"}
 """Facts of a learner that every engine gives under another name."""

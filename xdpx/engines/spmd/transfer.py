@@ -10,7 +10,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xdpx.engines.spmd.partitioning import Report, Rules, batch_sharding, path_name
+from xdpx.engines.spmd.partitioning import Report, batch_sharding, path_name
+from xdpx.utils.axis_splits import Rules
 
 
 class Fact:

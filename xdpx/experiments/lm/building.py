@@ -21,13 +21,14 @@ from xdpx.models.spmd.layers.positions import (
 )
 from xdpx.models.spmd.layers.repeated import StackedTransformerRepeated
 from xdpx.models.spmd.layers.transformer import StackedTransformer, Transformer, TransformerFeedForward
-from xdpx.models.spmd.sharding import MDL, STAGE, TRANSFORMER_RULES, Rules
+from xdpx.models.spmd.sharding import TRANSFORMER_RULES
 from xdpx.optimizers.spmd import optimizers, ramps, schedules
 from xdpx.optimizers.spmd.adafactor import ShardedAdafactor
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.tasks.spmd.early_stopping import TargetReached
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.tasks.spmd.train_fields import TrainHParams
+from xdpx.utils.axis_splits import MDL, STAGE, Rules
 
 Fields = Any
 """A recipe of `model_params`, of which fields are read; it asks for its task here, so it is not named."""

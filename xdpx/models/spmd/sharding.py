@@ -11,17 +11,14 @@ import jax
 from flax import linen as nn
 from jax.sharding import Mesh, PartitionSpec
 
+from xdpx.utils.axis_splits import DATA, MDL, REPLICA, STAGE, Rules, splits
+
 Axis = str | tuple[str, ...] | None
 """One dimension: a logical axis, a mesh axis, several mesh axes, or None for a dimension that is never split."""
 
 Axes = tuple[Axis, ...]
 
-Rules = tuple[tuple[str, str | tuple[str, ...] | None], ...]
-"""(logical axis, mesh axes); the first rule for a name holds. A name without a rule that is a mesh axis is itself."""
-
-REPLICA, DATA, MDL, STAGE = "replica", "data", "mdl", "stage"
-
-TRANSFORMER_RULES: Rules = (
+TRANSFORMER_RULES = (
     ("batch", (REPLICA, DATA)),
     ("length", None),
     ("embed", DATA),
@@ -44,7 +41,7 @@ TRANSFORMER_RULES: Rules = (
 )
 """For meshes (replica, data, mdl): weights are split over data and mdl, rows over replica and data."""
 
-PIPELINE_RULES: Rules = ((STAGE, STAGE), *(rule for rule in TRANSFORMER_RULES if rule[0] != STAGE))
+PIPELINE_RULES = ((STAGE, STAGE), *(rule for rule in TRANSFORMER_RULES if rule[0] != STAGE))
 """For meshes (stage, replica, data, mdl): what is stacked by stage lives with its stage."""
 
 
@@ -79,75 +76,27 @@ def constrain(x: jax.Array, axes: Sequence[Axis]) -> jax.Array:
     if mesh.empty or not rules:
         return x
     sizes = {name: size for name, size in mesh.shape.items() if name not in _hidden.get()}
-    spec, _ = resolve(axes, x.shape, tuple(rules), sizes)
+    spec = resolve(axes, x.shape, tuple(rules), sizes)
     constraint: Any = jax.lax.with_sharding_constraint
     constrained: jax.Array = constraint(x, spec)
     return constrained
 
 
-def resolve(
-    axes: Sequence[Axis], shape: Sequence[int], rules: Rules, mesh_shape: Mapping[str, int]
-) -> tuple[PartitionSpec, list[str]]:
-    """Turn logical axes into a partition spec that the shape allows.
-
-    A mesh axis is used for one dimension at most: the first that asks for it gets it. A dimension that the mesh axes
-    do not divide keeps the ones that do, from the left, and is reported.
+def resolve(axes: Sequence[Axis], shape: Sequence[int], rules: Rules, sizes: Mapping[str, int]) -> PartitionSpec:
+    """Turn logical axes into a partition spec that the shape allows; what does not divide stays whole.
 
     Args:
         axes: one entry per dimension; further dimensions are not split.
         shape: of the array.
         rules: logical axis to mesh axes.
-        mesh_shape: size by mesh axis.
-
-    Returns:
-        (spec, sentences about dimensions that could not be split as asked).
+        sizes: of the mesh, by axis.
 
     Raises:
-        ValueError: an entry is neither a logical axis of the rules nor an axis of the mesh, or there are too many.
+        ValueError: an entry is neither a logical axis of the rules nor an axis of a mesh, or there are too many.
     """
-    if len(axes) > len(shape):
-        raise ValueError(
-            f"{len(axes)} axes {tuple(axes)} for an array of shape {tuple(shape)}: give one per dimension."
-        )
-    table = dict(reversed(rules))
-    used: set[str] = set()
-    entries: list[Any] = []
-    reports: list[str] = []
-    for index, axis in enumerate(axes):
-        wanted = [n for n in _mesh_axes(axis, table, mesh_shape) if n in mesh_shape and n not in used]
-        taken = _dividing(shape[index], wanted, mesh_shape)
-        if len(taken) < len(wanted):
-            parts = " x ".join(f"{name}={mesh_shape[name]}" for name in wanted)
-            reports.append(f"dimension {index} ({axis}) of size {shape[index]} is not divided by {parts}")
-        used.update(taken)
-        entries.append(None if not taken else taken[0] if len(taken) == 1 else tuple(taken))
     spec: Any = PartitionSpec
-    return spec(*entries), reports
-
-
-def _mesh_axes(axis: Axis, table: Mapping[str, Any], mesh_shape: Mapping[str, int]) -> tuple[str, ...]:
-    if axis is None:
-        return ()
-    if isinstance(axis, tuple):
-        return tuple(name for part in axis for name in _mesh_axes(part, table, mesh_shape))
-    if axis in table:
-        found = table[axis]
-        return () if found is None else (found,) if isinstance(found, str) else tuple(found)
-    if axis in mesh_shape or axis in {REPLICA, DATA, MDL, STAGE}:
-        return (axis,)
-    known = ", ".join(dict.fromkeys([*table, *mesh_shape]))
-    raise ValueError(f"'{axis}' is neither a logical axis nor an axis of the mesh. Known: {known}.")
-
-
-def _dividing(size: int, names: Sequence[str], mesh_shape: Mapping[str, int]) -> list[str]:
-    taken: list[str] = []
-    parts = 1
-    for name in names:
-        if size % (parts * mesh_shape[name]):
-            break
-        taken.append(name)
-        parts *= mesh_shape[name]
-    return taken
+    resolved: PartitionSpec = spec(*(split.entry for split in splits(axes, shape, rules, sizes)[: len(axes)]))
+    return resolved
 
 
 def axes_from_mapping(mapping: Sequence[Any], mesh_axis_names: Sequence[str] = (REPLICA, DATA, MDL)) -> Axes:

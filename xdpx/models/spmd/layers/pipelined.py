@@ -289,7 +289,7 @@ def _stage_axis(stages: int) -> tuple[str, ...]:
     mesh, rules = jax.sharding.get_abstract_mesh(), nn.get_logical_axis_rules()
     if mesh.empty or not rules:
         return ()
-    spec, _ = resolve((STAGE,), (stages,), tuple(rules), dict(mesh.shape))
+    spec = resolve((STAGE,), (stages,), tuple(rules), dict(mesh.shape))
     axis: Any = spec[0] if len(spec) else None
     return () if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
 

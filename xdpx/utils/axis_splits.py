@@ -1,0 +1,95 @@
+"""Which axes of a mesh of devices split the dimensions of an array, by the names that its dimensions have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+REPLICA, DATA, MDL, STAGE = "replica", "data", "mdl", "stage"
+MESH_AXES = (STAGE, REPLICA, DATA, MDL)
+"""Stages of a pipeline, and what `engines.spmd.mesh.AXES` tells of; names of axes also where a mesh lacks them."""
+
+Rules = Sequence[tuple[str, str | tuple[str, ...] | None]]
+"""Pairs of a logical axis and the mesh axes that split it; the first of a name holds, and None leaves it whole."""
+
+
+class UnknownAxis(ValueError):
+    """A dimension has a name that is neither in the rules nor an axis of a mesh.
+
+    Attributes:
+        axis: the name.
+        known: the names that there are.
+    """
+
+    def __init__(self, axis: str, known: Sequence[str]) -> None:
+        names = ", ".join(known)
+        super().__init__(f"'{axis}' is neither a logical axis nor an axis of the mesh. Known: {names}.")
+        self.axis, self.known = axis, list(known)
+
+
+class Split(NamedTuple):
+    """What becomes of one dimension.
+
+    Attributes:
+        taken: the mesh axes that split it.
+        wanted: those that were to, and are still free; the first of them are `taken`.
+    """
+
+    taken: tuple[str, ...]
+    wanted: tuple[str, ...]
+
+    @property
+    def entry(self) -> str | tuple[str, ...] | None:
+        """Its entry in a partition spec."""
+        return self.taken[0] if len(self.taken) == 1 else self.taken or None
+
+
+def splits(names: Iterable[Any], shape: Sequence[int], rules: Rules, sizes: Mapping[str, int]) -> list[Split]:
+    """Split each dimension of an array as its name asks and its size allows.
+
+    Each mesh axis splits one dimension at most: the first that asks for it. Of several axes, those that divide the size
+    are kept, from the left. Mesh axes that this mesh does not have are left out.
+
+    Args:
+        names: one per dimension: a logical axis, a mesh axis, a tuple of them, or None. Further ones are not split.
+        shape: of the array.
+        rules: which mesh axes split which logical axis.
+        sizes: of the mesh, by axis.
+
+    Raises:
+        UnknownAxis: a name is neither in the rules nor an axis of a mesh.
+        ValueError: there are more names than dimensions.
+    """
+    given = tuple(names)
+    if len(given) > len(shape):
+        raise ValueError(f"has {len(shape)} dimensions, but {len(given)} names {list(given)}. Give one per dimension.")
+    used: set[str] = set()
+    found: list[Split] = []
+    for size, name in zip(shape, given + (None,) * (len(shape) - len(given)), strict=True):
+        wanted = tuple(axis for axis in axes_of(name, rules, sizes) if axis in sizes and axis not in used)
+        taken = _dividing(size, wanted, sizes)
+        used.update(taken)
+        found.append(Split(taken, wanted))
+    return found
+
+
+def axes_of(name: Any, rules: Rules, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Give the mesh axes that are to split a dimension of that name, also those that this mesh does not have."""
+    if name is None:
+        return ()
+    if not isinstance(name, str):
+        return tuple(axis for part in name for axis in axes_of(part, rules, sizes))
+    for logical, axes in rules:
+        if logical == name:
+            return () if axes is None else (axes,) if isinstance(axes, str) else tuple(axes)
+    if name in sizes or name in MESH_AXES:
+        return (name,)
+    raise UnknownAxis(name, list(dict.fromkeys([*(logical for logical, _ in rules), *sizes])))
+
+
+def _dividing(size: int, axes: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    kept, parts = 0, 1
+    while kept < len(axes) and not size % (parts * sizes[axes[kept]]):
+        parts *= sizes[axes[kept]]
+        kept += 1
+    return tuple(axes[:kept])
