@@ -56,6 +56,11 @@ def on_cnn(**keys: Any) -> Recipe:
     return Recipe("single", model="cls_cnn", keys=keys)
 
 
+EPISODES: dict[str, Any] = {
+    "loss": "fewshot", "sampler": "episode", "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6,
+    "batch_by_len": False,
+}  # fmt: skip
+LISTS: dict[str, Any] = {"sampler": "rank", "list_size": 3, "batch_size": 6, "batch_by_len": False}
 TEACHER: dict[str, Any] = {
     "teacher_hidden_size": 32, "teacher_intermediate_size": 32, "teacher_num_hidden_layers": 4,
     "teacher_num_attention_heads": 2, "teacher_max_position_embeddings": 64, "teacher_initializer_range": 0.2,
@@ -130,6 +135,10 @@ RECIPES: dict[str, Recipe] = {
     "dssm": Recipe("pair"),
     "esim": Recipe("pair"),
     "circle": Recipe("pair", model="match_cnn", keys={"loss": "circle"}, alone=False),
+    "fewshot": Recipe("single", model="cls_cnn", family="fewshot", keys={"proj_hidden_size": 8, **EPISODES}),
+    "fewshot of pairs": Recipe(
+        "pair", model="dssm", keys={"task": "fewshot", "proj_hidden_size": 8, **EPISODES, "n_way": 2, "k_shot": 2}
+    ),
     "fgm": on_cnn(task="fgm"),
     "focal": on_cnn(loss="focal"),
     "freelb": on_cnn(task="freelb"),
@@ -142,6 +151,15 @@ RECIPES: dict[str, Recipe] = {
     "match_gru": Recipe("pair"),
     "match_lstm": Recipe("pair"),
     "pgd": on_cnn(task="pgd"),
+    "protonet": Recipe(
+        "bert_single", keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6}
+    ),
+    "listnet": Recipe("bert_rank", model="bert_regression", family="listnet", keys=LISTS),
+    "listnet of classes": Recipe("rank", model="match_cnn", keys={"loss": "listnet", "major_metric": "ndcg", **LISTS}),
+    "ranknet": Recipe("rank", model="dssm", family="ranknet", keys=LISTS),
+    "ranknet of texts read alone": Recipe(
+        "siamese rank", model="sbert_nli", keys={"loss": "ranknet", "major_metric": "mrr", **LISTS}
+    ),
     "re2": Recipe("pair"),
     "electra_pretrain": Recipe("electra"),
     "t5": Recipe("span_corruption"),
@@ -221,6 +239,11 @@ def labelled(dice: random.Random, size: int) -> list[str]:
 
 def pairs(dice: random.Random, size: int) -> list[str]:
     return [f"{text(dice)}\t{text(dice)}\t{number % 2}" for number in range(size)]
+
+
+def candidates(dice: random.Random, size: int) -> list[str]:
+    """Two queries with three candidates each, two more, and so on."""
+    return [f"q{number // 6}-{number % 2}\t{text(dice)}\t{text(dice)}\t{number % 3}" for number in range(size)]
 
 
 def labelled_with_logits(dice: random.Random, size: int) -> list[str]:
@@ -311,6 +334,12 @@ DATA: dict[str, Data] = {
     "bert_pair": Data(pairs, {"loader": "pair", "processor": "bert_pair", **PIECES}),
     "siamese": Data(pairs, {"loader": "pair", "processor": "sbert_nli", **PIECES}),
     "siamese pair": Data(pairs, {"loader": "pair", "processor": "bert_pair_siamese", **PIECES}),
+    "rank": Data(
+        candidates,
+        {"loader": "rank", "processor": "pair", "tokenizer": "space", "max_len": 16, "target_type": "index"},
+    ),
+    "bert_rank": Data(candidates, {"loader": "rank", "processor": "bert_pair", "target_type": "number", **PIECES}),
+    "siamese rank": Data(candidates, {"loader": "rank", "processor": "sbert_nli", "target_type": "index", **PIECES}),
     "dpr": Data(pairs, {"loader": "dpr", "processor": "bert_dpr", "max_question_length": 8, **PIECES}),
     "qa": Data(answers, {"loader": "qa", "processor": "bert_qa", **PIECES}),
     "numbers": Data(numbers, {"loader": "pair", "processor": "bert_pair", "target_type": "number", **PIECES}),

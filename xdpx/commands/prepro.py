@@ -76,9 +76,10 @@ class Prepro:
             remedy = f"Loader '{values['loader']}' gives {given}: choose two that agree."
             yield Fault("processor", f"{problem}.", remedy)
         fields = self._run.values.get("fields")
+        names_first = [*loader.before, *loader.text_fields]
         more = [*loader.between, *(["a label"] if loader.num_targets else [])]
-        if fields is not None and not given <= len(fields) <= given + len(more):
-            names = ", ".join(loader.text_fields) + (f", and perhaps {' and '.join(more)}" if more else "")
+        if fields is not None and not len(names_first) <= len(fields) <= len(names_first) + len(more):
+            names = ", ".join(names_first) + (f", and perhaps {' and '.join(more)}" if more else "")
             problem = f"has {len(fields)} name{'s' * (len(fields) != 1)}."
             yield Fault("fields", problem, f"Loader '{self._run.values['loader']}' takes: {names}.")
 

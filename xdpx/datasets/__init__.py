@@ -6,7 +6,13 @@ from xdpx.config.registry import Registry
 
 datasets: Registry[Any] = Registry("dataset", {"default": "xdpx.datasets.training_data:TrainingData"})
 samplers: Registry[Any] = Registry(
-    "sampler", {"balanced": "xdpx.datasets.balanced:BalancedSampler", "default": "xdpx.datasets.plan:Sampler"}
+    "sampler",
+    {
+        "balanced": "xdpx.datasets.balanced:BalancedSampler",
+        "default": "xdpx.datasets.plan:Sampler",
+        "episode": "xdpx.datasets.episodes:EpisodeSampler",
+        "rank": "xdpx.datasets.ranked:RankSampler",
+    },
 )
 register = datasets.register
 register_sampler = samplers.register

@@ -63,7 +63,7 @@ class BalancedSampler(Sampler):
             ConfigError: the samples have no labels, or several each.
         """
         plain = super().plan_of(source, **options)
-        classes = rows_by_class(_targets(source))
+        classes = rows_by_class(targets_of(source, "balanced"))
         kept: dict[str, Any] = {item.name: getattr(plain, item.name) for item in fields(plain) if item.init}
         kept.pop("_window")
         return BalancedPlan(**kept, classes=classes, seed=options["seed"], epoch=options["epoch"])
@@ -76,10 +76,15 @@ def rows_by_class(targets: NDArray[np.integer[Any]]) -> tuple[Rows, ...]:
     return tuple(np.split(order, starts))
 
 
-def _targets(source: Source) -> NDArray[np.integer[Any]]:
+def targets_of(source: Source, sampler: str) -> NDArray[np.integer[Any]]:
+    """Give the class of each sample, for the sampler of that name.
+
+    Raises:
+        ConfigError: the samples have no labels, or several each.
+    """
     try:
         return np.asarray(source.numbers("target"))
     except KeyError as error:
         what = "several labels each" if "target" in source else "no labels"
-        problem = f"is 'balanced', but the samples have {what}."
+        problem = f"is '{sampler}', but the samples have {what}."
         raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Use sampler: default.")]) from error

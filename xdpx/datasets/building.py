@@ -163,7 +163,9 @@ class Builder:
             log.info(f"{split}: finished before the run was stopped, kept")
             return
         labelled = file.labelled and self._resources.target_map is not None
-        schema = schema_of(self._processor, labelled=labelled, several=self._loader.several_labels)
+        schema = schema_of(
+            self._processor, labelled=labelled, several=self._loader.several_labels, queries=bool(self._loader.before)
+        )
         start = time.monotonic()
         with _parts_folder(self._data_dir) as parts:
             part = io.join(parts, split)

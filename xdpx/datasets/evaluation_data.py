@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from threading import Event
 from typing import Any
 
@@ -17,6 +17,9 @@ BATCHES_AHEAD = 4
 SAME_EVERY_TIME = 0
 """The epoch of evaluation: noise on a sample is the same at every evaluation of a run."""
 
+DRAWN = "drawn"
+"""Key of a batch that a sampler put together, so that its rows stand to one another as in training."""
+
 
 class EvaluationData:
     """Samples cut into batches. Longest first, so that too large a batch shows at once; padding is little.
@@ -28,6 +31,7 @@ class EvaluationData:
         max_steps: look only at so many batches' worth of samples, from the first one on.
         seed: of the run, for processors that add noise.
         pad_multiple: widths become a multiple of this.
+        drawn: rows of each batch, where a sampler decided them; None: every row once.
     """
 
     def __init__(
@@ -39,38 +43,42 @@ class EvaluationData:
         max_steps: int | None = None,
         seed: int = 0,
         pad_multiple: int = 1,
+        drawn: Sequence[NDArray[np.int64]] | None = None,
     ) -> None:
         self.samples = samples
         self.processor = processor
         self.batch_size = batch_size
         self.seed = seed
         self.pad_multiple = pad_multiple
-        size = len(samples) if max_steps is None else min(len(samples), max_steps * batch_size)
-        self._order = np.arange(size)
-        if "length" in samples:
-            self._order = np.argsort(-samples.lengths[:size].astype(np.int64), kind="stable")
+        self._is_drawn = drawn is not None
+        self._batches = self._by_length(max_steps) if drawn is None else list(drawn[:max_steps])
+
+    def _by_length(self, max_steps: int | None) -> list[NDArray[np.int64]]:
+        size, step = len(self.samples), self.batch_size
+        size = size if max_steps is None else min(size, max_steps * step)
+        order = np.arange(size)
+        if "length" in self.samples:
+            order = np.argsort(-self.samples.lengths[:size].astype(np.int64), kind="stable")
+        return [order[start : start + step] for start in range(0, size, step)]
 
     @property
     def num_samples(self) -> int:
         """Number of samples in all batches."""
-        return len(self._order)
+        return sum(map(len, self._batches))
 
     def __len__(self) -> int:
-        return -(-len(self._order) // self.batch_size)
+        return len(self._batches)
 
     def __iter__(self) -> Generator[tuple[NDArray[np.int64], Batch]]:
         """Yield (rows of the samples in the file, batch), collated ahead in a thread."""
         return ahead(self._produce, depth=BATCHES_AHEAD)
 
     def _produce(self, _stop: Event) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-        for start in range(0, len(self._order), self.batch_size):
-            rows = self._order[start : start + self.batch_size]
-            yield (
-                rows,
-                self.processor.collate(
-                    self.samples.take(rows), epoch=SAME_EVERY_TIME, seed=self.seed, pad_multiple=self.pad_multiple
-                ),
+        for rows in self._batches:
+            batch = self.processor.collate(
+                self.samples.take(rows), epoch=SAME_EVERY_TIME, seed=self.seed, pad_multiple=self.pad_multiple
             )
+            yield rows, {**batch, DRAWN: True} if self._is_drawn else batch
 
 
 def in_file_order(rows: list[NDArray[np.int64]], values: list[NDArray[Any]]) -> NDArray[Any]:

@@ -12,7 +12,7 @@ shuffled. What is in a group never depends on the number of ranks; each takes it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class EpochPlan:
             raise IndexError(f"There is no group {index} in an epoch of {self.num_groups}.")
         window, place = divmod(index, GROUPS_PER_WINDOW)
         batches = self._groups_of(window)[place]
-        return [batch[self.rank :: self.world_size] for batch in batches]
+        return [self._share(batch) for batch in batches]
 
     @property
     def _samples_per_group(self) -> int:
@@ -77,6 +77,10 @@ class EpochPlan:
             self._window.clear()
             self._window[window] = rows
         return self._window[window]
+
+    def _share(self, batch: Rows) -> Rows:
+        """Give this rank's part of a batch."""
+        return batch[self.rank :: self.world_size]
 
     def _rows(self, places: Rows) -> Rows:
         """Give the row that stands at each place of the epoch."""
@@ -155,6 +159,9 @@ class Source(Protocol):
 class Sampler:
     """The default way to choose what is trained on together: all samples once per epoch, shuffled."""
 
+    draws_held_out: ClassVar[bool] = False
+    """Whether `held_out` decides what is scored together."""
+
     class Parameters(BaseParameters):
         """How batches are made up."""
 
@@ -170,3 +177,12 @@ class Sampler:
     def plan_of(self, source: Source, **options: int) -> EpochPlan:
         """Plan one epoch of these samples."""
         return self.plan(source.lengths if self.by_length else len(source), **options)
+
+    def epoch_size(self, source: Source | int) -> int:
+        """Give how many samples an epoch takes of these, or of so many that are not there yet."""
+        return source if isinstance(source, int) else len(source)
+
+    def held_out(self, source: Source, *, batch_size: int, seed: int) -> list[Rows] | None:
+        """Give the rows of each batch that is scored, where the sampler decides it too; None: every row once."""
+        del source, batch_size, seed
+        return None

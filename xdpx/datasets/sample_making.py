@@ -167,6 +167,8 @@ class Maker:
         samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, words=words)
         if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
             samples = samples.replaced("target", sets.take(samples.numbers("target")))
+        if records.queries is not None:
+            samples = samples.replaced("query_id", query_ids(records.queries)[kept])
         measure(counts, recipe.processor, encoded)
         counts.too_short = len(records.lines) - len(np.unique(kept))
         counts.samples = len(kept)
@@ -272,13 +274,20 @@ def numerize(
     return Samples({name: columns[name] for name in schema}), kept
 
 
-def schema_of(processor: Processor, *, labelled: bool, several: bool = False) -> dict[str, str]:
+def schema_of(processor: Processor, *, labelled: bool, several: bool = False, queries: bool = False) -> dict[str, str]:
     """Give the columns of the samples of a processor: `target` is a class, or a row of classes where there are several.
 
-    A processor sees one number per record in any case, so that none has to know of several labels.
+    A processor sees one number per record in any case, and no queries, so that none has to know of either.
     """
     schema = processor.columns(labelled=labelled)
-    return {**schema, "target": "ragged int32"} if labelled and several else schema
+    schema |= {"target": "ragged int32"} if labelled and several else {}
+    return schema | ({"query_id": "int64"} if queries else {})
+
+
+def query_ids(names: Sequence[str]) -> NDArray[np.int64]:
+    """Give a number for each name of a query, the same in every file: 63 bits of its hash."""
+    digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.frombuffer(digests, np.int64) & np.int64(2**63 - 1)
 
 
 def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -> None:
@@ -295,7 +304,7 @@ def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -
 
 def hash_records(records: Records) -> NDArray[np.uint64]:
     """Give 16 bytes that stand for the texts and the label of each record, shape (N, 2)."""
-    columns = [*records.fields.values(), *([records.targets] if records.targets is not None else [])]
+    columns = [*records.fields.values(), *(each for each in (records.targets, records.queries) if each is not None)]
     joined = ("\x1f".join(record).encode() for record in zip(*columns, strict=True))
     digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in joined)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
@@ -327,4 +336,6 @@ def _take(records: Records, kept: list[int], bad: list[BadLine]) -> Records:
     fields = {name: [texts[index] for index in kept] for name, texts in records.fields.items()}
     targets = [records.targets[index] for index in kept] if records.targets is not None else None
     logits = [records.logits[index] for index in kept] if records.logits is not None else None
-    return Records(fields, targets, [records.lines[index] for index in kept], sorted([*records.bad, *bad]), logits)
+    queries = [records.queries[index] for index in kept] if records.queries is not None else None
+    lines = [records.lines[index] for index in kept]
+    return Records(fields, targets, lines, sorted([*records.bad, *bad]), logits, queries)

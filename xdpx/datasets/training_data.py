@@ -133,10 +133,10 @@ class TrainingData:
     def groups_in(self, epoch: int) -> int:
         """Give the number of groups of an epoch. A shard that is still to come is taken to be of average size."""
         if self._eager is not None:
-            return len(self._eager) // self.samples_per_group
+            return self.sampler.epoch_size(self._eager) // self.samples_per_group
         ready = [self._meta.sizes[shard] for shard in self.shards if shard in self._meta.sizes]
-        size = self._meta.sizes.get(shard_of(epoch, self.shards, seed=self.seed))
-        return (size if size is not None else sum(ready) // len(ready)) // self.samples_per_group
+        size = self._meta.sizes.get(shard_of(epoch, self.shards, seed=self.seed), sum(ready) // len(ready))
+        return self.sampler.epoch_size(size) // self.samples_per_group
 
     def total_groups(self, max_epoch: int) -> int:
         """Give the number of groups in the first `max_epoch` epochs, as far as it is known now."""

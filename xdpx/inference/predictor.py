@@ -19,7 +19,7 @@ from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.inference.plan import Input, Plan
 from xdpx.logger import log
-from xdpx.processors.samples import Ragged, multi_hot
+from xdpx.processors.samples import Ragged, concatenate, multi_hot
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, plain_label
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -82,6 +82,7 @@ class Predictor:
         )
         self.targets = TargetMap.read(labels) if labels else None
         self.processor = plan.train.build("processor", vocabulary=self.vocabulary)
+        self._sampler = plan.train.build("sampler")
         self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
         self.state = _state(self.engine, plan, seed=seed)
         self._batches = 0
@@ -111,7 +112,7 @@ class Predictor:
         total: int | None = None
         found: Iterable[RowsAndBatch]
         if source.is_store:
-            cut = self._cut(Store.open(source.path), most=most)
+            cut = self._drawn(Store.open(source.path), most=most)
             found, total = cut, len(cut)
         else:
             found = self._raw_batches(source, ignore_novel_target=ignore_novel_target)
@@ -123,11 +124,17 @@ class Predictor:
 
     def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[RowsAndBatch]:
         first = self.labels[0] if ignore_novel_target and self.labels else None
+        parts: list[Samples] = []
         for chunk in self._stream(source, target_map=self.targets, target_unk=first):
             if not chunk.labelled and not self.plan.joins_lines:
                 fault = Fault("valid_subset", "has no labels, so it cannot be scored.", "Use x-pred for it.")
                 raise ConfigError(source.path, [fault])
-            yield from self._cut(chunk.samples)
+            if self._sampler.draws_held_out:
+                parts.append(chunk.samples)
+            else:
+                yield from self._cut(chunk.samples)
+        if parts:
+            yield from self._drawn(concatenate(parts))
 
     # ---- predicting
 
@@ -182,7 +189,8 @@ class Predictor:
         width = len(chunk.rows[0])
         if named and len(named) >= width:
             return list(named[:width])
-        texts = list(prepro.picked("loader").text_fields)
+        loader = prepro.picked("loader")
+        texts = [*loader.before, *loader.text_fields]
         return [*texts, "target"] if chunk.labelled else texts
 
     def report(self) -> str:
@@ -254,10 +262,20 @@ class Predictor:
         num_classes = len(self.targets or ()) or self.plan.train.values["num_classes"]
         return multi_hot(column, num_classes) if isinstance(column, Ragged) else column
 
-    def _cut(self, samples: Samples, *, most: int | None = None) -> EvaluationData:
+    def _cut(
+        self, samples: Samples, *, most: int | None = None, drawn: list[NDArray[np.int64]] | None = None
+    ) -> EvaluationData:
         """Cut samples into batches of similar length, the very ones that training scores."""
         seed = self.plan.train.values.get("seed") or 0
-        return EvaluationData(samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed)
+        return EvaluationData(
+            samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn
+        )
+
+    def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
+        """Cut samples into the batches that are scored: drawn by the sampler, where it decides them too."""
+        seed = self.plan.train.values.get("seed") or 0
+        drawn = self._sampler.held_out(samples, batch_size=self.plan.batch_size, seed=seed)
+        return self._cut(samples, most=most, drawn=drawn)
 
     def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
         """Count items and the time from handing one out until the next is asked for."""

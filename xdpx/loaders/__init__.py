@@ -16,6 +16,7 @@ loaders: Registry[Any] = Registry(
         "corpus": "xdpx.loaders.corpus:CorpusLoader",
         "tagged": "xdpx.loaders.tagged:TaggedLoader",
         "dpr": "xdpx.loaders.dpr:DPRLoader",
+        "rank": "xdpx.loaders.rank:RankLoader",
         "qa": "xdpx.loaders.qa:QALoader",
         "triplet": "xdpx.loaders.triplet:TripletLoader",
         "session_corpus": "xdpx.loaders.session_corpus:SessionCorpusLoader",

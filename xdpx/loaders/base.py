@@ -25,6 +25,7 @@ class Records(NamedTuple):
         lines: 1-based line where each record begins.
         bad: lines that gave no record.
         logits: what a teacher thinks of each record, empty where it said nothing; None when there is no such column.
+        queries: name of the query that each record is a candidate of; None when there are no queries.
     """
 
     fields: dict[str, list[str]]
@@ -32,6 +33,7 @@ class Records(NamedTuple):
     lines: Sequence[int]
     bad: list[BadLine]
     logits: list[list[float]] | None = None
+    queries: list[str] | None = None
 
 
 class Blocks(NamedTuple):
@@ -58,6 +60,7 @@ class Loader:
 
     Attributes:
         text_fields: names of the texts of a record, in the order of the columns.
+        before: names of the columns that stand in front of the texts.
         between: names of the columns that may stand between the texts and the label.
         num_targets: how many columns behind the texts are labels: 1, or 0 when there is never one.
         marks_words: whether a space in a text ends a word, so that the first token of each can be marked.
@@ -67,6 +70,7 @@ class Loader:
 
     text_fields: ClassVar[tuple[str, ...]] = ("text",)
     num_targets: ClassVar[int] = 1
+    before: ClassVar[tuple[str, ...]] = ()
     between: ClassVar[tuple[str, ...]] = ()
     marks_words: ClassVar[bool] = False
     listed_fields: ClassVar[tuple[str, ...]] = ()

@@ -72,6 +72,37 @@ class ContrastParameters(LossParameters):
     temperature: float = declare.param(0.05, gt=0, doc="What cosines are divided by: the smaller, the sharper.")
 
 
+class EpisodeShape(declare.Parameters):
+    """What an episode is made of; the sampler that draws it and the loss that reads it must agree."""
+
+    n_way: int = declare.param(10, ge=2, doc="N: classes of an episode.")
+    k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that it is to be known by.")
+    q_query: int = declare.param(5, ge=1, doc="Q: rows of each class that are to be told.")
+
+
+class FewshotParameters(LossParameters, EpisodeShape):
+    """Keys of `fewshot`."""
+
+    distance: Literal["euclidean", "cosine"] = declare.param(
+        "euclidean", doc="How far a row is from a class: squared, or by the angle, which `temperature` sharpens."
+    )
+    temperature: float = declare.param(
+        0.05, gt=0, doc="What cosines are divided by.", when=("distance", "is", "cosine")
+    )
+    use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
+    kl_alpha: float = declare.param(
+        0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
+    )
+
+
+class RankParameters(LossParameters):
+    """Keys of `listnet` and `ranknet`."""
+
+    label_values: list[float] | None = declare.param(
+        None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
+    )
+
+
 class ContrastPretrainParameters(ContrastParameters):
     """Keys of `bert_pretrain_cl`."""
 

@@ -51,6 +51,7 @@ models: Registry[Any] = Registry(
         "match_cnn": "xdpx.models.pytorch.match_cnn:MatchCnn",
         "match_gru": "xdpx.models.pytorch.recurrent:MatchGru",
         "match_lstm": "xdpx.models.pytorch.recurrent:MatchLstm",
+        "protonet": "xdpx.models.pytorch.protonet:ProtoNet",
         "re2": "xdpx.models.pytorch.re2:RE2",
         "sbert_nli": "xdpx.models.pytorch.sbert_nli:SBertNLI",
         "xdp_cls_cnn": "xdpx.models.pytorch.cls_cnn:ClsCnn",

@@ -20,7 +20,7 @@ Fields = Mapping[str, Sequence[int]]
 """Encoded text fields of one record, by the names in `Processor.text_fields`."""
 
 Batch = dict[str, Any]
-"""Numpy arrays: `id` (B,), `net_input` {name: array} for the model, `target`; and `ntokens`, padding not counted."""
+"""Numpy arrays: `id` (B,), `net_input` {name: array} for the model, `target`, `query_id`; `ntokens` without padding."""
 
 
 class Processor(ABC):
@@ -192,6 +192,8 @@ class Processor(ABC):
         batch: Batch = {"id": samples.ids, "net_input": net_input, "ntokens": ntokens}
         if "target" in samples:
             batch["target"] = self._targets(samples)
+        if "query_id" in samples:
+            batch["query_id"] = samples.numbers("query_id")
         return batch
 
 

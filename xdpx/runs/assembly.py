@@ -159,13 +159,15 @@ def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: in
 
 
 def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int) -> HeldOut:
+    store = Store.open(data.parameters.path_of(settings.valid_subset))
     split = EvaluationData(
-        Store.open(data.parameters.path_of(settings.valid_subset)),
+        store,
         processor,
         batch_size=settings.batch_size,
         max_steps=settings.max_eval_steps,
         seed=seed,
         pad_multiple=_pad_multiple(settings),
+        drawn=data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed),
     )
     return lambda: (batch for _, batch in split)
 

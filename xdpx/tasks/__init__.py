@@ -9,6 +9,7 @@ tasks: Registry[Any] = Registry(
     {
         "default": "xdpx.tasks.default:Task",
         "distill": "xdpx.tasks.distill:Distill",
+        "fewshot": "xdpx.tasks.fewshot:Fewshot",
         "fgm": "xdpx.tasks.one_attack:FGM",
         "freelb": "xdpx.tasks.freelb:FreeLB",
         "freelb_cnn": "xdpx.tasks.freelb_cnn:FreeLBCNN",

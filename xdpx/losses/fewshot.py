@@ -1,0 +1,111 @@
+"""Rows are told by the nearest class. E episodes of a batch, N classes, K shots, Q queries of each class, H width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.divergence import symmetric_divergence
+from xdpx.losses.metrics import ratio
+from xdpx.losses.parameters import FewshotParameters
+
+TWO_SIDED_95 = 1.96
+"""Standard errors on either side of a mean that hold 95 % of a normal distribution."""
+
+
+class FewshotLoss(Loss):
+    """Prototypical networks: a class is the mean vector of its K shots, and a query is told by how far it is from each.
+
+    The rows are those of `sampler: episode`; what the model gives for them are vectors, whatever else it was made for.
+
+    Source: Snell et al., "Prototypical Networks for Few-shot Learning", NeurIPS 2017, equations 1 and 2, algorithm 1;
+    the cosine is that of Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016, section 2.1.
+    """
+
+    class Parameters(FewshotParameters):
+        """What an episode is, and what is near."""
+
+    parameters: Parameters
+
+    metric_names = dict.fromkeys(("loss", "acc", "acc_interval"))
+    header: ClassVar[tuple[str, ...]] = ("vector",)
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the sum over the queries of the batch, their number, and how many are told right."""
+        logits, target = self.episodes(model, batch)
+        loss_sum = functional.cross_entropy(logits, target, reduction="sum")
+        facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
+        if self.parameters.use_r_dropout:
+            second, _ = self.episodes(model, batch)
+            likelihood = (loss_sum + functional.cross_entropy(second, target, reduction="sum")) / 2.0
+            disagreement = symmetric_divergence(logits.log_softmax(dim=-1), second.log_softmax(dim=-1))
+            facts |= {"kl_loss": disagreement.detach()}
+            loss_sum = likelihood + self.parameters.kl_alpha * disagreement
+        return loss_sum, len(target), facts
+
+    def episodes(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Give logits (E * Q * N, N) of all queries, and the class of each within its episode, from 0 to N - 1.
+
+        Raises:
+            ConfigError: the batch does not consist of whole episodes.
+        """
+        known = self.parameters
+        n_way, shots = known.n_way, known.k_shot + known.q_query
+        vectors = model(**batch["net_input"]).float()
+        if len(vectors) % (n_way * shots):
+            problem = f"has {len(vectors)} rows, but an episode has {n_way * shots}: n_way * (k_shot + q_query)."
+            remedy = "Use sampler: episode and a batch_size that is a multiple of it, and leave auto_ga out."
+            raise ConfigError(THIS_RUN, [Fault("loss", f"a batch {problem}", remedy)])
+        each = vectors.view(-1, shots, n_way, vectors.shape[-1])
+        support, queries = each[:, : known.k_shot], each[:, known.k_shot :].flatten(1, 2)
+        logits = self.nearness(queries, support.mean(dim=1))
+        target = torch.arange(n_way, device=logits.device).repeat(len(each) * known.q_query)
+        return logits.flatten(0, 1), target
+
+    def nearness(self, rows: Tensor, prototypes: Tensor) -> Tensor:
+        """Give logits (..., R, N) of rows (..., R, H): how near they are to prototypes (..., N, H)."""
+        if self.parameters.distance == "cosine":
+            rows, prototypes = functional.normalize(rows, dim=-1), functional.normalize(prototypes, dim=-1)
+            return rows @ prototypes.mT / self.parameters.temperature
+        return (
+            2.0 * rows @ prototypes.mT - rows.square().sum(-1, keepdim=True) - prototypes.square().sum(-1)[..., None, :]
+        )
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give whether each query is right, (E * Q * N,), and sums; of rows that are no episodes the vector (B, H)."""
+        if "drawn" not in batch:
+            return {"vector": model(**batch["net_input"]).float()}
+        logits, target = self.episodes(model, batch)
+        loss_sum = functional.cross_entropy(logits, target, reduction="sum")
+        right = logits.argmax(dim=-1) == target
+        return {"right": right, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give loss (bits per query), acc, and acc_interval: with 95 % the true acc is as near as this to it."""
+        known = self.parameters
+        each = np.asarray(gathered["right"], np.float64).reshape(-1, known.n_way * known.q_query).mean(axis=1)
+        error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
+        return {"loss": loss_in_bits(gathered), "acc": float(each.mean()), "acc_interval": float(TWO_SIDED_95 * error)}
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Give loss (bits per query) and acc of the training episodes; with R-Drop also kl_loss, between two passes."""
+        found = super().train_metrics(facts)
+        found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
+        if "kl_loss" in facts:
+            found["kl_loss"] = ratio(facts["kl_loss"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
+        return found
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:
+        """Give the vector of each row, where no class was found for it."""
+        del labels
+        if "vector" not in predictions:
+            return None
+        vectors = np.asarray(predictions["vector"], np.float64).round(6)
+        return ([str(vector)] for vector in vectors.tolist())

@@ -1,0 +1,153 @@
+"""Candidates of a query in their right order. B rows of a batch, each a candidate; some of them share a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.metrics import discounted_gain, reciprocal_rank
+from xdpx.losses.metrics.named import OF_QUERIES
+from xdpx.losses.parameters import RankParameters
+
+Summed = tuple[Tensor, Tensor]
+"""Loss sum, and what it is to be divided by."""
+
+
+class RankingLoss(Loss):
+    """What losses of order share: scores of candidates, whose order within each query alone counts.
+
+    A model that gives one number for a pair (bert_regression, dssm with prediction: cosine) scores by it; one that
+    gives classes scores by how much more it believes in the highest than in the lowest.
+    """
+
+    class Parameters(RankParameters):
+        """The grades that labels are."""
+
+    parameters: Parameters
+
+    metric_names = {**dict.fromkeys(("loss", "mrr", "ndcg")), **OF_QUERIES}
+    header: ClassVar[tuple[str, ...]] = ("score",)
+
+    def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
+        """Give the loss sum and its count. To be overridden.
+
+        Args:
+            score: what the model says, (B,).
+            grade: how good each candidate is, (B,).
+            rival: whether two rows are candidates of one query, (B, B), every row its own rival; false in the rows
+                and columns of a candidate that stands in the batch a second time.
+        """
+        raise NotImplementedError
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Give the loss sum over the queries of the batch, what to divide it by, and no facts."""
+        score = score_of(model(**batch["net_input"]).float())
+        return *self.objective(score, self._grades(batch["target"]), rivals(_queries_of(batch), batch["id"])), {}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Give score (B,), query_id (B,), and for labelled batches target (B,), the grade."""
+        found = {"score": score_of(model(**batch["net_input"]).float())}
+        if "query_id" in batch:
+            found["query_id"] = batch["query_id"]
+        return found | ({"target": self._grades(batch["target"])} if "target" in batch else {})
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Give loss over all candidates of each query, mrr and ndcg."""
+        score, grade = (np.asarray(gathered[name]) for name in ("score", "target"))
+        query = np.asarray(_queries_of(gathered))
+        return {
+            "loss": loss_in_bits(self._summed(query, grade, score)),
+            "mrr": reciprocal_rank(query, grade, score),
+            "ndcg": discounted_gain(query, grade, score),
+        }
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
+        """Give the score of each row."""
+        del labels
+        return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
+
+    def _summed(self, query: Any, grade: Any, score: Any) -> dict[str, float]:
+        order = np.argsort(query, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(query[order])) + 1)
+        sums = np.zeros(2)
+        for rows in parts:
+            given = (torch.from_numpy(np.asarray(each[rows], np.float64)) for each in (score, grade))
+            sums += [float(each) for each in self.objective(*given, torch.ones(len(rows), len(rows), dtype=torch.bool))]
+        return {"loss_sum": sums[0], "count": sums[1]}
+
+    def _grades(self, target: Tensor) -> Tensor:
+        values = self.parameters.label_values
+        if values is None:
+            return target.float()
+        grades: Tensor = torch.tensor(values, dtype=torch.float32, device=target.device)[target]
+        return grades
+
+
+class ListNet(RankingLoss):
+    """For each query, the cross-entropy between who should be first and who is thought to be.
+
+    The probability of being first is a softmax over the grades, and over the scores. Bits per query.
+
+    Source: Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach", ICML 2007, section 4.3,
+    equation 4, with top one probabilities (theorem 6).
+    """
+
+    class Parameters(RankingLoss.Parameters):
+        """Keys of `listnet`."""
+
+    def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
+        """Give the sum over queries, and their number."""
+        first = rival.any(dim=1) & ~rival.tril(-1).any(dim=1)  # the first row of each query speaks for all
+        wanted = _row_of_each(grade, rival).softmax(dim=1)
+        believed = _row_of_each(score, rival).log_softmax(dim=1)
+        surprise = -(wanted * believed).masked_fill(~rival, 0.0).sum(dim=1)
+        return surprise.masked_fill(~first, 0.0).sum(), first.sum()
+
+
+class RankNet(RankingLoss):
+    """For each two candidates of a query with different grades, the surprise that the better one is better.
+
+    Bits per pair; lists without such a pair count for nothing.
+
+    Source: Burges et al., "Learning to Rank using Gradient Descent", ICML 2005, section 3, equation 3.
+    """
+
+    class Parameters(RankingLoss.Parameters):
+        """Keys of `ranknet`."""
+
+    def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
+        """Give the sum over pairs, and their number."""
+        better = (grade[:, None] > grade) & rival
+        surprise = functional.softplus(score - score[:, None])  # -log sigmoid(s_i - s_j)
+        return surprise.masked_fill(~better, 0.0).sum(), better.sum()
+
+
+def score_of(output: Tensor) -> Tensor:
+    """Give one number per row: what the model gives, (B,), or of logits (B, C) the last less the first."""
+    return output if output.dim() == 1 else output[:, -1] - output[:, 0]
+
+
+def rivals(query: Tensor, ids: Tensor) -> Tensor:
+    """Tell which rows of a batch compete, (B, B); of a sample that stands there twice only the first does."""
+    again = (ids[:, None] == ids).tril(-1).any(dim=1)
+    return (query[:, None] == query) & ~again & ~again[:, None]
+
+
+def _row_of_each(values: Tensor, rival: Tensor) -> Tensor:
+    """Give (B, B): in row i the values of the rivals of i. A row without rivals, which nobody reads, stays finite."""
+    lowest = torch.finfo(values.dtype).min
+    return values.expand(len(values), -1).masked_fill(~rival, lowest)
+
+
+def _queries_of(found: Mapping[str, Any]) -> Any:
+    if "query_id" not in found:
+        problem = "is about the candidates of queries, but the data hold no query ids."
+        raise ConfigError(THIS_RUN, [Fault("loss", problem, "Preprocess with loader: rank.")])
+    return found["query_id"]

@@ -1,0 +1,113 @@
+"""Few-shot classification with any network: it gives vectors, and a class is known by those of a few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.datasets.evaluation_data import DRAWN, EvaluationData
+from xdpx.datasets.store import SUFFIXES, Store
+from xdpx.engines.pytorch.transfer import to_device
+from xdpx.losses.base import Batch, Loss
+from xdpx.losses.fewshot import FewshotLoss
+from xdpx.tasks.default import Task
+from xdpx.tasks.fewshot_parameters import FewshotTaskParameters
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+ROWS_AT_ONCE = 32
+
+
+class Fewshot(Task):
+    """A classifier of any kind, light or BERT, whose last layer gives vectors in the place of classes.
+
+    It trains and is scored on the episodes of `sampler: episode`. x-pred knows every class of `support_subset` by the
+    mean of its rows there, be it new or not, and gives each row the nearest one.
+
+    Source: Snell et al., "Prototypical Networks for Few-shot Learning", NeurIPS 2017, section 2.
+
+    Args:
+        parameters: its keys.
+        model: gives vectors.
+        loss: `fewshot`.
+        read_support: gives the batches of `support_subset`.
+    """
+
+    class Parameters(FewshotTaskParameters):
+        """Keys of `fewshot`."""
+
+    parameters: Any
+    loss: FewshotLoss
+
+    def __init__(
+        self, parameters: Any, model: nn.Module, loss: Loss, *, read_support: Callable[[], Iterator[Batch]]
+    ) -> None:
+        super().__init__(parameters, model, loss)
+        if not isinstance(loss, FewshotLoss):
+            problem = f"is '{parameters.loss}', which knows of no episodes."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use loss: fewshot.")])
+        self._read_support = read_support
+        self._prototypes: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def built(cls, run: Run, loss: Any) -> Fewshot:
+        """Make the task of a run, with a network that is as wide at its end as the vectors are to be."""
+        parameters = run.parameters("task")
+        wide = replace(run, values={**run.values, "num_classes": parameters.proj_hidden_size})
+        return cls(parameters, wide.build("model"), loss, read_support=lambda: _support_of(run))
+
+    def valid_step(self, batch: Batch) -> dict[str, Tensor]:
+        """Give the predictions of the episodes of a batch, or of single rows."""
+        found = super().valid_step(batch)
+        if DRAWN in batch or self.parameters.support_subset is None:
+            return found
+        prototypes, classes = self._known_classes(found["vector"].device)
+        near = self.loss.nearness(found["vector"], prototypes).softmax(dim=-1)
+        prob = near.new_zeros(len(near), int(classes.max()) + 1).index_copy(1, classes, near)
+        return {"prob": prob, "pred": classes[near.argmax(dim=-1)]}
+
+    def header(self) -> list[str]:
+        """Name the columns that `rows` gives."""
+        return super().header() if self.parameters.support_subset is None else ["pred", "prob", "target_prob"]
+
+    def _known_classes(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Give the mean vector of each class of `support_subset`, (N, H), and the numbers of these classes, (N,).
+
+        Asked for by x-pred alone, whose weights stay as they are: so it is worked out once.
+        """
+        if self._prototypes is None:
+            batches = [to_device(batch, device) for batch in self._read_support()]
+            vectors = torch.cat([self.model(**batch["net_input"]).float() for batch in batches])
+            classes, place = torch.cat([batch["target"] for batch in batches]).unique(return_inverse=True)
+            total = vectors.new_zeros(len(classes), vectors.shape[1]).index_add(0, place, vectors)
+            self._prototypes = total / place.bincount()[:, None], classes
+        return self._prototypes
+
+
+def _support_of(run: Run) -> Iterator[Batch]:
+    """Read the rows that classes are known by.
+
+    Raises:
+        ConfigError: there is no such split, or its rows have no labels.
+    """
+    known = run.parameters("task")
+    path = io.join(known.data_dir or "", known.support_subset + SUFFIXES[known.dataset_format])
+    if not io.isfile(path):
+        problem = f"is '{known.support_subset}', but there is no {path}."
+        raise ConfigError(THIS_RUN, [Fault("support_subset", problem, "Name a split that x-prepro made.")])
+    store = Store.open(path)
+    if "target" not in store:
+        problem = f"is '{known.support_subset}', whose rows have no labels."
+        raise ConfigError(THIS_RUN, [Fault("support_subset", problem, "Name a labelled split.")])
+    words = run.parameters("processor")
+    tokens = Vocabulary.read(
+        io.join(known.data_dir or "", "vocab.txt"), pad_word=words.pad_word, unk_word=words.unk_word
+    )
+    processor = run.build("processor", vocabulary=tokens)
+    return (batch for _, batch in EvaluationData(store, processor, batch_size=known.batch_size or ROWS_AT_ONCE))
