@@ -36,6 +36,23 @@ def test_a_limit_looks_at_the_first_samples_of_the_file(store: Store, processor:
     assert len(EvaluationData(store, processor, batch_size=10, max_steps=99)) == 5
 
 
+def test_a_limit_may_look_at_samples_from_everywhere_the_same_ones_every_time(store: Store, processor: Any) -> None:
+    chosen = [
+        sorted(np.concatenate([rows for rows, _ in EvaluationData(store, processor, **known)]).tolist())
+        for known in 2 * [{"batch_size": 10, "max_steps": 2, "shuffled": True}]
+    ]
+    assert chosen[0] == chosen[1] != list(range(20))
+    assert len(set(chosen[0])) == 20
+    assert max(chosen[0]) > 30
+
+
+def test_batches_that_a_sampler_drew_are_taken_as_they_are_and_marked(store: Store, processor: Any) -> None:
+    drawn = [np.array([5, 3, 5]), np.array([0]), np.array([7])]
+    batches = list(EvaluationData(store, processor, batch_size=10, max_steps=2, drawn=drawn))
+    assert [rows.tolist() for rows, _ in batches] == [[5, 3, 5], [0]]
+    assert all(batch["drawn"] for _, batch in batches)
+
+
 def test_every_evaluation_of_a_run_sees_the_same_masks_whatever_the_batches(store: Store, processor: Any) -> None:
     def guesses(batch_size: int, seed: int) -> list[int]:
         found = []

@@ -13,7 +13,7 @@ from typing import Any
 
 FAMILIES = Path(__file__).parents[2] / "examples/families"
 WORDS = [f"w{number}" for number in range(24)]
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]", "[unused3]")
 LABELS = ("good", "bad", "dull")
 SIZES = {"train": 24, "dev": 10}
 
@@ -164,6 +164,16 @@ RECIPES: dict[str, Recipe] = {
     "electra_pretrain": Recipe("electra"),
     "t5": Recipe("span_corruption"),
     "rmr_bert": Recipe("session_corpus", keys={"top_hidden_size": 8, "top_heads": 2}),
+    "rmr with what is read": Recipe(
+        "session_corpus", model="rmr_bert", keys={"top_hidden_size": 8, "top_heads": 2, "task": "rmr"}
+    ),
+    "slm": Recipe("structbert", model="bert_pretrain", keys={"task": "slm"}),
+    "slm of tokens alone": Recipe("bert_lm", model="bert_lm", keys={"task": "slm"}),
+    "bert_pretrain_cl behind a prompt": Recipe("soft prompt", model="bert_pretrain_cl", alone=False),
+    "bert_classification of several labels": Recipe(
+        "several labels", model="bert_classification", family="bert_several_labels"
+    ),
+    "prompt_single": Recipe("prompt_single", model="bert_prompt"),
     "simcse": Recipe("bert_cl_single", alone=False),
     "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
     "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
@@ -235,6 +245,10 @@ def text(dice: random.Random) -> str:
 
 def labelled(dice: random.Random, size: int) -> list[str]:
     return [f"{text(dice)}\t{LABELS[number % 3]}" for number in range(size)]
+
+
+def several(dice: random.Random, size: int) -> list[str]:
+    return [f"{text(dice)}\t{','.join(dice.sample(LABELS, number % 4))}" for number in range(size)]
 
 
 def pairs(dice: random.Random, size: int) -> list[str]:
@@ -331,6 +345,11 @@ DATA: dict[str, Data] = {
             "hard_templates": ["w1 [MASK] w2 [TEXT]", "[TEXT] w3 [MASK]"],
         },
     ),  # fmt: skip
+    "prompt_single": Data(
+        labelled,
+        {"loader": "prompt_single", "processor": "bert_prompt_single", "labels_ext": "words.txt", **PIECES},
+    ),
+    "several labels": Data(several, {"loader": "single", "processor": "bert_single", "label_separator": ",", **PIECES}),
     "bert_pair": Data(pairs, {"loader": "pair", "processor": "bert_pair", **PIECES}),
     "siamese": Data(pairs, {"loader": "pair", "processor": "sbert_nli", **PIECES}),
     "siamese pair": Data(pairs, {"loader": "pair", "processor": "bert_pair_siamese", **PIECES}),
@@ -355,6 +374,10 @@ DATA: dict[str, Data] = {
         sessions, {"loader": "session_corpus", "processor": "session_corpus", "min_session_size": 2, **PIECES}
     ),
     "bert_lm": Data(sentences, {**CORPUS, "processor": "bert_lm"}),
+    "soft prompt": Data(
+        sentences,
+        {**CORPUS, "loader": "corpus_mix_prompt", "processor": "bert_cl_single_prompt", "prompt_length": 3},
+    ),
     "causal_lm": Data(sentences, {**CORPUS, "processor": "causal_lm"}),
     "whole words": Data(sentences, {**CORPUS, "loader": "corpus_mix", "processor": "bert_lm"}),
     "structbert": Data(sentences, {**CORPUS, "processor": "structbert", "break_mode": "complete_doc"}),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xdpx.datasets.ahead import ahead
 from xdpx.processors.base import Batch, Processor
+from xdpx.processors.randomness import key, permute
 from xdpx.processors.samples import Samples
 
 BATCHES_AHEAD = 4
@@ -32,6 +33,7 @@ class EvaluationData:
         seed: of the run, for processors that add noise.
         pad_multiple: widths become a multiple of this.
         drawn: rows of each batch, where a sampler decided them; None: every row once.
+        shuffled: with `max_steps`, look at samples from everywhere, the same at every evaluation.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class EvaluationData:
         seed: int = 0,
         pad_multiple: int = 1,
         drawn: Sequence[NDArray[np.int64]] | None = None,
+        shuffled: bool = False,
     ) -> None:
         self.samples = samples
         self.processor = processor
         self.batch_size = batch_size
         self.seed = seed
         self.pad_multiple = pad_multiple
+        self._is_shuffled = shuffled
         self._is_drawn = drawn is not None
         self._batches = self._by_length(max_steps) if drawn is None else list(drawn[:max_steps])
 
@@ -57,8 +61,10 @@ class EvaluationData:
         size, step = len(self.samples), self.batch_size
         size = size if max_steps is None else min(size, max_steps * step)
         order = np.arange(size)
+        if self._is_shuffled:
+            order = permute(order, len(self.samples), key(SAME_EVERY_TIME))
         if "length" in self.samples:
-            order = np.argsort(-self.samples.lengths[:size].astype(np.int64), kind="stable")
+            order = order[np.argsort(-self.samples.lengths[order].astype(np.int64), kind="stable")]
         return [order[start : start + step] for start in range(0, size, step)]
 
     @property

@@ -268,8 +268,9 @@ class Predictor:
         """Cut samples into batches of similar length, the very ones that training scores."""
         seed = self.plan.train.values.get("seed") or 0
         return EvaluationData(
-            samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn
-        )
+            samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn,
+            shuffled=getattr(self.plan.train.picked("task"), "shuffles_held_out", False),
+        )  # fmt: skip
 
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
         """Cut samples into the batches that are scored: drawn by the sampler, where it decides them too."""

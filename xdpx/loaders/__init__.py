@@ -8,6 +8,7 @@ loaders: Registry[Any] = Registry(
     "loader",
     {
         "single": "xdpx.loaders.single:SingleLoader",
+        "prompt_single": "xdpx.loaders.single:SingleLoader",
         "pair": "xdpx.loaders.pair:PairLoader",
         "single_mix": "xdpx.loaders.mix:SingleMixLoader",
         "pair_mix": "xdpx.loaders.mix:PairMixLoader",
@@ -21,6 +22,7 @@ loaders: Registry[Any] = Registry(
         "triplet": "xdpx.loaders.triplet:TripletLoader",
         "session_corpus": "xdpx.loaders.session_corpus:SessionCorpusLoader",
         "corpus_mix": "xdpx.loaders.corpus_mix:CorpusMixLoader",
+        "corpus_mix_prompt": "xdpx.loaders.corpus_mix:CorpusMixPromptLoader",
     },
 )
 register = loaders.register

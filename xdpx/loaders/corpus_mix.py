@@ -33,6 +33,19 @@ class CorpusMixLoader(CorpusLoader):
         return LongEnough(super().merger(max_len), self.parameters.min_word_len)
 
 
+class CorpusMixPromptLoader(CorpusMixLoader):
+    """As `corpus_mix`, in blocks that leave room for the prompt of `processor: bert_cl_single_prompt`."""
+
+    class Parameters(CorpusMixLoader.Parameters):
+        """What the corpus_mix_prompt loader can be told."""
+
+        prompt_length: int = param(20, ge=1, doc="Tokens of a block that are kept free for a prompt in front of it.")
+
+    def merger(self, max_len: int) -> Merger:
+        """Join sentences into blocks that are shorter by the prompt."""
+        return super().merger(max_len - self.parameters.prompt_length)
+
+
 class LongEnough(Merger):
     """What another merger joins, without blocks of few words. Where no words are marked every token is one."""
 

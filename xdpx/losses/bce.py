@@ -28,6 +28,8 @@ class BinaryCrossEntropy(CrossEntropy):
 
     parameters: Any
 
+    metric_names = CrossEntropy.metric_names
+
     asks_each_class: ClassVar[bool] = True
     """Probabilities are those of a sigmoid for each class."""
 

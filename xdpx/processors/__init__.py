@@ -25,6 +25,7 @@ processors: Registry[Any] = Registry(
         "bert_sop": "xdpx.processors.sentence_order:SentenceOrderProcessor",
         "bert_nsp": "xdpx.processors.sentence_order:NextSentenceProcessor",
         "bert_cl_single": "xdpx.processors.views:SingleViewsProcessor",
+        "bert_cl_single_prompt": "xdpx.processors.prompt_lm:BertCLSinglePromptProcessor",
         "bert_cl_pair": "xdpx.processors.views:PairViewsProcessor",
         "bert_cl_triplet": "xdpx.processors.views:TripletViewsProcessor",
         "electra": "xdpx.processors.electra:ElectraProcessor",

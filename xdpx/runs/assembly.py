@@ -100,9 +100,10 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
     split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
-    held_out = _held_out(settings, data, processor, seed=seed)
-    own = getattr(run.picked("task"), "train_metrics", None)  # a user's own task may know nothing of it
-    return Parts(engine, loss, data, held_out, total, seed, texts, own)
+    task = run.picked("task")  # a user's own may know nothing of what is asked here
+    shuffled = getattr(task, "shuffles_held_out", False)
+    held_out = _held_out(settings, data, processor, seed=seed, shuffled=shuffled)
+    return Parts(engine, loss, data, held_out, total, seed, texts, getattr(task, "train_metrics", None))
 
 
 def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
@@ -158,7 +159,7 @@ def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: in
     return data
 
 
-def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int) -> HeldOut:
+def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int, shuffled: bool) -> HeldOut:
     store = Store.open(data.parameters.path_of(settings.valid_subset))
     split = EvaluationData(
         store,
@@ -168,6 +169,7 @@ def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, 
         seed=seed,
         pad_multiple=_pad_multiple(settings),
         drawn=data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed),
+        shuffled=shuffled,
     )
     return lambda: (batch for _, batch in split)
 

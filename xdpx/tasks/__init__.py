@@ -15,6 +15,8 @@ tasks: Registry[Any] = Registry(
         "freelb_cnn": "xdpx.tasks.freelb_cnn:FreeLBCNN",
         "freelb_cnn_distill": "xdpx.tasks.freelb_cnn:FreeLBCNN",
         "pgd": "xdpx.tasks.one_attack:PGD",
+        "rmr": "xdpx.tasks.diagnosis:SessionDiagnosis",
+        "slm": "xdpx.tasks.diagnosis:TextDiagnosis",
         "smart": "xdpx.tasks.smart:Smart",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from xdpx.tasks.data_parameters import DataParameters, NetworkParameters
 
 class Task:
     """One model, one loss: a batch in; a loss sum, a count and facts, or predictions, out."""
+
+    shuffles_held_out: ClassVar[bool] = False
+    """Whether evaluations of a part (`max_eval_steps`) look at rows from everywhere, not the first ones."""
 
     class Parameters(DataParameters, NetworkParameters):
         """What meets what."""

@@ -4,7 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, matthews_corrcoef
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    matthews_corrcoef,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses.cross_entropy import CrossEntropy
@@ -46,6 +52,34 @@ def test_several_labels_per_row_have_averages_too() -> None:
     target, pred = RANDOM.random((50, 3)) < 0.4, RANDOM.random((50, 3)) < 0.4
     expected = f1_score(target, pred, average="samples", zero_division=0)
     assert compute("samples_f1", {"target": target, "pred": pred, "prob": pred}) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("average", ["micro", "macro", "weighted", "samples"])
+def test_precision_recall_and_f1_of_several_labels_come_in_every_average(average: str) -> None:
+    target, pred = RANDOM.random((50, 4)) < 0.4, RANDOM.random((50, 4)) < 0.4
+    expected = precision_recall_fscore_support(target, pred, average=average, zero_division=0)
+    rows = {"target": target, "pred": pred, "prob": pred}
+    found = [compute(f"{average}_{part}", rows) for part in ("precision", "recall", "f1")]
+    assert found == pytest.approx(expected[:3])
+
+
+def test_areas_of_several_labels_are_means_over_them() -> None:
+    target, prob = RANDOM.random((60, 4)) < 0.4, RANDOM.random((60, 4))
+    rows = {"target": target, "pred": prob > 0.5, "prob": prob}
+    assert compute("macro_auc", rows) == pytest.approx(roc_auc_score(target, prob, average="macro"))
+    expected = average_precision_score(target, prob, average="macro")
+    assert compute("macro_average_precision", rows) == pytest.approx(expected)
+    one = roc_auc_score(ROWS["target"], PROB, multi_class="ovr", average="macro")
+    assert compute("macro_auc", ROWS) == pytest.approx(one)
+    nowhere = {**rows, "target": np.concatenate([target[:, :3], np.zeros((60, 1), bool)], axis=1)}
+    assert compute("macro_auc", nowhere) == pytest.approx(roc_auc_score(target[:, :3], prob[:, :3], average="macro"))
+
+
+@pytest.mark.parametrize("name", ["mcc", "top1_acc", "best_f1", "auc"])
+def test_metrics_of_one_label_per_row_are_refused_for_several(name: str) -> None:
+    target = RANDOM.random((50, 3)) < 0.4
+    with pytest.raises(Missing, match=rf"'{name}' needs one label per row"):
+        compute(name, {"target": target, "pred": target, "prob": target.astype(float)})
 
 
 def test_what_the_predictions_lack_is_named() -> None:

@@ -20,7 +20,12 @@ Predictions = Mapping[str, Any]
 Condition = tuple[str, str, object] | None
 
 OF_ONE_LABEL: Mapping[str, Condition] = dict.fromkeys(("mcc", "kappa", "balanced_acc", "top*_acc"))
-OF_CLASSES: Mapping[str, Condition] = dict.fromkeys(("micro_f1", "macro_f1", "weighted_f1", "f1_*"))
+AVERAGES: tuple[Average, ...] = ("micro", "macro", "weighted", "samples")
+PARTS = ("precision", "recall", "f1")
+OF_CLASSES: Mapping[str, Condition] = dict.fromkeys(
+    (*(f"{average}_{part}" for average in AVERAGES for part in PARTS), "f1_*", "macro_auc", "macro_average_precision")
+)
+"""Of rows with one label each, and of rows with several alike."""
 OF_QUERIES: Mapping[str, Condition] = dict.fromkeys(("mrr", "ndcg", "ndcg@*", "hit@*"))
 OF_CUTS: Mapping[str, Condition] = dict.fromkeys(("best_f1", "best_threshold"))
 OF_TWO_CLASSES: Mapping[str, Condition] = {"average_precision": ("num_classes", "is", 2)}
@@ -67,20 +72,37 @@ class _Found:
     @property
     def table(self) -> classes.Counts:
         """Rows counted by (target, prediction)."""
-        return classes.confusion(self["target"], self["pred"], self["prob"].shape[1])
+        return classes.confusion(self.one_label, self["pred"], self["prob"].shape[1])
 
-    def f1(self, average: Average, *, negative: Sequence[int] | None = None) -> float:
-        """F1 in one of its averages, of one label per row or several."""
+    @property
+    def one_label(self) -> Any:
+        """The target of each row, where a row has one only."""
+        target = self["target"]
+        if target.ndim == 2:
+            raise Missing(f"'{self.name}' needs one label per row, but the rows may have several")
+        return target
+
+    def averaged(self, average: Average, *, negative: Sequence[int] | None = None) -> tuple[float, float, float]:
+        """Precision, recall and F1 in one of their averages, of one label per row or several."""
         left_out = self.negative if negative is None else negative
         if self["target"].ndim == 2:
             target, pred = self["target"], self["pred"]
-            return classes.several_labels(target, pred, average=average, negative_classes=left_out)[2]
-        return classes.precision_recall_f1(self.table, average=average, negative_classes=left_out)[2]
+            return classes.several_labels(target, pred, average=average, negative_classes=left_out)
+        return classes.precision_recall_f1(self.table, average=average, negative_classes=left_out)
+
+    def macro(self, of_class: Callable[[Any, Any], float]) -> float:
+        """Mean over the classes of how well each is told from the rest; those of all rows, or of none, left out."""
+        target, prob = self["target"], self["prob"]
+        there = target[:, None] == np.arange(prob.shape[1]) if target.ndim == 1 else target.astype(bool)
+        some = there.any(axis=0) & ~there.all(axis=0)
+        kept = [index for index in np.flatnonzero(some).tolist() if index not in self.negative]
+        each = [of_class(there[:, index], prob[:, index]) for index in kept]
+        return float(np.mean(each)) if each else float("nan")
 
     def f1_of_class(self) -> float:
         """F1 of one class, found among all."""
         others = [index for index in range(self["prob"].shape[1]) if index != self.number]
-        return self.f1("macro", negative=others)
+        return self.averaged("macro", negative=others)[2]
 
     def ranks(self) -> tuple[Any, Any, Any]:
         """Query, gain and score of each row."""
@@ -99,7 +121,7 @@ class _Found:
 
     def cut(self) -> thresholds.Cut:
         """The best threshold for everything that is not negative."""
-        return best_threshold(self["prob"], self["target"], self.negative)
+        return best_threshold(self["prob"], self.one_label, self.negative)
 
 
 def best_threshold(prob: Any, target: Any, negative_classes: Sequence[int] = ()) -> thresholds.Cut:
@@ -126,20 +148,28 @@ def _perplexity(found: _Found) -> float:
     return float(np.exp(min(float(found["loss_sum"]) / float(found["count"]), 700.0))) if found["count"] else np.nan
 
 
+def _in_averages() -> dict[str, Callable[[_Found], float]]:
+    """Give precision, recall and F1 in each of their averages."""
+
+    def finder(average: Average, place: int) -> Callable[[_Found], float]:
+        return lambda found: found.averaged(average)[place]
+
+    return {f"{average}_{part}": finder(average, place) for average in AVERAGES for place, part in enumerate(PARTS)}
+
+
 TABLE: Sequence[tuple[re.Pattern[str], Callable[[_Found], float]]] = [
     (re.compile(name), find)
     for name, find in {
         "mcc": lambda found: classes.matthews(found.table),
         "kappa": lambda found: classes.kappa(found.table),
         "balanced_acc": lambda found: classes.balanced_accuracy(found.table),
-        r"top(\d+)_acc": lambda found: classes.top_accuracy(found["prob"], found["target"], found.number),
-        "micro_f1": lambda found: found.f1("micro"),
-        "macro_f1": lambda found: found.f1("macro"),
-        "weighted_f1": lambda found: found.f1("weighted"),
-        "samples_f1": lambda found: found.f1("samples"),
+        r"top(\d+)_acc": lambda found: classes.top_accuracy(found["prob"], found.one_label, found.number),
+        **_in_averages(),
         r"f1_(\d+)": _Found.f1_of_class,
-        "auc": lambda found: ranking.area_under_curve(found["target"], found["prob"][:, 1]),
-        "average_precision": lambda found: ranking.average_precision(found["target"], found["prob"][:, 1]),
+        "macro_auc": lambda found: found.macro(ranking.area_under_curve),
+        "macro_average_precision": lambda found: found.macro(ranking.average_precision),
+        "auc": lambda found: ranking.area_under_curve(found.one_label, found["prob"][:, 1]),
+        "average_precision": lambda found: ranking.average_precision(found.one_label, found["prob"][:, 1]),
         "best_f1": lambda found: found.cut().f1,
         "best_threshold": lambda found: found.cut().threshold,
         "mrr": lambda found: ranking.reciprocal_rank(*found.ranks()),

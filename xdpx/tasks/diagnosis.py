@@ -1,0 +1,182 @@
+"""Pre-training that can be read: what was masked, what stood there, and what the model thinks of it.
+
+Letters: B rows, T positions, L the longest text in tokens, K messages of a session, M masked positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.losses.base import Batch
+from xdpx.losses.bert_qa import text_of
+from xdpx.tasks.default import Task
+from xdpx.tasks.diagnosis_parameters import DiagnosisParameters
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+NOTHING = -1
+FRAME = ("[CLS]", "[SEP]", "[PAD]")
+"""Tokens that a reader need not see."""
+BETWEEN = " | "
+SEEMS = 0.5
+"""Probability from which on a message seems to be another session's."""
+
+
+class TextDiagnosis(Task):
+    """Pre-trains as `default` does; x-pred shows each text, its masks, and the guesses at them and at its class.
+
+    An evaluation of a part of the held-out data (`max_eval_steps`) looks at texts from all documents. What is scored is
+    kept as text, so a large split takes L numbers of memory per row and column.
+    """
+
+    shuffles_held_out: ClassVar[bool] = True
+
+    class Parameters(DiagnosisParameters):
+        """Keys of `slm`."""
+
+    parameters: Any
+
+    def valid_step(self, batch: Batch) -> dict[str, Tensor]:
+        """Give what the loss predicts, and what `shown` gives."""
+        reader = Reader(self.model)
+        return self.loss.predictions(reader, batch) | self.shown(reader, batch)
+
+    def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
+        """Give token ids, -1 for nothing: origin_ids, input_ids, and guessed_ids where tokens are masked, (B, L)."""
+        net_input = batch["net_input"]
+        ids, places = net_input["input_ids"], net_input["masked_positions"]
+        seen = ids.masked_fill(~net_input["attention_mask"].bool(), NOTHING)
+        texts = {
+            "origin_ids": _put(seen, places, batch["target"]),
+            "input_ids": seen,
+            "guessed_ids": _put(torch.full_like(ids, NOTHING), places, reader.tokens.argmax(dim=-1)),
+        }
+        return {name: self.padded(each) for name, each in texts.items()}
+
+    def padded(self, ids: Tensor) -> Tensor:
+        """Make ids (B, T) as wide as every batch can be, (B, L)."""
+        return _widened(ids, self.parameters.max_len).int()
+
+    def header(self) -> list[str]:
+        """Name the columns that `rows` gives."""
+        return ["origin_text", "cls_targets", "input_text", "mask_pred", "cls_pred", "cls_probs"]
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
+        """Give the cells of each text; those about classes are empty where none are learned."""
+        texts = [predictions[name] for name in ("origin_ids", "input_ids", "guessed_ids")]
+        for index in range(len(texts[0])):
+            origin, seen, guessed = (self.text(each[index]) for each in texts)
+            right, told, shares = self._classes(predictions, index, labels)
+            yield [origin, right, seen, guessed, told, shares]
+
+    def _classes(
+        self, predictions: Mapping[str, Any], index: int, labels: Sequence[str] | None
+    ) -> tuple[str, str, str]:
+        if "prob" not in predictions:
+            return "", "", ""
+        prob = np.asarray(predictions["prob"], np.float64).round(6)
+        names = labels if labels is not None and len(labels) == prob.shape[1] else list(map(str, range(prob.shape[1])))
+        right = names[int(predictions["target"][index])] if "target" in predictions else ""
+        return right, names[int(predictions["pred"][index])], str(prob[index].tolist())
+
+    def text(self, ids: Any) -> str:
+        """Write ids as text, without the frame of special tokens."""
+        kept = [index for index in np.asarray(ids).tolist() if index != NOTHING and index not in self._frame]
+        return text_of(kept, self._tokens)
+
+    @cached_property
+    def _tokens(self) -> Sequence[str] | None:
+        """The vocabulary of the data; None when it is gone, and texts are shown as numbers of tokens."""
+        path = io.join(self.parameters.data_dir or "", "vocab.txt")
+        return Vocabulary.read(path).tokens if io.isfile(path) else None
+
+    @cached_property
+    def _frame(self) -> frozenset[int]:
+        return frozenset(index for index, token in enumerate(self._tokens or ()) if token in FRAME)
+
+
+class SessionDiagnosis(TextDiagnosis):
+    """Random-message replacement; x-pred shows each session, its masks, and which messages were and seem replaced.
+
+    A cell holds the messages of a session in their order, with a bar between.
+    """
+
+    class Parameters(DiagnosisParameters):
+        """Keys of `rmr`."""
+
+    def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
+        """Give the ids of all messages, (B, K, L), also masked_ids; and replaced_prob and replaced, (B, K)."""
+        ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
+        most, real = self.parameters.max_messages, batch["net_input"]["attention_mask"].bool().any(dim=-1)
+        return super().shown(reader, batch) | {
+            "masked_ids": self.padded(_put(torch.full_like(ids, NOTHING), places, batch["target"])),
+            "replaced_prob": _widened(reader.told.float().sigmoid().masked_fill(~real, NOTHING), most),
+            "replaced": _widened(batch["cls_target"].masked_fill(~real, NOTHING), most),
+        }
+
+    def padded(self, ids: Tensor) -> Tensor:
+        """Make ids (B, K', T) as wide as every batch can be, (B, K, L)."""
+        wide = super().padded(ids).transpose(1, 2)
+        return _widened(wide, self.parameters.max_messages).transpose(1, 2)
+
+    def header(self) -> list[str]:
+        """Name the columns that `rows` gives."""
+        return [f"session_{name}" for name in ("text", "mask_target", "mask_pred", "prob", "target", "pred")]
+
+    def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
+        """Give the cells of each session: probabilities of being replaced, and the messages that were and seem so."""
+        del labels
+        prob, replaced = (np.asarray(predictions[name]) for name in ("replaced_prob", "replaced"))
+        for index in range(len(prob)):
+            real = np.flatnonzero(prob[index] != NOTHING)
+            texts, masked, guessed = (
+                [self.text(predictions[name][index][message]) for message in real]
+                for name in ("input_ids", "masked_ids", "guessed_ids")
+            )
+            shares = prob[index][real]
+            yield [
+                BETWEEN.join(texts), BETWEEN.join(masked), BETWEEN.join(guessed), str(shares.astype(np.float64).round(4).tolist()),
+                BETWEEN.join(text for text, was in zip(texts, replaced[index][real] == 1, strict=True) if was),
+                BETWEEN.join(text for text, seems in zip(texts, shares > SEEMS, strict=True) if seems),
+            ]  # fmt: skip
+
+
+class Reader(nn.Module):
+    """Calls a model, and keeps what it said last.
+
+    Attributes:
+        tokens: logits of masked positions, (M, V).
+        told: what it gave beside them.
+    """
+
+    tokens: Tensor
+    told: Tensor
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **net_input: Any) -> Any:
+        """Give what the model gives."""
+        output = self.model(**net_input)
+        self.tokens, *others = (output,) if isinstance(output, Tensor) else output
+        if others:
+            self.told = others[0]
+        return output
+
+
+def _put(ids: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
+    """Give a copy of ids with tokens (M,) at places, flat indices into them."""
+    return ids.flatten().index_copy(0, places, tokens).view_as(ids)
+
+
+def _widened(rows: Tensor, width: int) -> Tensor:
+    """Give rows (..., W) in so many columns, -1 in those that are new; of too many the last, which are padding, go."""
+    return functional.pad(rows[..., :width], (0, max(width - rows.shape[-1], 0)), value=NOTHING)
