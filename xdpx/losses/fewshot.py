@@ -36,6 +36,7 @@ class FewshotLoss(Loss):
 
     metric_names = dict.fromkeys(("loss", "acc", "acc_interval"))
     header: ClassVar[tuple[str, ...]] = ("vector",)
+    compares_rows = True
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the sum over the queries of the batch, their number, and how many are told right."""
@@ -61,7 +62,7 @@ class FewshotLoss(Loss):
         vectors = model(**batch["net_input"]).float()
         if len(vectors) % (n_way * shots):
             problem = f"has {len(vectors)} rows, but an episode has {n_way * shots}: n_way * (k_shot + q_query)."
-            remedy = "Use sampler: episode and a batch_size that is a multiple of it, and leave auto_ga out."
+            remedy = "Use sampler: episode and a batch_size that is a multiple of it."
             raise ConfigError(THIS_RUN, [Fault("loss", f"a batch {problem}", remedy)])
         each = vectors.view(-1, shots, n_way, vectors.shape[-1])
         support, queries = each[:, : known.k_shot], each[:, known.k_shot :].flatten(1, 2)

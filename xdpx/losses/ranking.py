@@ -34,6 +34,7 @@ class RankingLoss(Loss):
 
     metric_names = {**dict.fromkeys(("loss", "mrr", "ndcg")), **OF_QUERIES}
     header: ClassVar[tuple[str, ...]] = ("score",)
+    compares_rows = True
 
     def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
         """Give the loss sum and its count. To be overridden.

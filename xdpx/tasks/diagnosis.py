@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -141,11 +142,12 @@ class SessionDiagnosis(TextDiagnosis):
                 for name in ("input_ids", "masked_ids", "guessed_ids")
             )
             shares = prob[index][real]
+            was, seems = replaced[index][real] == 1, shares > SEEMS
             yield [
-                BETWEEN.join(texts), BETWEEN.join(masked), BETWEEN.join(guessed), str(shares.astype(np.float64).round(4).tolist()),
-                BETWEEN.join(text for text, was in zip(texts, replaced[index][real] == 1, strict=True) if was),
-                BETWEEN.join(text for text, seems in zip(texts, shares > SEEMS, strict=True) if seems),
-            ]  # fmt: skip
+                *(BETWEEN.join(each) for each in (texts, masked, guessed)),
+                str(shares.astype(np.float64).round(4).tolist()),
+                *(BETWEEN.join(compress(texts, chosen)) for chosen in (was, seems)),
+            ]
 
 
 class Reader(nn.Module):
