@@ -79,8 +79,9 @@ class RankingLoss(Loss):
         parts = np.split(order, np.flatnonzero(np.diff(query[order])) + 1)
         sums = np.zeros(2)
         for rows in parts:
-            given = (torch.from_numpy(np.asarray(each[rows], np.float64)) for each in (score, grade))
-            sums += [float(each) for each in self.objective(*given, torch.ones(len(rows), len(rows), dtype=torch.bool))]
+            score_B, grade_B = (torch.from_numpy(np.asarray(each[rows], np.float64)) for each in (score, grade))
+            everyone = torch.ones(len(rows), len(rows), dtype=torch.bool)
+            sums += [float(each) for each in self.objective(score_B, grade_B, everyone)]
         return {"loss_sum": sums[0], "count": sums[1]}
 
     def _grades(self, target: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class BertCLSinglePromptProcessor(BertLMProcessor):
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
         """Cut each block so that it fits behind the prompt; the prompt itself is put there later."""
         columns, kept = super().numerize_many(fields, targets)
-        return {**columns, "length": columns["length"] + len(self._prompt)}, kept  # type: ignore[operator]
+        return {**columns, "length": np.asarray(columns["length"]) + len(self._prompt)}, kept
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1

@@ -84,7 +84,8 @@ class Fewshot(Task):
         if self._prototypes is None:
             batches = [to_device(batch, device) for batch in self._read_support()]
             vectors = torch.cat([self.model(**batch["net_input"]).float() for batch in batches])
-            classes, place = torch.cat([batch["target"] for batch in batches]).unique(return_inverse=True)
+            targets = torch.cat([batch["target"] for batch in batches])
+            classes, place = targets.unique(return_inverse=True)  # type: ignore[no-untyped-call]
             total = vectors.new_zeros(len(classes), vectors.shape[1]).index_add(0, place, vectors)
             self._prototypes = total / place.bincount()[:, None], classes
         return self._prototypes
