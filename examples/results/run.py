@@ -84,7 +84,7 @@ def reproduce(name: str, source: Path) -> None:
     row = ROWS[name]
     if not Path("data", row.data_set).is_dir():
         cut(row.data_set, source / row.data_set, Path("data", row.data_set))
-    if row.teacher and not Path("data", row.prepared).is_dir():
+    if row.teacher and not Path("data", row.prepared, "train.tsv").is_file():
         reproduce(row.teacher, source)
         write_logits(row)
     if not Path("out/data", row.prepared, "meta.hjson").is_file():
@@ -102,7 +102,7 @@ def reproduce(name: str, source: Path) -> None:
 def write_logits(row: Row) -> None:
     """Let the teacher write down what it thinks of the training texts; held-out texts need nothing beside them."""
     folder = Path("data", row.prepared)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for split in ("dev", "test"):
         shutil.copy(Path("data", row.data_set, f"{split}.tsv"), folder)
     command("x-pred", HERE / f"{row.prepared}_pred")
