@@ -125,7 +125,8 @@ def masked_tokens(logits_MV: Tensor, batch: Batch, *, scored: bool) -> tuple[Ten
     target = batch["target"]
     losses = functional.cross_entropy(logits_MV, target, reduction="none")
     sums = {"lm_loss_sum": losses.detach().sum(), "lm_count": torch.tensor(len(target))}
-    return _per_text(losses, batch), sums | right_tokens(logits_MV.detach(), target, scored=scored)
+    _, how_many = texts_of_tokens(batch["net_input"])
+    return (losses / how_many).sum(), sums | right_tokens(logits_MV.detach(), target, scored=scored)
 
 
 def right_tokens(logits_MV: Tensor, target_M: Tensor, *, scored: bool) -> dict[str, Tensor]:
@@ -178,7 +179,8 @@ def detection_metrics(sums: Mapping[str, float], prefix: str) -> dict[str, float
     }
 
 
-def _per_text(losses_M: Tensor, batch: Batch) -> Tensor:
-    ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
-    text = places // ids[0].numel()
-    return (losses_M / tally(text, len(ids))[text]).sum()
+def texts_of_tokens(net_input: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Tell of each masked token in which text it stands, (M,), and how many masked tokens that text has, (M,)."""
+    ids = net_input["input_ids"]
+    text = net_input["masked_positions"] // ids[0].numel()
+    return text, tally(text, len(ids))[text]

@@ -13,6 +13,7 @@ from torch.nn import functional
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.divergence import symmetric_divergence
+from xdpx.losses.full_precision import product
 from xdpx.losses.metrics import ratio
 from xdpx.losses.parameters import FewshotParameters
 
@@ -74,10 +75,9 @@ class FewshotLoss(Loss):
         """Give logits (..., R, N) of rows (..., R, H): how near they are to prototypes (..., N, H)."""
         if self.parameters.distance == "cosine":
             rows, prototypes = functional.normalize(rows, dim=-1), functional.normalize(prototypes, dim=-1)
-            return rows @ prototypes.mT / self.parameters.temperature
-        return (
-            2.0 * rows @ prototypes.mT - rows.square().sum(-1, keepdim=True) - prototypes.square().sum(-1)[..., None, :]
-        )
+            return product(rows, prototypes.mT) / self.parameters.temperature
+        squares = rows.square().sum(-1, keepdim=True) + prototypes.square().sum(-1)[..., None, :]
+        return 2.0 * product(rows, prototypes.mT) - squares
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give whether each query is right, (E * Q * N,), and sums; of rows that are no episodes the vector (B, H)."""

@@ -14,6 +14,7 @@ from torch.nn import functional
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch
 from xdpx.losses.distillation_parameters import MiniLMParameters
+from xdpx.losses.full_precision import scaled_scores
 from xdpx.losses.taught import Imitation, told_by_teacher
 from xdpx.models.pytorch.modules.insides import Heads, look_inside
 
@@ -73,8 +74,7 @@ def relation(left: Tensor, right: Tensor, mask: Tensor) -> Tensor:
 
     The mask (B, T) is true at real tokens.
     """
-    scores = left.float() @ right.float().transpose(2, 3) * left.shape[-1] ** -0.5
-    found: Tensor = scores.masked_fill(~mask[:, None, None, :], -1e9).log_softmax(dim=-1)
+    found: Tensor = scaled_scores(left, right).masked_fill(~mask[:, None, None, :], -1e9).log_softmax(dim=-1)
     return found
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from xdpx.engines.pytorch.collectives import gather_with_gradient
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.full_precision import product
 from xdpx.losses.metrics import ratio
 from xdpx.losses.metrics.named import OF_SCORES
 from xdpx.losses.parameters import ContrastParameters
@@ -91,5 +92,5 @@ def contrast(queries: Tensor, candidates: Tensor, *, temperature: float, begin: 
     Returns:
         (logits (B, N), index of the right candidate (B,)).
     """
-    logits = functional.normalize(queries, dim=-1) @ functional.normalize(candidates, dim=-1).T / temperature
+    logits = product(functional.normalize(queries, dim=-1), functional.normalize(candidates, dim=-1).T) / temperature
     return logits, begin + torch.arange(len(queries), device=queries.device)

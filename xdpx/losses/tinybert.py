@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch
+from xdpx.losses.bert import texts_of_tokens
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.distillation_parameters import TinyBertParameters, TinyBertTaskParameters
+from xdpx.losses.full_precision import scaled_scores
 from xdpx.losses.metrics import ratio
-from xdpx.losses.on_device import tally
 from xdpx.losses.taught import Imitation, Taught, told_by_teacher
 from xdpx.models.pytorch.modules.insides import Heads, Insides, look_inside
 
@@ -127,7 +128,7 @@ def uniform_map(of_student: int, of_teacher: int) -> list[int]:
 
 def score_gap(ours: Heads, theirs: Heads, mask: Tensor) -> Tensor:
     """Give the mean square difference of attention scores before the softmax, over heads and pairs of tokens, (B,)."""
-    square = (_scores(ours) - _scores(theirs)).square().mean(dim=1)
+    square = (scaled_scores(ours.query, ours.key) - scaled_scores(theirs.query, theirs.key)).square().mean(dim=1)
     pairs = mask[:, :, None] & mask[:, None, :]
     mean: Tensor = (square * pairs).sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))
     return mean
@@ -145,17 +146,10 @@ def soft_cross_entropy(ours: Tensor, theirs: Tensor, heat: float = 1.0) -> Tenso
     return found
 
 
-def _scores(heads: Heads) -> Tensor:
-    found: Tensor = heads.query.float() @ heads.key.float().transpose(2, 3) * heads.query.shape[-1] ** -0.5
-    return found
-
-
 def _mean_per_text(of_tokens: Tensor, net_input: Mapping[str, Tensor]) -> Tensor:
     """Give the mean of numbers of masked tokens (M,) within each text, (B,); 0 for a text without any."""
-    rows, width = net_input["input_ids"].shape
-    text = net_input["masked_positions"] // width
-    counts = tally(text, rows)
-    return of_tokens.new_zeros(rows).index_add(0, text, of_tokens / counts[text])
+    text, how_many = texts_of_tokens(net_input)
+    return of_tokens.new_zeros(len(net_input["input_ids"])).index_add(0, text, of_tokens / how_many)
 
 
 def _output(insides: Insides, index: int) -> Tensor:
