@@ -41,6 +41,13 @@ def test_every_query_with_several_candidates_comes_once_with_one_of_its_best() -
         assert len(set(rows.tolist())) == min(4, len(everyone))
 
 
+def test_the_best_is_told_by_the_grades_that_labels_are() -> None:
+    kind = RankSampler(RankSampler.Parameters(list_size=2, label_values=[4.0, 3.0, 2.0, 1.0, 0.0]))
+    order = kind.plan_of(source(), seed=3, epoch=1, batch_size=2)
+    for rows in (order.group(index)[0] for index in range(order.num_groups)):
+        assert GRADES[rows].min() == GRADES[QUERIES[rows[0]] == QUERIES].min()
+
+
 def test_lists_are_looked_up_and_differ_from_epoch_to_epoch() -> None:
     assert np.array_equal(plan().group(7)[0], plan().group(7)[0])
     first, second = (np.concatenate([plan(epoch).group(index)[0] for index in range(11)]) for epoch in (1, 2))

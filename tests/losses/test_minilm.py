@@ -120,3 +120,19 @@ def test_what_stands_above_the_last_attention_is_not_trained() -> None:
                      "output.LayerNorm")
         for kind in ("weight", "bias")
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_what_makes_queries_keys_and_values_is_trained_and_what_stands_above_them_is_not(kind: str) -> None:
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 8}
+    known = models["minilm"].Parameters(
+        pretrained_model=None, model_type=kind, max_position_embeddings=8, vocab_size=9, **sizes
+    )
+    student = models["minilm"](known).train()
+    chosen = loss()
+    chosen(student, asked(chosen, student))[0].backward()
+    untrained = {name for name, weight in student.named_parameters() if not weight.requires_grad}
+    unreached = {name for name, weight in student.named_parameters() if weight.grad is None}
+    assert untrained
+    assert unreached - untrained <= {"bert.final_norm.weight"}
+    assert unreached >= untrained

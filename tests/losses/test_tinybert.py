@@ -142,3 +142,8 @@ def test_imitating_nothing_is_refused() -> None:
     for name, keys in (("tinybert", {}), ("tinybert_td", {"cls_predict_distill": False})):
         known = losses[name].Parameters(attention_distill=False, hidden_distill=False, **keys)
         assert [key for key, _ in known.conflicts()] == ["attention_distill"]
+
+
+def test_weights_of_classes_which_nothing_would_read_are_refused() -> None:
+    known = losses["tinybert_td"].Parameters(class_weights=[1.0, 2.0])
+    assert [key for key, _ in known.conflicts()] == ["class_weights"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.models import models
 from xdpx.models.pytorch.bert_mix import largest_of_words
@@ -29,7 +30,7 @@ def mix(**keys: Any) -> Any:
         "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 12,
         "max_position_embeddings": 16, "pretrained_model": None, "word_vocab_size": 9, "embedding_dim": 4,
         "char_hidden_size": 6, "encoder_hidden_size": 6, "fusion_hidden_size": 6, "num_classes": 2,
-        "initializer_range": 0.5, "task_type": "classification",
+        "initializer_range": 0.5,
     }  # fmt: skip
     return kind(kind.Parameters(**{**sizes, **keys})).eval()
 
@@ -59,9 +60,7 @@ def test_what_was_read_may_be_given_in_place_of_reading_it_again() -> None:
 
 
 def test_looking_at_nothing_is_refused() -> None:
-    known = models["bert_mix"].Parameters(
-        pretrained_model=None, embedding_dim=4, task_type="classification", word_emb=False, char_emb=False
-    )
+    known = models["bert_mix"].Parameters(pretrained_model=None, embedding_dim=4, word_emb=False, char_emb=False)
     assert [key for key, _ in known.conflicts()] == ["word_emb"]
 
 
@@ -95,3 +94,20 @@ def test_without_noise_freelb_cnn_is_a_plain_step() -> None:
         task.loss(plain, BATCH)[0].backward()
         for key, weight in plain.named_parameters():
             torch.testing.assert_close(gradients[-1][key], weight.grad, msg=key, rtol=1e-4, atol=1e-6)
+
+
+def test_a_layer_that_bert_lacks_is_refused() -> None:
+    assert mix(bert_seq_layer=0)(**NET_INPUT).shape == (2, 2)
+    with pytest.raises(ConfigError, match="bert_seq_layer: is 3, but BERT has 2 layers. Use a number from 0"):
+        mix(bert_seq_layer=3)
+
+
+def test_freelb_cnn_is_freelb_above_the_word_vectors_of_a_light_network() -> None:
+    light, kind, loss = models["lstm"], tasks["freelb_cnn"], losses["cross_entropy"]
+    model = light(light.Parameters(vocab_size=9, embedding_dim=4, hidden_size=4, num_classes=2))
+    task = kind(kind.Parameters(model="lstm", loss="cross_entropy"), model, loss(loss.Parameters()))
+    task.begin_update(1)
+    texts = {"tokens": torch.tensor([[2, 3], [4, 0]]), "mask": torch.tensor([[True, True], [True, False]])}
+    for loss_sum, _, _ in task.train_passes({**BATCH, "net_input": texts}):
+        loss_sum.backward()
+    assert all(weight.grad is not None for weight in model.parameters())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class RankPlan(UnitPlan):
     """
 
     queries: tuple[Rows, ...] = ()
-    grades: NDArray[np.integer[Any]] | None = None
+    grades: NDArray[Any] = field(default_factory=lambda: np.zeros(0))
 
     def rows_of(self, unit: int) -> Rows:
         """Give candidates of the query whose turn it is: one of its best, others, and again where they are few."""
@@ -37,9 +37,8 @@ class RankPlan(UnitPlan):
         candidates = self.queries[int(permute(place, len(self.queries), self.sample_key)[0])]
         order = key(self.seed, self.epoch, CANDIDATES, unit)
         candidates = candidates[permute(np.arange(len(candidates)), len(candidates), order)]
-        if self.grades is not None:
-            best = int(self.grades[candidates].argmax())
-            candidates = np.concatenate([candidates[best : best + 1], np.delete(candidates, best)])
+        best = int(self.grades[candidates].argmax())
+        candidates = np.concatenate([candidates[best : best + 1], np.delete(candidates, best)])
         return np.resize(candidates, self.unit_size)
 
 
@@ -54,6 +53,9 @@ class RankSampler(UnitSampler):
         """How many candidates come together."""
 
         list_size: int = param(8, ge=2, doc="Candidates of a query that are trained on at once.")
+        label_values: list[float] | None = param(
+            None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
+        )
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse batches of parts of lists."""
@@ -70,8 +72,10 @@ class RankSampler(UnitSampler):
         Raises:
             ConfigError: the samples know no queries, or no grades.
         """
-        queries = _queries_of(source)
-        return RankPlan(**self.known(len(queries), options), queries=queries, grades=targets_of(source, "rank"))
+        queries, grades = _queries_of(source), targets_of(source, "rank")
+        if self.parameters.label_values is not None:
+            grades = np.asarray(self.parameters.label_values)[grades]
+        return RankPlan(**self.known(len(queries), options), queries=queries, grades=grades)
 
     def epoch_size(self, source: Source | int) -> int:
         """Give the number of rows in the lists of an epoch.

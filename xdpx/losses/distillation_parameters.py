@@ -8,6 +8,7 @@ from xdpx.losses.parameters import CrossEntropyParameters, LossParameters
 
 NO_R_DROP = ("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false.")
 NOTHING = ("attention_distill", "is false, and so is all else that could be imitated. Set one of them to true.")
+NO_LABELS = ("class_weights", "is set, but training learns from the teacher alone, not from labels. Leave it out.")
 NO_EFFECT = "Accepted without effect, for old configs."
 
 
@@ -85,8 +86,10 @@ class TinyBertTaskParameters(CrossEntropyParameters):
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse to imitate nothing, and what the loss cannot honour."""
         nothing = not (self.attention_distill or self.hidden_distill or self.cls_predict_distill)
+        weights = [] if self.class_weights is None else [NO_LABELS]
         return [
             *super().conflicts(),
             *([NO_R_DROP] if self.use_r_dropout else []),
+            *weights,
             *([NOTHING] if nothing else []),
         ]

@@ -22,4 +22,5 @@ def scaled_scores(left: Tensor, right: Tensor) -> Tensor:
 
     Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1.
     """
-    return product(left, right.transpose(2, 3)) * left.shape[-1] ** -0.5
+    scores: Tensor = product(left, right.transpose(2, 3)) * left.shape[-1] ** -0.5
+    return scores

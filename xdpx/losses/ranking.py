@@ -14,6 +14,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.metrics import discounted_gain, reciprocal_rank
 from xdpx.losses.metrics.named import OF_QUERIES
+from xdpx.losses.on_device import Constant
 from xdpx.losses.parameters import RankParameters
 
 Summed = tuple[Tensor, Tensor]
@@ -36,6 +37,11 @@ class RankingLoss(Loss):
     header: ClassVar[tuple[str, ...]] = ("score",)
     compares_rows = True
 
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        given = parameters.label_values
+        self._label_values = None if given is None else Constant(given)
+
     def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
         """Give the loss sum and its count. To be overridden.
 
@@ -50,14 +56,14 @@ class RankingLoss(Loss):
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Give the loss sum over the queries of the batch, what to divide it by, and no facts."""
         score = score_of(model(**batch["net_input"]).float())
-        return *self.objective(score, self._grades(batch["target"]), rivals(_queries_of(batch), batch["id"])), {}
+        return *self.objective(score, self._grades(batch["target"], score), rivals(_queries_of(batch), batch["id"])), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Give score (B,), query_id (B,), and for labelled batches target (B,), the grade."""
         found = {"score": score_of(model(**batch["net_input"]).float())}
         if "query_id" in batch:
             found["query_id"] = batch["query_id"]
-        return found | ({"target": self._grades(batch["target"])} if "target" in batch else {})
+        return found | ({"target": self._grades(batch["target"], found["score"])} if "target" in batch else {})
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Give loss over all candidates of each query, mrr and ndcg."""
@@ -84,12 +90,8 @@ class RankingLoss(Loss):
             sums += [float(each) for each in self.objective(score_B, grade_B, everyone)]
         return {"loss_sum": sums[0], "count": sums[1]}
 
-    def _grades(self, target: Tensor) -> Tensor:
-        values = self.parameters.label_values
-        if values is None:
-            return target.float()
-        grades: Tensor = torch.tensor(values, dtype=torch.float32, device=target.device)[target]
-        return grades
+    def _grades(self, target: Tensor, score: Tensor) -> Tensor:
+        return target.to(score.dtype) if self._label_values is None else self._label_values.like(score)[target]
 
 
 class ListNet(RankingLoss):

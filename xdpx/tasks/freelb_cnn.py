@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
 
 from xdpx.losses.base import Batch
 from xdpx.tasks.freelb import FreeLB
@@ -25,16 +28,19 @@ class FreeLBCNN(FreeLB):
     class Parameters(FreeLB.Parameters):
         """Keys of `freelb_cnn`."""
 
+    def __init__(self, parameters: Any, model: nn.Module, loss: Any) -> None:
+        super().__init__(parameters, model, loss)
+        self._cut_above_bert = hasattr(model, "read") and "pieces" in inspect.signature(model.forward).parameters
+
     def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
         """Give what BERT makes of the pieces."""
-        read = getattr(self.model, "read", None)
-        if read is None:
+        if not self._cut_above_bert:
             return super().bottom_predict(batch)
-        given = batch["net_input"]
-        return {FEATURE: read(given["input_ids"], given["attention_mask"], given.get("token_type_ids"))}
+        given, read = batch["net_input"], self.model.read
+        return {FEATURE: read(given["input_ids"], given["attention_mask"], given.get("token_type_ids"))}  # type: ignore[operator]
 
     def upper_predict(self, batch: Batch, features: Features) -> Result:
         """Give loss sum, count and facts of a batch for which BERT gives these features."""
-        if not hasattr(self.model, "read"):
+        if not self._cut_above_bert:
             return super().upper_predict(batch, features)
         return self.loss(self.model, {**batch, "net_input": {**batch["net_input"], "pieces": features[FEATURE]}})

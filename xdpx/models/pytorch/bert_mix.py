@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.base import ReadWeights
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.mix_parameters import BertMixParameters
@@ -36,6 +37,7 @@ class BertMix(Bert):
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters, pooler=False)
         known, width = parameters, int(self.config.hidden_size)
+        _refuse_absent_layer(known.bert_seq_layer, int(self.config.num_hidden_layers))
         self.characters = Characters(width, known) if known.char_emb else None
         self.words = Words(known) if known.word_emb else None
         size = sum(part.size for part in (self.characters, self.words) if part is not None)
@@ -150,6 +152,13 @@ def largest_of_words(features_BTD: Tensor, word_index_BT: Tensor, num_words: int
     index = word_index_BT.unsqueeze(-1).expand_as(features_BTD)
     largest = lowest.scatter_reduce(1, index, features_BTD, "amax", include_self=False)[:, 1:]
     return largest.masked_fill(largest == torch.finfo(features_BTD.dtype).min, 0.0)
+
+
+def _refuse_absent_layer(layer: int, layers: int) -> None:
+    if not -layers - 1 <= layer <= layers:
+        problem = f"is {layer}, but BERT has {layers} layers."
+        remedy = f"Use a number from 0, the embeddings, to {layers}; or -1, the last layer, down to {-layers - 1}."
+        raise ConfigError(THIS_RUN, [Fault("bert_seq_layer", problem, remedy)])
 
 
 def _fusion(size: int, known: BertMixParameters) -> tuple[nn.Module, int]:

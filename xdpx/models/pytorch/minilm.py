@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import Tensor
 
 from xdpx.models.pytorch import encoders
 from xdpx.models.pytorch.bert import Bert
+
+ABOVE = re.compile(r"\.(attention\.output|attn\.Wo|intermediate|(?<!attention\.)output|mlp|mlp_norm)\.")
+"""In names of weights of a layer: what works on the output of its attention. Norms may stand in front of it."""
 
 
 class MiniLM(Bert):
@@ -25,7 +30,7 @@ class MiniLM(Bert):
         super().__init__(parameters, pooler=False)
         last = int(self.config.num_hidden_layers) - 1
         for name, weight in self.named_parameters():
-            if encoders.layer_of(name) == last and ".attention.self." not in name:
+            if encoders.layer_of(name) == last and ABOVE.search(name):
                 weight.requires_grad_(False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:

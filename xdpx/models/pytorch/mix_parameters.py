@@ -12,8 +12,8 @@ class BertMixParameters(BertParameters):
     """Keys of `bert_mix`."""
 
     embedding_dim: int = declare.param(gt=0, doc="Length of a word vector.")
-    task_type: Literal["classification", "matching"] = declare.param(
-        doc="Whether one text is classified, or two are that are read as one: the same network for both."
+    task_type: Literal["classification", "matching"] | None = declare.param(
+        None, doc="Accepted without effect, for old configs: one text, and two that are read as one, have one network."
     )
     prediction: Literal["simple", "full"] = declare.param(
         "simple", doc="simple: one linear layer gives the logits; full: two layers."
@@ -28,9 +28,7 @@ class BertMixParameters(BertParameters):
         None, gt=0, doc="Width that word vectors are projected to; null: none.", when=("word_emb", "is", True)
     )
     char_emb: bool = declare.param(True, doc="Look at what BERT makes of the pieces of words.")
-    bert_seq_layer: int = declare.param(
-        -1, doc="State of BERT that is looked at: 0 the embeddings, -1 the last layer.", when=("char_emb", "is", True)
-    )
+    bert_seq_layer: int = declare.param(-1, doc="State of BERT that is looked at: 0 the embeddings, -1 the last layer.")
     char_layer_norm: bool = declare.param(True, doc="Normalise what BERT gives.", when=("char_emb", "is", True))
     char_hidden_size: int = declare.param(
         768, gt=0, doc="Width of the convolutions over pieces.", when=("char_emb", "is", True)
@@ -40,9 +38,13 @@ class BertMixParameters(BertParameters):
     fusion_hidden_size: int = declare.param(150, gt=0, doc="Width of these layers.", when=("fusion", "is", True))
     fusion_layers: int = declare.param(2, gt=0, doc="Number of these layers.", when=("fusion", "is", True))
     fusion_activation: bool = declare.param(False, doc="End each of them with GELU.", when=("fusion", "is", True))
-    pooler: bool = declare.param(False, doc="Put a layer with tanh above the first token of BERT.")
+    pooler: bool = declare.param(
+        False, doc="Put a layer with tanh above the first token of BERT.", when=("concat_cls", "is", True)
+    )
     seq_pooler: bool = declare.param(False, doc="Put a layer with tanh above the pooled words.")
-    char_encoder_layers: int = declare.param(1, gt=0, doc="Layers of convolutions over pieces.")
+    char_encoder_layers: int = declare.param(
+        1, gt=0, doc="Layers of convolutions over pieces.", when=("char_emb", "is", True)
+    )
     kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows.")
     residual: bool = declare.param(False, doc="Add the input of each layer over words but the first to its output.")
     encoder_layers: int = declare.param(3, gt=0, doc="Layers of convolutions over words.")
