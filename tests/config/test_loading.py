@@ -49,6 +49,16 @@ def test_words_of_the_command_line_win_over_the_file(write: Write) -> None:
     assert (run.values["side"], run.values["save"]) == (9, False)
 
 
+def test_a_macro_that_stands_among_the_keys_is_sent_to_def(write: Write) -> None:
+    write("draw.hjson", ONE.replace("save_dir: out", "save_dir: ${batch_siz}/${fold}"))
+    text = refused("draw", "fold=3", "batch_siz=2")
+    remedy = "`, or __def__.fold=... on the command line."
+    assert "fold (command line): no such key in x-draw. ${fold} refers to it: write it in `__def__" + remedy in text
+    assert "Did you mean 'batch_size'" not in text
+    (run,) = load("draw", "x-draw", ["__def__.fold=3", "__def__.batch_siz=2"])
+    assert run.values["save_dir"] == "2/3"
+
+
 def test_a_run_travels_between_processes(write: Write) -> None:
     write("draw.hjson", ONE)
     (run,) = load("draw", "x-draw")

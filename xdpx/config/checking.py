@@ -72,6 +72,7 @@ def check(
     *,
     origins: Mapping[str, Origin],
     meta_keys: frozenset[str],
+    referred: frozenset[str] = frozenset(),
     strict: bool = True,
 ) -> Draft:
     """Check one run against what its classes declare: names, keys, types, bounds, switches, relative numbers.
@@ -81,6 +82,7 @@ def check(
         raw: flat values as read from the config.
         origins: where each was written.
         meta_keys: keys that come from a meta.hjson; those that nobody wants are dropped.
+        referred: names that `${name}` asked for: those that nobody declares are macros in the wrong place.
         strict: whether a key that nobody wants is a fault; otherwise it is dropped.
 
     Raises:
@@ -97,7 +99,7 @@ def check(
     _drop_switched_off(draft, table, strict=strict)
     for key, problem, remedy in unknown_metrics(selection, draft.values):
         draft.fault(key, problem, remedy)
-    unwanted = unknown_keys(selection, _wanted(given, meta_keys, strict=strict), origins)
+    unwanted = unknown_keys(selection, _wanted(given, meta_keys, strict=strict), origins, referred)
     if not any(fault.code == OTHER_COMMAND for fault in unwanted):
         _report_missing(draft, table, suggested=" ".join(fault.remedy for fault in unwanted))
     draft.faults.extend(unwanted)

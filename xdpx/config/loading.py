@@ -97,7 +97,9 @@ def load(
 
     raws = read_runs(path, overrides)
     drafts = [
-        checking.check(command, raw.values, origins=raw.origins, meta_keys=raw.meta_keys).including(raw.faults)
+        checking.check(
+            command, raw.values, origins=raw.origins, meta_keys=raw.meta_keys, referred=raw.referred
+        ).including(raw.faults)
         for raw in raws
     ]
     source = raws[0].source if raws else path

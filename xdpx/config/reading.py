@@ -41,6 +41,7 @@ class RawRun:
             that has a fault here may hold a stand-in value. Whoever reads runs must report these.
         platform: what the run asks of a cluster, without underscores: gpu, cpu, memory, worker, pytorch, v100.
         version: the version of x-prepro that wrote the meta data, or None.
+        referred: the names that `${name}` asked for.
     """
 
     source: str
@@ -51,6 +52,7 @@ class RawRun:
     faults: tuple[Fault, ...] = ()
     platform: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
+    referred: frozenset[str] = frozenset()
 
 
 def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
@@ -115,6 +117,7 @@ def _run(path: str, index: int, table: Table, settings: Sequence[Override], shar
         faults=tuple(dict.fromkeys([*faults, *too_large])),
         platform={key.strip("_"): plain(resolved[key]) for key in PLATFORM_KEYS if key in resolved},
         version=str(resolved[VERSION].value) if VERSION in resolved else None,
+        referred=frozenset(substitution.names),
     )
 
 

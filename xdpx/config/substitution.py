@@ -47,12 +47,17 @@ def references(text: str) -> bool:
 
 
 class Substitution:
-    """Looks names up in `__def__`, then among the keys of `table`, then among the built-ins. Gathers `faults`."""
+    """Looks names up in `__def__`, then among the keys of `table`, then among the built-ins. Gathers `faults`.
+
+    Attributes:
+        names: everything that `${name}` has asked for.
+    """
 
     def __init__(self, table: Table) -> None:
         definitions = table.get(DEFINITIONS)
         self._definitions: Table = definitions.value if definitions and isinstance(definitions.value, dict) else {}
         self._keys = {key: located for key, located in table.items() if key != DEFINITIONS}
+        self.names: set[str] = set()
         self._done: dict[str, Located] = {}
         self._steps = 0
         self._characters = 0
@@ -122,7 +127,7 @@ class Substitution:
         try:
             template = parse(located.value)
             if len(template) == 1 and isinstance(template[0], _Reference):
-                found = self._named(self._spliced(template[0].name, chain, located), chain, located.origin)
+                found = self._referred(self._spliced(template[0].name, chain, located), chain, located.origin)
                 return replace(located, value=found.value)
             return replace(located, value=self._spliced(template, chain, located))
         except _Unresolved as error:
@@ -140,7 +145,7 @@ class Substitution:
                 text += part
                 continue
             name = self._spliced(part.name, chain, located)
-            value = self._named(name, chain, located.origin).value
+            value = self._referred(name, chain, located.origin).value
             if isinstance(value, (dict, list)):
                 problem = f"${{{name}}} is {kind_of(value)} and cannot be part of a text."
                 raise _Unresolved(Fault("", problem, "Let it be the whole value."))
@@ -152,6 +157,10 @@ class Substitution:
         return text
 
     # ---------------------------------------------------------------- looking up
+
+    def _referred(self, name: str, chain: tuple[str, ...], origin: Origin) -> Located:
+        self.names.add(name)
+        return self._named(name, chain, origin)
 
     def _named(self, name: str, chain: tuple[str, ...], origin: Origin) -> Located:
         """Give the value of a name, with its own references replaced."""
@@ -179,7 +188,8 @@ class Substitution:
         few = len(self._faults) < MAX_SUGGESTIONS
         known = {*self._definitions, *self._keys, *BUILTIN_NAMES} - set(chain)  # the chain would close a circle
         near = nearest(name, sorted(known)) if few else None
-        remedy = f"Did you mean '${{{near}}}'?" if near else "Define it in `__def__`; write $${ for a literal ${."
+        define = "Define it in `__def__`; write $${ for a literal ${."
+        remedy = f"Did you mean '${{{near}}}'? Else: {define[0].lower()}{define[1:]}" if near else define
         return Fault("", f"${{{name}}} is neither in `__def__`, nor a key, nor built in.", remedy)
 
     def _refuse(self, located: Located, fault: Fault) -> Located:

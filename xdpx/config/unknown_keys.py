@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from xdpx.config import catalogue
@@ -14,11 +14,16 @@ SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
 OTHER_COMMAND: FaultCode = "other_command"
 
 
-def unknown_keys(selection: Selection, values: Mapping[str, Any], origins: Mapping[str, Origin]) -> list[Fault]:
+def unknown_keys(
+    selection: Selection,
+    values: Mapping[str, Any],
+    origins: Mapping[str, Origin],
+    referred: Container[str] = frozenset(),
+) -> list[Fault]:
     """Describe every key that no class of the run declares.
 
-    A key that belongs to a kind which could not be picked is passed over: it may well be right. A config that was
-    plainly written for another command gets one fault that says so.
+    One that `${key}` refers to was meant as a macro. A key that belongs to a kind which could not be picked is passed
+    over: it may well be right. A config that was plainly written for another command gets one fault that says so.
     """
     known = {key for key, _, _ in selection.declared()}
     unknown = [key for key in values if key not in known]
@@ -29,6 +34,8 @@ def unknown_keys(selection: Selection, values: Mapping[str, Any], origins: Mappi
     for key in unknown:
         if not _may_be_of_an_open_kind(key, selection):
             problem, remedy, foreign = _describe(key, known, selection)
+            if key in referred and not foreign:
+                remedy = f"${{{key}}} refers to it: write it in `__def__`, or __def__.{key}=... on the command line."
             faults.append(Fault(key, problem, remedy, origins.get(key), "foreign_key" if foreign else ""))
     return faults
 
