@@ -269,6 +269,7 @@ CONFLICTS = [
     Row("a class beyond the last", "x-train c", ["negative_classes_in_f1", "holds .7.", "0 to 1"], train("negative_classes_in_f1: [7]")),
     Row("a dropout of all", "x-train c", ["dropout", "is 1.5", ">= 0 and < 1"], train("dropout: 1.5")),
     Row("several processes", "x-train c", ["distributed_world_size", "one process"], train("distributed_world_size: 2")),
+    Row("a parameter of the run, outside extra_config", "x-eval c", ["hidden_size", "x-eval does not use it. To override the run's own, write extra_config: . hidden_size:"], evaluate("hidden_size: 16")),
     Row("an override of another run's parameter", "x-eval c", ["extra_config.hiden_size", "Did you mean 'hidden_size'"], evaluate("extra_config: {", "hiden_size: 16", "}")),
     Row("an override that the weights contradict", "x-eval c", ["other sizes in 7 weights", "Use the config"], evaluate("extra_config: {", "hidden_size: 16", "}")),
     Row("more runs than anybody means", "x-train c", ["__parent__", "more than 10,000 runs"], {"c.hjson": "{\n __parent__: ['train.hjson', " + ", ".join("[" + ", ".join(f"{{k{i}: {j}}}" for j in range(40)) + "]" for i in range(6)) + "]\n}"}),

@@ -93,7 +93,9 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
         )
     others = _owners(catalogue.kinds())
     if key in others:
-        return f"belongs to {_listed(others[key])};", f"{command} does not use it. Remove it.", True
+        of_the_run = f"To override the run's own, write extra_config: {{ {key}: ... }}; or remove it."
+        remedy = of_the_run if "extra_config" in known else "Remove it."
+        return f"belongs to {_listed(others[key])};", f"{command} does not use it. {remedy}", True
     near = nearest(key, known)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}'?", False
