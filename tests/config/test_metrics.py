@@ -39,8 +39,10 @@ def test_a_metric_that_needs_other_data_says_so() -> None:
     text = complaint(major_metric="auc", num_classes=3)
     assert "gives 'auc' only when num_classes is 2; it is 3. There are: " in text
     assert text.endswith(
-        "acc, balanced_acc, best_f1, best_threshold, f1, f1_*, hit@*, kappa, loss, macro_f1, mcc, micro_f1, mrr, ndcg, "
-        "ndcg@*, precision, recall, top*_acc, weighted_f1."
+        "acc, balanced_acc, best_f1, best_threshold, f1, f1_*, hit@*, kappa, loss, macro_auc, macro_average_precision, "
+        "macro_f1, macro_precision, macro_recall, mcc, micro_f1, micro_precision, micro_recall, mrr, ndcg, ndcg@*, "
+        "precision, recall, samples_f1, samples_precision, samples_recall, top*_acc, weighted_f1, weighted_precision, "
+        "weighted_recall."
     )
 
 
