@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,12 @@ def test_classes_that_training_never_saw_are_told_by_a_few_rows(
     x("x-pred", "", save_dir="run", predict_file_map={"raw/test.tsv": "found.tsv"})
     found = table("found.tsv")
     assert sum(row["pred"] == row["target"] for row in found) > 0.6 * len(found)
+    shutil.copytree("data", "other")
+    write("other/target_map.txt", list("jihgfedcba"))
+    again = {"save_dir": "run", "predict_file_map": {"raw/test.tsv": "2.tsv"}, "extra_config": {"data_dir": "other"}}
+    Path("config.json").write_text(json.dumps(again))
+    assert main(["x-pred", "config.json"]) == 2
+    assert "other/target_map.txt is not run/target_map.txt" in capsys.readouterr().err
 
 
 def candidates(dice: random.Random, number: int) -> list[str]:

@@ -95,9 +95,12 @@ def _support_of(run: Run) -> Iterator[Batch]:
     """Read the rows that classes are known by.
 
     Raises:
-        ConfigError: there is no such split, or its rows have no labels.
+        ConfigError: there is no such split, its rows have no labels, or its tokens and classes are numbered otherwise
+            than those of the run.
     """
     known = run.parameters("task")
+    for name in ("vocab.txt", "target_map.txt"):
+        _same_numbers(name, known)
     path = io.join(known.data_dir or "", known.support_subset + SUFFIXES[known.dataset_format])
     if not io.isfile(path):
         problem = f"is '{known.support_subset}', but there is no {path}."
@@ -112,3 +115,13 @@ def _support_of(run: Run) -> Iterator[Batch]:
     )
     processor = run.build("processor", vocabulary=tokens)
     return (batch for _, batch in EvaluationData(store, processor, batch_size=known.batch_size or ROWS_AT_ONCE))
+
+
+def _same_numbers(name: str, known: FewshotTaskParameters) -> None:
+    """Refuse rows whose numbers mean something else than those that the run writes and reads."""
+    ours, theirs = (io.join(folder or "", name) for folder in (known.save_dir, known.data_dir))
+    if not io.isfile(ours) or not io.isfile(theirs) or io.md5(ours) == io.md5(theirs):
+        return
+    problem = f"is '{known.support_subset}' of {known.data_dir}, but {theirs} is not {ours}: numbers would mean others."
+    remedy = f"Train on a data_dir whose {name} has all that will come, and take the split from there."
+    raise ConfigError(THIS_RUN, [Fault("support_subset", problem, remedy)])

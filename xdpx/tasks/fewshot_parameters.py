@@ -18,4 +18,5 @@ class FewshotTaskParameters(DataParameters, NetworkParameters):
         group=GROUP,
     )
     data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote.", group=GROUP)
+    save_dir: str | None = declare.param(None, doc="Folder of this run.", group=GROUP)
     batch_size: int | None = declare.param(None, ge=1, doc="Samples per batch.", group=GROUP)
