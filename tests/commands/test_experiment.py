@@ -28,7 +28,7 @@ def test_a_description_says_who_sets_what_and_what_follows(capsys) -> None:
     text = capsys.readouterr().out
     assert "xdpx.experiments.lm.c4.Gpt3XL:\n" in text
     assert "command_line.C4SpmdPipelineGpt3SmallAdam64Replicas:\n    PERCORE_BATCH_SIZE: 4\n" in text
-    for fact in ("devices: 64", "global batch: 256", "micro-batches: 16", "tokens per update: 524,288"):
+    for fact in ("devices: 64", "global batch: 256", "micro-batches: 16", "tokens per batch: 524,288"):
         assert f"    {fact}" in text
 
 

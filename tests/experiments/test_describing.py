@@ -34,7 +34,7 @@ def test_what_follows_is_worked_out_and_not_written_by_hand() -> None:
     facts = facts_of(resolve("LmCloudSpmdPipelineMultislice2BCircular")())
     assert facts == {
         "devices": 8, "mesh": "stage 2 x replica 4 x data 1 x mdl 1",
-        "across slices": "stage 2", "global batch": 128, "tokens per update": 131072, "micro-batches": 16,
+        "across slices": "stage 2", "global batch": 128, "tokens per batch": 131072, "micro-batches": 16,
     }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class Accumulating(resolve("C4Spmd1BAdam4Replicas")):
 def test_a_plan_is_of_the_update_that_the_task_asks_for(small) -> None:
     one = Accumulating(**TINY, ICI_MESH_SHAPE=(1, 4, 2))
     plan = plan_experiment(one, compiling=False)
-    assert plan.tokens == facts_of(one)["tokens per update"] == 3 * small.tokens
+    assert plan.tokens == 3 * facts_of(one)["tokens per batch"] == 3 * small.tokens
     assert plan.flops.training == 3 * small.flops.training
     assert plan.memory.batch == 3 * small.memory.batch
     found = efficiency_of(one, make_mesh((1, 4, 2)), device=device_named("cpu:1G:1GiB"))

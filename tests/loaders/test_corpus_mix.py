@@ -46,7 +46,7 @@ def recipe(tmp_path: Any) -> Any:
 
 
 def test_the_first_token_of_each_word_is_marked(recipe: Any) -> None:
-    encoded = recipe("corpus_mix", "bert_lm").encode(["我们 喜欢 猫", "", "playing!  猫"])
+    encoded = recipe("corpus_mix", "bert_lm").encode("tokens", ["我们 喜欢 猫", "", "playing!  猫"])
     assert marks.plain(encoded.values).tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 9]
     begins = marks.has(marks.WORD_START, encoded.values).tolist()
     assert begins == [True, False, True, False, True, True, False, False, True]
@@ -55,18 +55,18 @@ def test_the_first_token_of_each_word_is_marked(recipe: Any) -> None:
 
 @pytest.mark.parametrize(("loader", "processor"), [("corpus", "bert_lm"), ("corpus_mix", "causal_lm")])
 def test_nobody_who_cannot_read_marks_gets_any(recipe: Any, loader: str, processor: str) -> None:
-    encoded = recipe(loader, processor).encode(["我们 喜欢 猫"])
+    encoded = recipe(loader, processor).encode("tokens", ["我们 喜欢 猫"])
     assert encoded.values.tolist() == [5, 6, 7, 8, 9]
 
 
 def test_sentences_are_marked_for_who_asks(recipe: Any) -> None:
-    encoded = recipe("corpus", "bert_sop").encode(["我们", "", "猫"])
+    encoded = recipe("corpus", "bert_sop").encode("tokens", ["我们", "", "猫"])
     assert marks.has(marks.SENTENCE_START, encoded.values).tolist() == [True, False, True]
 
 
 def test_words_are_guessed_whole(recipe: Any) -> None:
     made = recipe("corpus_mix", "bert_lm")
-    encoded = made.encode(["我们 喜欢 猫"])
+    encoded = made.encode("tokens", ["我们 喜欢 猫"])
     sample = made.processor.numerize({"tokens": encoded.values.tolist()}, None)
     assert made.processor.decode(sample) == "我 们 喜 欢 猫"
 

@@ -26,9 +26,10 @@ def vocabulary() -> Vocabulary:
 def make(vocabulary: Vocabulary) -> Any:
     """Build a processor by its name."""
 
-    def build(name: str, *, max_len: int = 16, **options: Any) -> Processor:
+    def build(name: str, *, max_len: int = 16, more_words: Sequence[str] = (), **options: Any) -> Processor:
         chosen = processors[name]
-        return chosen(chosen.Parameters(max_len=max_len, **options), vocabulary=vocabulary)
+        words = Vocabulary([*vocabulary.tokens, *more_words]) if more_words else vocabulary
+        return chosen(chosen.Parameters(max_len=max_len, **options), vocabulary=words)
 
     return build
 

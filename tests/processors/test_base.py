@@ -12,7 +12,10 @@ from xdpx.processors import processors
 from xdpx.processors.base import Batch, Fields, Processor
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 
-NEEDED: dict[str, dict[str, Any]] = {"span_corruption": {"sentinels": [5, 6]}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "span_corruption": {"sentinels": [5, 6]},
+    "bert_cl_single_prompt": {"prompt_length": 1, "more_words": ["[unused1]"]},
+}
 """What a processor must be told with the small vocabulary."""
 TEXT = st.lists(st.integers(5, 104), max_size=9)
 
@@ -55,7 +58,7 @@ def without_others(sample: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(processors))
-@given(st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=6))
+@given(st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_many_records_become_the_samples_that_each_becomes_alone(name: str, make: Any, records: Any) -> None:
     processor = make(name, max_len=7, min_len=2, **NEEDED.get(name, {}))

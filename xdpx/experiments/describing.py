@@ -68,8 +68,7 @@ def facts_of(experiment: BaseExperiment, num_devices: int | None = None) -> dict
         facts["global batch"] = global_batch(num_devices)
     length = getattr(experiment, "MAX_SEQ_LEN", None)
     if global_batch is not None and length is not None:
-        batches = experiment.task().train.accumulate_batches
-        facts["tokens per update"] = facts["global batch"] * length * batches
+        facts["tokens per batch"] = facts["global batch"] * length
     micro = getattr(experiment, "num_microbatches", None)
     if micro is not None and micro(num_devices) > 1:
         facts["micro-batches"] = micro(num_devices)

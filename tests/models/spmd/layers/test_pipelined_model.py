@@ -69,7 +69,7 @@ def test_a_pipelined_model_on_a_mesh_has_loss_and_gradients_of_the_repeated_one(
     expected, gradients = loss(plain)(params, data)
 
     def place(box: Any, w: jax.Array) -> jax.Array:
-        spec = resolve(box.names, w.shape, PIPELINE_RULES, dict(mesh.shape))[0]
+        spec = resolve(box.names, w.shape, PIPELINE_RULES, dict(mesh.shape))
         return jax.device_put(w, NamedSharding(mesh, spec))
 
     there = jax.tree.map(place, boxed, as_stages(params, rounds), is_leaf=lambda node: hasattr(node, "names"))
