@@ -15,7 +15,7 @@ from xdpx.config.registry import ROOMS, registry_of
 REPOSITORY = Path(__file__).parents[2]
 OUR_OWN = {
     "model": {"cls_cnn_bce", "rmr_bert", "xdp_cls_cnn", "xdp_cls_cnn_bce"},
-    "task": {"default"},
+    "task": {"default", "rmr", "slm"},
     "loss": {"bce", "causal_lm", "circle_siamese", "mse", "rmr"},
 }
 """Names that no paper stands behind, or only that of the name they are another spelling of."""

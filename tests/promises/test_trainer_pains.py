@@ -832,7 +832,7 @@ def test_20_every_log_tells_the_speed_since_the_last_one(tmp_path: Path) -> None
     assert len(lines) == 3
     for line in lines:  # a step waits 0.04 s for its 4 rows, and computes for 0.01 s
         assert 7 < line["steps_per_second"] < 60  # the evaluations, of 0.1 s each, do not count
-        assert 0.2 < line["data_wait_share"] < 1  # batches are read ahead, so the last ones are there already
+        assert 0 < line["data_wait_share"] < 1  # batches are read ahead, so the last ones are there already
     assert lines[0]["data_wait_share"] > 0.6
     rows = [line["samples_per_second"] / line["steps_per_second"] for line in lines]
     assert rows == pytest.approx([4, 4, 3], rel=1e-3)  # the last batch has two

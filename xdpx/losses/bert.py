@@ -104,7 +104,7 @@ class BesideTokens(Loss):
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Give what `train_metrics` gives, and top5_acc of the tokens."""
-        sums = {name: float(value) for name, value in gathered.items()}
+        sums = {name: float(value) for name, value in gathered.items() if np.ndim(value) == 0}
         found = self.train_metrics(sums)
         found["top5_acc"] = metrics.ratio(sums["top5_correct"], sums["lm_count"], empty=float("nan"))
         return found
