@@ -838,6 +838,14 @@ def test_20_every_log_tells_the_speed_since_the_last_one(tmp_path: Path) -> None
     assert rows == pytest.approx([4, 4, 3], rel=1e-3)  # the last batch has two
 
 
+def test_20_every_log_tells_how_much_of_the_time_went_by_waiting_for_data(tmp_path: Path) -> None:
+    trainer = parts.build(tmp_path, parts.seeded(SlowNet), SlowRows(22), logging_steps=2)
+    trainer.train()
+    shares = logged(trainer, "data_wait_share")  # nothing but a step goes by while 4 rows are read
+    assert len(shares) == 3
+    assert all(0.4 < share < 1 for share in shares)
+
+
 @pytest.mark.parametrize("mode", ["all", "no"])
 def test_20_tokens_per_second_are_told_where_tokens_are_counted(mode: str, tmp_path: Path) -> None:
     trainer = parts.build(
