@@ -843,7 +843,7 @@ def test_20_every_log_tells_how_much_of_the_time_went_by_waiting_for_data(tmp_pa
     trainer.train()
     shares = logged(trainer, "data_wait_share")  # nothing but a step goes by while 4 rows are read
     assert len(shares) == 3
-    assert all(0.4 < share < 1 for share in shares)
+    assert all(0.2 < share < 1 for share in shares)
 
 
 @pytest.mark.parametrize("mode", ["all", "no"])
