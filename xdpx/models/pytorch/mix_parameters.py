@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from xdpx.config import parameters as declare
-from xdpx.models.pytorch.parameters import BertParameters
+from xdpx.models.pytorch.parameters import BertParameters, uneven_windows
 
 
 class BertMixParameters(BertParameters):
@@ -58,12 +58,5 @@ class BertMixParameters(BertParameters):
         found = super().conflicts()
         if not self.word_emb and not self.char_emb:
             found.append(("word_emb", "is false, and so is char_emb: nothing is left. Set one of them to true."))
-        sizes = self.kernel_sizes
-        if not sizes or min(sizes) < 1:
-            found.append(("kernel_sizes", f"is {sizes}. Use one or more positive numbers, e.g. [3]."))
-            return found
-        for key in ("char_hidden_size", "encoder_hidden_size"):
-            if getattr(self, key) % len(sizes):
-                remedy = f"Use a multiple of {len(sizes)}: each of the kernel_sizes gets an equal part."
-                found.append((key, f"is {getattr(self, key)}. {remedy}"))
-        return found
+        widths = {"char_hidden_size": self.char_hidden_size, "encoder_hidden_size": self.encoder_hidden_size}
+        return found + uneven_windows(self.kernel_sizes, **widths)

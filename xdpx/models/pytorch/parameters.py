@@ -39,13 +39,16 @@ class WordParameters(TableParameters):
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse windows that cannot share the width evenly."""
-        sizes = self.kernel_sizes
-        if not sizes or min(sizes) < 1:
-            return [("kernel_sizes", f"is {sizes}. Use one or more positive numbers, e.g. [3].")]
-        if self.hidden_size % len(sizes):
-            remedy = f"Use a multiple of {len(sizes)}: each of the kernel_sizes gets an equal part."
-            return [("hidden_size", f"is {self.hidden_size}. {remedy}")]
-        return []
+        return uneven_windows(self.kernel_sizes, hidden_size=self.hidden_size)
+
+
+def uneven_windows(kernel_sizes: list[int], **widths: int) -> list[tuple[str, str]]:
+    """Give the conflicts of windows with the widths, by key, that they share evenly."""
+    if not kernel_sizes or min(kernel_sizes) < 1:
+        return [("kernel_sizes", f"is {kernel_sizes}. Use one or more positive numbers, e.g. [3].")]
+    count = len(kernel_sizes)
+    remedy = f"Use a multiple of {count}: each of the kernel_sizes gets an equal part."
+    return [(key, f"is {width}. {remedy}") for key, width in widths.items() if width % count]
 
 
 class BertParameters(ModelParameters):
