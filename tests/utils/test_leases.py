@@ -33,7 +33,7 @@ def starter(folder: str, barrier: Barrier, answers: Any, stop: Event) -> None:
 
 
 def race(folder: str, starters: int = 8) -> list[Any]:
-    """Let processes start at once; give what became of them: `won`, or the pid of who holds the lease."""
+    """Let processes start at once; return what became of them: `won`, or the pid of who holds the lease."""
     barrier, answers, stop = fork.Barrier(starters), fork.Queue(), fork.Event()
     runs = [fork.Process(target=starter, args=(folder, barrier, answers, stop)) for _ in range(starters)]
     for run in runs:

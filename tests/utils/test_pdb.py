@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 
 def talk(program: Path, answers: list[str]) -> str:
-    """Run a program on a terminal of its own, answer each prompt, and give all it said."""
+    """Run a program on a terminal of its own, answer each prompt, and return all it said."""
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, [sys.executable, str(program)])

@@ -74,7 +74,7 @@ def splits(names: Iterable[Any], shape: Sequence[int], rules: Rules, sizes: Mapp
 
 
 def axes_of(name: Any, rules: Rules, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Give the mesh axes that are to split a dimension of that name, also those that this mesh does not have."""
+    """Return the mesh axes that are to split a dimension of that name, also those that this mesh does not have."""
     if name is None:
         return ()
     if not isinstance(name, str):

@@ -12,13 +12,13 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from xdpx.utils.hashing import HashingWriter, hash_of
 from xdpx.utils.io_utils import io
 from xdpx.utils.leases import Lease, LeaseHeld, LeaseLost
-from xdpx.utils.manifests import DamagedManifest, FileFacts, Manifest
+from xdpx.utils.manifests import DamagedManifest, FileFacts, Manifest, leads_out
 from xdpx.utils.owners import fate_of, new_owner_id, owner_in, pid_of, temporary_name
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import format_bytes
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Commit", "FileFacts", "Lease", "LeaseHeld", "LeaseLost", "Manifest", "discard", "manifests", "problems",
-    "read_manifest", "replacing", "sweep", "write_bytes", "write_text",
+    "read_manifest", "replacing", "seal", "sweep", "sweep_beside", "write_bytes", "write_text",
 ]  # fmt: skip
 
 SUFFIX = ".manifest.json"
@@ -76,12 +76,17 @@ class Commit:
         finish_promise(self.folder, self.name)
         return self
 
-    def open(self, file_name: str, mode: str = "wb", *, newline: str | None = None) -> IO[Any]:
-        """Open one of the files for writing (`wb`, or `w` for UTF-8 text); close it before the block ends."""
+    def open(self, file_name: str, mode: str = "wb", *, newline: str | None = None, private: bool = False) -> IO[Any]:
+        """Open one of the files for writing (`wb`, or `w` for UTF-8 text); close it before the block ends.
+
+        With `private`, only this user may read it, on this machine.
+        """
         if mode not in {"w", "wb"}:
             raise ValueError(f"{file_name}: mode '{mode}' makes no sense for a new file. Use w or wb.")
         staged = self._stage(file_name)
         writer = HashingWriter(staged, lambda facts: self._files.__setitem__(file_name, facts))
+        if private:
+            io.local_files.make_private(staged)
         return writer.as_text(newline) if mode == "w" else writer.as_bytes()
 
     def adopt(self, file_name: str, local_path: StrPath) -> None:
@@ -93,7 +98,7 @@ class Commit:
         io.move(source, staged)
 
     def _stage(self, file_name: str) -> str:
-        if file_name in self._staged or not file_name or os.path.isabs(file_name) or ".." in file_name.split("/"):
+        if file_name in self._staged or leads_out(file_name):
             raise ValueError(f"{self.name}: '{file_name}' is in it already, or leads out of its folder.")
         staged = temporary_name(io.join(self.folder, file_name), self.id)
         if not io.islocal(self.folder):
@@ -167,6 +172,19 @@ def _manifest(folder: str, name: str) -> str:
 
 def _promise(folder: str, name: str) -> str:
     return io.join(folder, name + PROMISE)
+
+
+def seal(folder: StrPath, name: str, file_names: Iterable[str]) -> None:
+    """Commit files as they are already there: write the manifest that lists them, unless it does so already."""
+    place = io.plain(folder)
+    found: dict[str, FileFacts] = {}
+    for file_name in file_names:
+        with io.open(io.join(place, file_name), "rb") as file:
+            found[file_name] = hash_of(file)
+    before = read_manifest(place, name)
+    if before is None or before.files != found:
+        manifest = Manifest(name, found, {}, new_owner_id())
+        (io.remote(place) or io.local_files).put(_manifest(place, name), manifest.to_bytes())
 
 
 # ---- promises
@@ -245,10 +263,12 @@ def _read(path: str) -> bytes | None:
         return io.store(path).read_bytes(path)
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        return b""  # which is no manifest: it counts as damaged
 
 
 def _load(folder: StrPath, name: str) -> Manifest | str:
-    """Give the manifest, or what is wrong with it. A promise is carried out first, if this process may."""
+    """Return the manifest, or what is wrong with it. A promise is carried out first, if this process may."""
     place = io.plain(folder)
     with contextlib.suppress(PermissionError):
         finish_promise(place, name)
@@ -267,7 +287,7 @@ def _look(place: str, name: str) -> Manifest | str:
 
 
 def read_manifest(folder: StrPath, name: str) -> Manifest | None:
-    """Give the manifest of a committed set, or None when there is none that can be trusted."""
+    """Return the manifest of a committed set, or None when there is none that can be trusted."""
     found = _load(folder, name)
     return None if isinstance(found, str) else found
 
@@ -283,7 +303,7 @@ def manifests(folder: StrPath) -> list[str]:
 
 
 def problems(folder: StrPath, name: str, *, hashes: bool) -> list[str]:
-    """Say what is wrong with a committed set; an empty list means that it is valid.
+    """Return what is wrong with a committed set; an empty list means that it is valid.
 
     Args:
         folder: where it is.
@@ -293,20 +313,26 @@ def problems(folder: StrPath, name: str, *, hashes: bool) -> list[str]:
     Returns:
         One sentence per problem, each naming the file.
     """
+    return [f"{what}: {trouble}." for what, trouble in troubles(folder, name, hashes=hashes).items()]
+
+
+def troubles(folder: StrPath, name: str, *, hashes: bool) -> dict[str, str]:
+    """Return what is wrong with each file of a committed set, by file name; by that of the set without a manifest."""
     manifest = _load(folder, name)
     if isinstance(manifest, str):
-        return [f"{name}: {manifest}."]
-    return [
-        f"{file_name}: {trouble}."
-        for file_name, facts in manifest.files.items()
-        if (trouble := _trouble(io.join(io.plain(folder), file_name), facts, hashes))
-    ]
+        return {name: manifest}
+    place = io.plain(folder)
+    found = {each: _trouble(io.join(place, each), facts, hashes) for each, facts in manifest.files.items()}
+    return {each: trouble for each, trouble in found.items() if trouble}
+
+
+MISSING = "it is missing"
 
 
 def _trouble(path: str, facts: FileFacts, hashes: bool) -> str:
     entry = io.store(path).entry(path)
     if entry is None or entry.folder:
-        return "it is missing"
+        return MISSING
     if entry.size != facts.size:
         return f"it has {entry.size} bytes instead of {facts.size}"
     if hashes:
@@ -346,6 +372,17 @@ def sweep(folder: StrPath) -> list[str]:
     for path in dead:
         store.delete(path)
     return dead
+
+
+def sweep_beside(path: StrPath) -> None:
+    """Remove what dead writers of one file left beside it; of files of other names nothing."""
+    place = io.plain(path)
+    folder, beginning = io.parent(place), f"{io.name(place)}.tmp-"
+    if io.islocal(place) and io.isdir(folder or "."):
+        for entry in io.store(place).children(folder):
+            if io.name(entry.path).startswith(beginning) and not entry.folder and _is_dead(entry.path, entry.modified):
+                with contextlib.suppress(OSError):  # another's folder, or another process does the same
+                    io.local_files.delete(entry.path)
 
 
 def _is_dead(path: str, modified: float | None) -> bool:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from math import isnan
 
+SKIPPED_AT_MOST = 100
+"""Updates left out one after another, because something was not finite, before a training ends as a failure: a loss
+scale that begins at 2**16 has found its place after some twenty."""
+
 
 def due(number: int, interval: float | None) -> bool:
     """Tell whether something that is done every `interval` updates is due after update `number`.

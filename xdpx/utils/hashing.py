@@ -15,7 +15,7 @@ BLOCK = 4 << 20
 
 
 def hash_of(file: IO[bytes]) -> FileFacts:
-    """Read a file from its start to its end, and give its size and SHA-256."""
+    """Read a file from its start to its end, and return its size and SHA-256."""
     digest, size = hashlib.sha256(), 0
     while block := file.read(BLOCK):
         digest.update(block)
@@ -42,11 +42,11 @@ class HashingWriter(_io.BufferedIOBase):
         self._written_over = False
 
     def as_bytes(self) -> IO[Any]:
-        """Give this, typed as an open file."""
+        """Return this, typed as an open file."""
         return cast(IO[Any], self)
 
     def as_text(self, newline: str | None) -> IO[Any]:
-        """Give a UTF-8 text file over this."""
+        """Return a UTF-8 text file over this."""
         return cast(IO[Any], _Text(cast(IO[bytes], self), encoding="utf-8", newline=newline))
 
     def writable(self) -> bool:
@@ -58,7 +58,7 @@ class HashingWriter(_io.BufferedIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the position, in bytes."""
+        """Return the position, in bytes."""
         return self._file.tell()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

@@ -55,20 +55,21 @@ def is_reachable() -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    endpoint = urlsplit(constants.ENDPOINT)
-    first_stop = urlsplit(getproxies().get(endpoint.scheme) or constants.ENDPOINT)
-    port = first_stop.port or (80 if first_stop.scheme == "http" else 443)
-    return _connects(first_stop.hostname or "", port)
+    return answers(constants.ENDPOINT)
 
 
-def _connects(host: str, port: int) -> bool:
+def answers(address: str, seconds: float = SECONDS_TO_ANSWER) -> bool:
+    """Tell whether a web address, or the proxy on the way to it, takes a connection within some seconds."""
+    endpoint = urlsplit(address)
+    first_stop = urlsplit(getproxies().get(endpoint.scheme) or address)
+    host, port = first_stop.hostname or "", first_stop.port or (80 if first_stop.scheme == "http" else 443)
     connected = threading.Event()
 
     def connect() -> None:
-        with suppress(OSError), socket.create_connection((host, port), timeout=SECONDS_TO_ANSWER):
+        with suppress(OSError), socket.create_connection((host, port), timeout=seconds):
             connected.set()
 
     thread = threading.Thread(target=connect, daemon=True)  # because looking a name up knows no time limit
     thread.start()
-    thread.join(SECONDS_TO_ANSWER)
+    thread.join(seconds)
     return connected.is_set()

@@ -54,7 +54,7 @@ class FileAccess(Places):
         return open_remote(store, place, mode, cache=self.cache, text=text)
 
     def local(self, path: StrPath) -> str:
-        """Give a local file with the content of `path`: itself, or a copy in the read cache.
+        """Return a local file with the content of `path`: itself, or a copy in the read cache.
 
         Raises:
             FileNotFoundError: when there is none.
@@ -63,7 +63,7 @@ class FileAccess(Places):
         return self._entry(path).path if store is None else self.cache.fetch(store, place)
 
     def size(self, path: StrPath) -> int:
-        """Give the bytes of a file, or of all files in a folder. Raises FileNotFoundError."""
+        """Return the bytes of a file, or of all files in a folder. Raises FileNotFoundError."""
         entry = self._entry(path)
         if entry.folder:
             return sum(found.size or 0 for found in walk(self.store(path), entry.path))
@@ -77,7 +77,7 @@ class FileAccess(Places):
         return count + (not last.endswith(b"\n"))
 
     def md5(self, path: StrPath) -> str:
-        """Give the MD5 of a file's content, 32 hex digits: to compare with others' lists, not to trust."""
+        """Return the MD5 of a file's content, 32 hex digits: to compare with others' lists, not to trust."""
         digest = hashlib.md5(usedforsecurity=False)
         for block in self._blocks(path):
             digest.update(block)
@@ -89,14 +89,14 @@ class FileAccess(Places):
                 yield block
 
     def last_modified(self, path: StrPath) -> float:
-        """Give when a file was last modified, in seconds since 1970 (UTC). Raises OSError when nobody knows."""
+        """Return when a file was last modified, in seconds since 1970 (UTC). Raises OSError when nobody knows."""
         modified = self._entry(path).modified
         if modified is None:
             raise OSError(f"{path}: the server does not tell when this was last modified.")
         return modified
 
     def last_modified_str(self, path: StrPath) -> str:
-        """Give when a file was last modified, as ISO 8601 with the local time zone."""
+        """Return when a file was last modified, as ISO 8601 with the local time zone."""
         return datetime.fromtimestamp(self.last_modified(path)).astimezone().isoformat(timespec="seconds")
 
     # ---- what is there
@@ -124,12 +124,12 @@ class FileAccess(Places):
         return [prefix + name for name in kept] if full_path else kept
 
     def glob(self, pattern: StrPath) -> list[str]:
-        """Give the paths that match `*`, `?`, `[ab]` and `**` (any number of folders), sorted."""
+        """Return the paths that match `*`, `?`, `[ab]` and `**` (any number of folders), sorted."""
         store, place = self.remote(pattern), self.plain(pattern)
         return sorted(_glob.glob(place, recursive=True)) if store is None else store.glob(place)
 
     def is_writable(self, path: StrPath) -> bool:
-        """Whether a file could be written at `path` (or into it, when it is a folder): tried, not guessed."""
+        """Tell whether a file could be written at `path` (or into it, when it is a folder): tried, not guessed."""
         from xdpx.utils.transfers import try_writing
 
         return try_writing(self, path)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from xdpx.utils.io_utils import io
-from xdpx.utils.owners import fate_of, new_owner_id
+from xdpx.utils.owners import fate_of, is_owner_id, new_owner_id
 from xdpx.utils.paths import StrPath
 
 HEARTBEAT_SECONDS = 15.0
@@ -47,16 +47,19 @@ class LeaseHeld(OSError):
 
     def __init__(self, folder: str, holder: Holder) -> None:
         self.folder, self.holder = folder, holder
-        super().__init__(
-            f"{folder}: another run is using this folder ({holder}). Wait for it, stop it, or choose another folder."
-        )
+        text = f"{folder}: another run is using this folder ({holder}). Wait for it, stop it, or choose another folder."
+        if fate_of(holder.id) == "elsewhere":
+            text += (
+                f" If it is gone, start again in a minute, or remove {io.join(folder, FOLDER)} to take over at once."
+            )
+        super().__init__(text)
 
     def __reduce__(self) -> tuple[type[LeaseHeld], tuple[str, Holder]]:
         return type(self), (self.folder, self.holder)
 
 
 class LeaseLost(OSError):
-    """Another run took the folder over, because this one showed no life for too long."""
+    """Another run took the folder over, because this one showed no life for too long; or the folder is gone."""
 
 
 class Lease:
@@ -84,6 +87,11 @@ class Lease:
 
     # ---- taking and giving back
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process took the lease, and has not let it go."""
+        return self._thread is not None and os.getpid() == self.me.pid
+
     def __enter__(self) -> Self:
         self.acquire()
         return self
@@ -110,7 +118,7 @@ class Lease:
         self._thread.start()
 
     def _try(self) -> bool:
-        """Take one look. True: ours. False: things changed meanwhile, look again. Raises LeaseHeld."""
+        """Look once. True: ours. False: things changed meanwhile, look again. Raises LeaseHeld."""
         chain = self._chain()
         if chain and self._lives(chain[-1]):
             raise LeaseHeld(self.folder, chain[-1])
@@ -135,7 +143,7 @@ class Lease:
     def release(self) -> None:
         """Let go. Only the process that took the lease does anything."""
         self._stop.set()
-        if os.getpid() != self.me.pid or self._thread is None:
+        if self._thread is None or not self.is_held:
             return
         self._thread.join()
         self._thread = None
@@ -159,9 +167,14 @@ class Lease:
             store.remove_folder(self.folder)
 
     def check(self) -> None:
-        """Raise LeaseLost when another run took over meanwhile. Cheap enough before every commit."""
-        if [holder.id for holder in self._chain()][-1:] != [self.me.id]:
-            raise LeaseLost(f"{self.folder}: another run has taken this folder over. This one must not write any more.")
+        """Raise LeaseLost when another run took over, or the folder went. Cheap enough before every commit."""
+        chain = self._chain()
+        if not chain:
+            what = f"the folder, or {FOLDER} in it, was deleted or moved while this run was using it"
+            raise LeaseLost(f"{self.folder}: {what}. It stops here; put it back and start again, or begin anew.")
+        if chain[-1].id != self.me.id:
+            what = f"another run ({chain[-1]}) has taken this folder over"
+            raise LeaseLost(f"{self.folder}: {what}. This one must not write any more.")
 
     # ---- the chain
 
@@ -198,7 +211,8 @@ class Lease:
         store = io.store(self._place)
         for entry in store.children(self._place):
             name = io.name(entry.path)
-            if name.startswith("beat-") and fate_of(name.removeprefix("beat-")) == "gone":
+            owner = name.removeprefix("beat-")
+            if name != owner and is_owner_id(owner) and fate_of(owner) == "gone":
                 store.delete(entry.path)
 
     def _lives(self, holder: Holder) -> bool:
@@ -206,9 +220,10 @@ class Lease:
         if fate != "elsewhere":
             return fate == "alive"
         before = self._last_beat(holder)
-        if before is not None and time.time() - before < self._dead_after:
+        if before is not None and -self._heartbeat < time.time() - before < self._dead_after:
             return True
-        # Clocks differ between machines: before burying it, watch it for two heartbeats.
+        # Clocks differ between machines: before burying it, watch it for two heartbeats. A sign of life from the
+        # future says nothing by itself.
         end = time.monotonic() + 2 * self._heartbeat
         while time.monotonic() < end:
             time.sleep(min(self._heartbeat / 4, 1.0))
@@ -224,8 +239,41 @@ class Lease:
 
 def _read_holder(path: str) -> Holder | None:
     try:
-        return Holder(**json.loads(io.store(path).read_bytes(path)))
+        holder = Holder(**json.loads(io.store(path).read_bytes(path)))
+        fate_of(holder.id)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as error:
-        raise OSError(f"{path}: this lease cannot be read ({error}). Remove its folder if no run is active.") from error
+    except (ValueError, TypeError, IsADirectoryError) as error:
+        advice = f"If no run is active there, remove {io.parent(path)} and start again."
+        raise OSError(f"{path}: this lease cannot be read ({error}), so nobody knows whose it is. {advice}") from error
+    return holder
+
+
+class Watch:
+    """Tell, asked again and again, whether somebody owns a folder, without ever waiting for an answer.
+
+    An owner on another machine counts as dead when its sign of life has not changed for `dead_after` seconds of being
+    asked; no clocks are compared.
+    """
+
+    def __init__(self, folder: StrPath, *, dead_after: float = SECONDS_UNTIL_DEAD) -> None:
+        self._lease = Lease(folder, dead_after=dead_after)
+        self._dead_after = dead_after
+        self._seen: tuple[str, float | None] = ("", None)
+        self._since = 0.0
+
+    def is_owned(self) -> bool:
+        """Tell whether the folder has an owner that is not known to be dead."""
+        try:
+            chain = self._lease._chain()
+        except OSError:
+            return True  # nobody knows: it is damaged, or the network is down
+        if not chain:
+            return False
+        fate = fate_of(chain[-1].id)
+        if fate != "elsewhere":
+            return fate == "alive"
+        seen = (chain[-1].id, self._lease._last_beat(chain[-1]))
+        if seen != self._seen:
+            self._seen, self._since = seen, time.monotonic()
+        return time.monotonic() - self._since < self._dead_after

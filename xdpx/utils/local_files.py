@@ -13,6 +13,8 @@ from xdpx.utils.storage import Entry
 
 NAMELESS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of writing, which Python tells without the name of the file."""
+PRIVATE, PUBLIC = 0o600, 0o666
+"""Mode of a new file that can hold secrets (values of a config, lines of a log), and of any other, less the umask."""
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})
 
 
@@ -24,6 +26,14 @@ class LocalFiles:
     def open(self, path: str, mode: str = "rb", **text: Any) -> IO[Any]:
         """Open a local file; the only call of the builtin `open` in the package."""
         return open(path, mode, **text)
+
+    def open_own(self, path: str, mode: str, *, private: bool, **text: Any) -> IO[Any]:
+        """Open a file of ours for writing, and no link; a new one that is private is readable by this user alone."""
+
+        def opener(name: str, flags: int) -> int:
+            return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), PRIVATE if private else PUBLIC)
+
+        return self.open(path, mode, opener=opener, **text)
 
     def sync(self, file: IO[Any]) -> None:
         """Wait until what was written to `file` is on the disk."""
@@ -42,15 +52,15 @@ class LocalFiles:
             os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name at once, replacing what has it."""
+        """Return a file another name at once, replacing what has it."""
         os.replace(old, new)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file a second name. Raises FileExistsError when the name is taken."""
+        """Return a file a second name. Raises FileExistsError when the name is taken."""
         os.link(old, new)
 
     def unlink(self, path: str) -> None:
-        """Take a name away from a file. Raises FileNotFoundError."""
+        """Remove a name of a file. Raises FileNotFoundError."""
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
@@ -76,7 +86,7 @@ class LocalFiles:
         return [entry for entry in entries if entry is not None]
 
     def read_bytes(self, path: str) -> bytes:
-        """Give the whole content of a file."""
+        """Return the whole content of a file."""
         with self.open(path) as file:
             data: bytes = file.read()
         return data
@@ -121,13 +131,17 @@ class LocalFiles:
             self.unlink(path)
 
     def usable_space(self, path: str) -> int:
-        """Give how many bytes this user may still write where `path` is."""
+        """Return how many bytes this user may still write where `path` is."""
         found = os.statvfs(path or ".")
         return found.f_bavail * found.f_frsize
 
     def copy_mode(self, source: str, target: str) -> None:
         """Let `target` be readable, writable and executable by whom `source` is."""
         os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
+
+    def make_private(self, path: str) -> None:
+        """Let only this user read and write a file."""
+        os.chmod(path, PRIVATE)
 
     def set_modified(self, path: str, seconds: float) -> None:
         """Set when a file was last modified (and read)."""

@@ -57,9 +57,16 @@ class Manifest:
             if check != _check(body) or data != _render({**body, "check": check}):
                 raise DamagedManifest("its check does not agree with its content")
             files = {name: FileFacts(**facts) for name, facts in body.pop("files").items()}
+            if any(leads_out(name) for name in files) or "/" in body["id"]:
+                raise DamagedManifest("it names files outside of its folder")
             return cls(files=files, **body)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DamagedManifest(f"it cannot be read ({error})") from error
+
+
+def leads_out(name: str) -> bool:
+    """Tell whether the name of a file leads out of the folder that it is looked for in."""
+    return not name or name.startswith("/") or ".." in name.split("/")
 
 
 def _render(body: Mapping[str, Any]) -> bytes:
@@ -71,7 +78,7 @@ def _check(body: Mapping[str, Any]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions that may matter to these files, without importing anything for it."""
+    """Return the versions that may matter to these files, without importing anything for it."""
     found = {"python": platform.python_version()}
     for name in _REPORTED:
         version = getattr(sys.modules.get(name), "__version__", None)

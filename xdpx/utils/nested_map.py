@@ -35,11 +35,11 @@ class NestedMap(dict[str, Any]):
         return self.DeepCopy()
 
     def copy(self) -> NestedMap:
-        """Give a shallow copy."""
+        """Return a shallow copy."""
         return type(self)(self)
 
     def Get(self, path: str, default: Any = None) -> Any:
-        """Give the value at a dotted path, or `default` where the path ends early."""
+        """Return the value at a dotted path, or `default` where the path ends early."""
         node: Any = self
         for name in path.split("."):
             if not isinstance(node, dict) or name not in node:
@@ -56,24 +56,24 @@ class NestedMap(dict[str, Any]):
         node[last] = value
 
     def FlattenItems(self) -> list[tuple[str, Any]]:
-        """Give (dotted path, leaf) of every leaf, sorted by key on each level; items of lists as `name[0]`."""
+        """Return (dotted path, leaf) of every leaf, sorted by key on each level; items of lists as `name[0]`."""
         return list(_items(self, ""))
 
     def Flatten(self) -> list[Any]:
-        """Give all leaves in the order of `FlattenItems`."""
+        """Return all leaves in the order of `FlattenItems`."""
         return [leaf for _, leaf in self.FlattenItems()]
 
     def Transform(self, function: Callable[[Any], Any]) -> NestedMap:
-        """Give a map of the same structure with `function(leaf)` at every leaf."""
+        """Return a map of the same structure with `function(leaf)` at every leaf."""
         mapped: NestedMap = _mapped(self, function)
         return mapped
 
     def TransformWithKey(self, function: Callable[[str, Any], Any]) -> NestedMap:
-        """Give a map of the same structure with `function(dotted path, leaf)` at every leaf."""
+        """Return a map of the same structure with `function(dotted path, leaf)` at every leaf."""
         return self.Pack([function(path, leaf) for path, leaf in self.FlattenItems()])
 
     def Pack(self, leaves: Iterable[Any]) -> NestedMap:
-        """Give a map of the same structure with these leaves, in the order of `Flatten`.
+        """Return a map of the same structure with these leaves, in the order of `Flatten`.
 
         Raises:
             ValueError: there are more or fewer leaves than the structure has.
@@ -90,7 +90,7 @@ class NestedMap(dict[str, Any]):
         return self.Transform(lambda leaf: leaf)
 
     def Filter(self, keep: Callable[[Any], bool]) -> NestedMap:
-        """Give a map of the leaves for which `keep` holds; maps that become empty are left out."""
+        """Return a map of the leaves for which `keep` holds; maps that become empty are left out."""
         kept: NestedMap = type(self)()
         for name in self:
             value = self[name]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xdpx.utils.owners import temporary_name
+from xdpx.utils.redaction import keep_secret, redact
 from xdpx.utils.remote_filesystems import RemoteFiles
-from xdpx.utils.retries import keep_secret, redact
 from xdpx.utils.storage import Entry
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from xdpx.utils.local_files import LocalFiles
 
-_HOW = "Call io.set_io(OSS(access_key_id, access_key_secret, region_bucket)) in user/modules/oss_credentials.py."
+_HOW = (
+    "Call io.set_io(OSS(access_key_id, access_key_secret, region_bucket)) in user/modules/oss_credentials.py, with "
+    "keys out of os.environ."
+)
 _ONE_COPY = 1 << 30
 """The store copies files below this size (bytes) in one request."""
 logging.getLogger("oss2").setLevel(logging.CRITICAL)  # its own errors would repeat what we raise
@@ -40,7 +43,7 @@ class OSS:
         keep_secret(access_key_secret)
 
     def endpoint(self, bucket: str) -> str:
-        """Give the address of the region that holds `bucket`."""
+        """Return the address of the region that holds `bucket`."""
         if bucket not in self.endpoints:
             known = ", ".join(sorted(self.endpoints)) or "none"
             raise PermissionError(

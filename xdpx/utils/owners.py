@@ -25,7 +25,7 @@ def _read(path: str) -> str:
 
 @cache
 def machine_id() -> str:
-    """Give ten hex digits for this machine since it started, and this container: process ids count only within."""
+    """Return ten hex digits for this machine since it started, and this container: process ids count only within."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -35,13 +35,13 @@ def machine_id() -> str:
 
 
 def started_at(pid: int) -> int:
-    """Give when a process began, in clock ticks since the machine did; 0 when it is gone or nobody tells."""
+    """Return when a process began, in clock ticks since the machine did; 0 when it is gone or nobody tells."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[0] not in {"Z", "X"} else 0
 
 
 def new_owner_id() -> str:
-    """Give a fresh id that names this process: machine, process id, its start, and something random."""
+    """Return a fresh id that names this process: machine, process id, its start, and something random."""
     pid = os.getpid()
     return f"{machine_id()}-{pid}-{started_at(pid)}-{secrets.token_hex(4)}"
 
@@ -63,8 +63,13 @@ def fate_of(owner: str) -> Fate:
     return "alive" if _signals_reach(pid) else "gone"
 
 
+def is_owner_id(text: str) -> bool:
+    """Tell whether a text is an id that `new_owner_id` gave."""
+    return _ID.match(text) is not None
+
+
 def pid_of(owner: str) -> int:
-    """Give the process id in an owner id."""
+    """Return the process id in an owner id."""
     return int(owner.split("-")[1])
 
 
@@ -79,13 +84,13 @@ def _signals_reach(pid: int) -> bool:
 
 
 def owner_in(name: str) -> str | None:
-    """Give the owner id in a temporary file's name, or None when it is not one of ours."""
+    """Return the owner id in a temporary file's name, or None when it is not one of ours."""
     _, mark, owner = name.rpartition(".tmp-")
     return owner if mark and _ID.match(owner) else None
 
 
 def temporary_name(path: str, owner: str = "") -> str:
-    """Give the name beside `path` that its owner writes first: `<path>.tmp-<owner>`, cut where it would be too long."""
+    """Return the name that an owner of `path` writes first: `<path>.tmp-<owner>`, cut where it would be too long."""
     suffix = f".tmp-{owner or new_owner_id()}"
     folder, name = os.path.split(path)
     if len(os.fsencode(name)) + len(suffix) > _LONGEST_NAME:

@@ -1,4 +1,4 @@
-"""Take paths apart and put them together, local or remote."""
+"""Split and join paths, local or remote."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Paths:
     """What can be said about a path without looking at what is there."""
 
     def islocal(self, path: StrPath) -> bool:
-        """Whether `path` is on this machine's disks."""
+        """Tell whether `path` is on this machine's disks."""
         return not scheme_of(os.fspath(path))
 
     def plain(self, path: StrPath) -> str:
-        """Give a path as the storages take it: text, `~` and `file://` resolved, no slash at the end."""
+        """Return a path as the storages take it: text, `~` and `file://` resolved, no slash at the end."""
         text = os.fspath(path)
         scheme = scheme_of(text)
         if scheme:
@@ -30,7 +30,7 @@ class Paths:
         return text.rstrip("/") or ("/" if text.startswith("/") else text)
 
     def abspath(self, path: StrPath) -> str:
-        """Give a local path in full, links not resolved; a remote path as it is."""
+        """Return a local path in full, links not resolved; a remote path as it is."""
         text = self.plain(path)
         return os.path.abspath(text) if self.islocal(text) else text
 
@@ -43,7 +43,7 @@ class Paths:
         return result
 
     def parent(self, path: StrPath) -> str:
-        """Give the folder a path is in; empty for a bare local name, the bucket itself for a bucket."""
+        """Return the folder a path is in; empty for a bare local name, the bucket itself for a bucket."""
         text = self.plain(path)
         if self.islocal(text):
             return os.path.dirname(text)
@@ -52,5 +52,5 @@ class Paths:
         return f"{scheme}://{rest.rpartition('/')[0] or rest}"
 
     def name(self, path: StrPath) -> str:
-        """Give the last part of a path."""
+        """Return the last part of a path."""
         return self.plain(path).rstrip("/").rpartition("/")[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xdpx.utils.local_files import LocalFiles
@@ -23,6 +24,11 @@ class Places(Paths):
         self.local_files = LocalFiles()
         self._remotes: dict[str, RemoteFiles] = {}
         self._oss: OSS | None = None
+        self._before_remote: Callable[[], object] | None = None
+
+    def when_remote(self, prepare: Callable[[], object]) -> None:
+        """Call `prepare` once, before the first remote storage is opened: credentials may be set there."""
+        self._before_remote = prepare
 
     def set_io(self, oss: OSS) -> None:
         """Use these credentials for every `oss://` path of this process; call it from user/modules/*.py."""
@@ -34,16 +40,19 @@ class Places(Paths):
         self._remotes.pop("oss", None)
 
     def remote(self, path: StrPath) -> RemoteFiles | None:
-        """Give the remote storage that keeps `path`, or None for a local path."""
+        """Return the remote storage that keeps `path`, or None for a local path."""
         scheme = scheme_of(os.fspath(path))
         if not scheme:
             return None
         if scheme not in self._remotes:
+            prepare, self._before_remote = self._before_remote, None
+            if prepare is not None:
+                prepare()
             self._remotes[scheme] = self._open_storage(scheme)
         return self._remotes[scheme]
 
     def store(self, path: StrPath) -> Storage:
-        """Give the storage that keeps `path`."""
+        """Return the storage that keeps `path`."""
         return self.remote(path) or self.local_files
 
     @property
@@ -71,16 +80,16 @@ class Places(Paths):
         return entry
 
     def exists(self, path: StrPath) -> bool:
-        """Whether a file or folder is there."""
+        """Tell whether a file or folder is there."""
         return self.store(path).entry(self.plain(path)) is not None
 
     def isfile(self, path: StrPath) -> bool:
-        """Whether a file is there."""
+        """Tell whether a file is there."""
         entry = self.store(path).entry(self.plain(path))
         return entry is not None and not entry.folder
 
     def isdir(self, path: StrPath) -> bool:
-        """Whether a folder is there; on an object store, whether any file's path goes through it."""
+        """Tell whether a folder is there; on an object store, whether any file's path goes through it."""
         entry = self.store(path).entry(self.plain(path))
         return entry is not None and entry.folder
 

@@ -15,7 +15,7 @@ _logger = logging.getLogger("xdpx.progress")
 
 
 def on_terminal() -> bool:
-    """Whether somebody is watching: standard error is a terminal."""
+    """Tell whether somebody is watching: standard error is a terminal."""
     return bool(sys.stderr and sys.stderr.isatty())
 
 
@@ -67,7 +67,7 @@ class Progress(Generic[T]):
         )  # fmt: skip
 
     def start_at(self, done: int) -> None:
-        """Say that `done` of the total was done before: it counts for the share, not for the speed."""
+        """Record that `done` of the total was done before: it counts for the share, not for the speed."""
         self.done = self._start_done = done
         if self._bar is not None:
             self._bar.initial = self._bar.n = done

@@ -10,15 +10,15 @@ SAVED = "state.json"
 
 
 def is_table(path: str) -> bool:
-    """Whether a path leads into a database: `sqlite://`, `postgresql://`, `postgresql+psycopg://`, `odps://`, ..."""
+    """Tell whether a path leads into a database: `sqlite://`, `postgresql+psycopg://`, `odps://`, ..."""
     return path.partition("://")[0].partition("+")[0].lower() in DATABASES and "://" in path
 
 
 def is_saved_dataset(path: str) -> bool:
-    """Whether a folder is a data set as `Dataset.save_to_disk` leaves it."""
+    """Tell whether a folder is a data set as `Dataset.save_to_disk` leaves it."""
     return not is_table(path) and io.isdir(path) and io.isfile(io.join(path, SAVED))
 
 
 def is_raw(path: str) -> bool:
-    """Whether raw data can be read at a path: a file, a table (not looked for), or a saved data set."""
+    """Tell whether raw data can be read at a path: a file, a table (not looked for), or a saved data set."""
     return is_table(path) or io.isfile(path) or is_saved_dataset(path)

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from xdpx.utils.local_files import LocalFiles
 from xdpx.utils.owners import fate_of, owner_in, temporary_name
 from xdpx.utils.progress import Progress, format_bytes
-from xdpx.utils.retries import redact
+from xdpx.utils.redaction import redact
 from xdpx.utils.storage import Entry, walk
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ReadCache:
         return self._root
 
     def spool(self) -> str:
-        """Give the folder for files on their way up; what dead processes left there goes."""
+        """Return the folder for files on their way up; what dead processes left there goes."""
         folder = os.path.join(self.root, "spool")
         self.files.make_folder(folder)
         self._live_files(folder)
@@ -69,7 +69,7 @@ class ReadCache:
         return self.files.open(self.fetch(store, path))
 
     def fetch(self, store: RemoteFiles, path: str) -> str:
-        """Give a local file with the present content of a remote one, downloading it when it is new or has changed.
+        """Return a local file with the present content of a remote one, downloading it when it is new or has changed.
 
         Raises:
             FileNotFoundError: when the remote file is not there (any more).
@@ -160,7 +160,7 @@ class ReadCache:
         return found
 
     def _live_files(self, folder: str) -> list[Entry]:
-        """Give the files of a folder, without those of dead processes, which are removed."""
+        """Return the files of a folder, without those of dead processes, which are removed."""
         files = list(walk(self.files, folder)) if self.files.entry(folder) else []
         for file in files:
             owner = owner_in(file.path)
@@ -177,7 +177,7 @@ def download(store: RemoteFiles, entry: Entry, file: IO[bytes], *, show_from: in
 
 
 def private_folder(files: LocalFiles) -> str:
-    """Give this user's own cache folder: same in every process, its name known to nobody else, entered by nobody else.
+    """Return this user's own cache folder: same in every process, known to and entered by nobody else.
 
     The name is drawn once and kept in the user's home; a folder of that name that is not truly ours is never used.
     """

@@ -37,7 +37,7 @@ class RangeReader(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the position, in bytes."""
+        """Return the position, in bytes."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -46,7 +46,7 @@ class RangeReader(io.RawIOBase):
         return self._at
 
     def readall(self) -> bytes:
-        """Give all from here to the end; the inherited one would ask for 8 KiB at a time."""
+        """Return all from here to the end; the inherited one would ask for 8 KiB at a time."""
         blocks = []
         while self._at < self._size:
             count = min(RANGE, self._size - self._at)
@@ -87,7 +87,7 @@ class RemoteWriter(io.BufferedIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the position, in bytes."""
+        """Return the position, in bytes."""
         return int(self._file.tell())
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -95,7 +95,7 @@ class RemoteWriter(io.BufferedIOBase):
         return int(self._file.seek(offset, whence))
 
     def write(self, data: Any) -> int:
-        """Take bytes."""
+        """Write bytes."""
         return int(self._file.write(data))
 
     def flush(self) -> None:

@@ -7,6 +7,7 @@ to be fresh. fsspec and the client libraries are imported at the first use of su
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -14,7 +15,17 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from xdpx.utils.retries import ShortRead, causes, code_of, persistently, redact, status_of
+from xdpx.utils.hub import answers
+from xdpx.utils.redaction import redact
+from xdpx.utils.retries import (
+    ShortRead,
+    causes,
+    code_of,
+    current_policy,
+    is_transient,
+    persistently,
+    status_of,
+)
 from xdpx.utils.storage import Entry
 
 if TYPE_CHECKING:
@@ -24,9 +35,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # its own tracebacks would repeat what we raise
 _EXTRAS = {"oss": "oss", "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 _WEB = frozenset({"http", "https"})
 _MEMORY = threading.Lock()
+_GOOGLE = "https://storage.googleapis.com"
+SECONDS_TO_CONNECT = 10.0
 DOWNLOAD_BLOCK = 16 << 20
 ONE_PUT = 8 << 20
 
@@ -44,6 +58,7 @@ class RemoteFiles:
     def __init__(self, scheme: str, *, files: Callable[[], LocalFiles]) -> None:
         self.scheme = scheme
         self._files = files
+        self._answered: set[str] = set()  # servers and buckets
 
     # ---- what Storage asks for
 
@@ -60,11 +75,11 @@ class RemoteFiles:
         return sorted(found, key=lambda entry: entry.path)
 
     def read_bytes(self, path: str) -> bytes:
-        """Give the whole content. Raises FileNotFoundError."""
+        """Return the whole content. Raises FileNotFoundError."""
         return self._call(path, lambda fs: bytes(fs.cat_file(self._key(fs, path))))
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
-        """Give `count` bytes from `start`; the file must have them."""
+        """Return `count` bytes from `start`; the file must have them."""
 
         def read(fs: AbstractFileSystem) -> bytes:
             if self.scheme in _WEB:  # its cat_file does not see when a server sends the whole file instead
@@ -171,7 +186,7 @@ class RemoteFiles:
         _check_length(entry.path, 0, entry.size or 0, file.tell())
 
     def glob(self, pattern: str) -> list[str]:
-        """Give the paths that match, sorted."""
+        """Return the paths that match, sorted."""
         found = self._call(pattern, lambda fs: fs.glob(self._key(fs, pattern)))
         return sorted(str(name) if self.scheme in _WEB else f"{self.scheme}://{str(name).strip('/')}" for name in found)
 
@@ -181,7 +196,10 @@ class RemoteFiles:
         import fsspec
 
         try:
-            return fsspec.filesystem(self.scheme, **self._options(path))
+            options = self._options(path)
+            fsspec.get_filesystem_class(self.scheme)  # what is not installed is told first
+            self._must_answer(path.partition("://")[2].partition("/")[0])
+            return fsspec.filesystem(self.scheme, **options)
         except ImportError as error:
             raise _missing_extra(self.scheme, error) from error
         except ValueError as error:
@@ -191,12 +209,13 @@ class RemoteFiles:
     def _options(self, path: str) -> dict[str, Any]:
         options: dict[str, Any] = {"use_listings_cache": False}
         if self.scheme in {"s3", "s3a"}:
-            options["config_kwargs"] = {"retries": {"total_max_attempts": 2, "mode": "standard"}}
+            retries = {"total_max_attempts": 2, "mode": "standard"}
+            options["config_kwargs"] = {"retries": retries, "connect_timeout": SECONDS_TO_CONNECT}
         if self.scheme in _WEB:
             from aiohttp import ClientTimeout
 
             # The default, five minutes for a whole file, is too short for a large one and too long for a dead server.
-            timeout = ClientTimeout(total=None, sock_connect=15, sock_read=60)
+            timeout = ClientTimeout(total=None, sock_connect=SECONDS_TO_CONNECT, sock_read=60)
             options["client_kwargs"] = {"timeout": timeout, "trust_env": True}
         return options
 
@@ -204,16 +223,31 @@ class RemoteFiles:
         return str(fs._strip_protocol(path))
 
     def _call(self, path: str, action: Callable[[AbstractFileSystem], T]) -> T:
+        server = path.partition("://")[2].partition("/")[0]
+
         def attempt() -> T:
             try:
                 return action(self._connect(path))
             except Exception as error:
-                raise _unmasked(error) from error.__cause__
+                unmasked = _unmasked(error)
+                if unmasked is error:
+                    raise
+                raise unmasked from unmasked.__cause__  # not from `error`, whose cause it is: that would be a circle
 
         try:
-            return persistently(attempt, what=path)
+            result = persistently(attempt, what=path, policy=current_policy(answered=server in self._answered))
         except Exception as error:
+            if not is_transient(error):
+                self._answered.add(server)
             raise _explained(error, path) from error
+        self._answered.add(server)
+        return result
+
+    def _must_answer(self, server: str) -> None:
+        """Raise ConnectionError where nobody listens, for a client that would find out in half a minute each time."""
+        address = os.environ.get("STORAGE_EMULATOR_HOST") or _GOOGLE
+        if self.scheme in {"gs", "gcs"} and server not in self._answered and not answers(address, SECONDS_TO_CONNECT):
+            raise ConnectionError(f"nothing answers at {address}")
 
     def must_write(self, path: str) -> None:
         """Refuse to write where one can only read."""
@@ -303,7 +337,7 @@ def _send(fs: AbstractFileSystem, files: LocalFiles, local_path: str, key: str, 
 
 
 def _part_size(size: int) -> int:
-    """Give a part size that stays within the 10,000 parts an object store allows."""
+    """Return a part size that stays within the 10,000 parts an object store allows."""
     return max(16 << 20, -(-size // 9_000))
 
 
@@ -337,7 +371,7 @@ def _says_exists(error: BaseException) -> bool:
 
 
 def _unmasked(error: Exception) -> Exception:
-    """Give what really happened: fsspec's http says `not found` for every failure, also for a server that is down."""
+    """Return what really happened: fsspec's http says `not found` for every failure, also for a server that is down."""
     cause = error.__cause__
     if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and type(cause).__module__ != "builtins":
         status = status_of(cause)
@@ -353,7 +387,7 @@ def _missing_extra(scheme: str, error: ImportError) -> OSError:
 
 
 def _explained(error: Exception, path: str) -> Exception:
-    """Give the same fault as an OSError that names the path and tells no secret."""
+    """Return the same fault as an OSError that names the path and tells no secret."""
     shown = redact(path)
     if isinstance(error, FileNotFoundError):
         no_bucket = any(code_of(cause) == "NoSuchBucket" for cause in causes(error))

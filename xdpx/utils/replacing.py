@@ -14,13 +14,17 @@ from xdpx.utils.paths import StrPath
 
 
 @contextlib.contextmanager
-def replacing(path: StrPath, mode: str = "w", *, newline: str | None = None) -> Generator[IO[Any]]:
+def replacing(
+    path: StrPath, mode: str = "w", *, newline: str | None = None, own: bool = False, private: bool = False
+) -> Generator[IO[Any]]:
     """Open a file that takes the place of `path` when the block ends well; else nothing changes.
 
     Args:
         path: any path. A link stays a link, and what it leads to is replaced.
         mode: `w` for UTF-8 text, `wb` for bytes.
         newline: as the builtin `open` has it.
+        own: this is a file of ours in a folder that may have been received: a link is replaced, never followed.
+        private: only this user may read it, on this machine.
     """
     place = io.plain(path)
     with _named(path):
@@ -28,20 +32,20 @@ def replacing(path: StrPath, mode: str = "w", *, newline: str | None = None) -> 
             with io.open(place, mode, newline=newline) as file:
                 yield file
         else:
-            with _beside(os.path.realpath(place), mode, newline) as file:
+            with _beside(place if own else os.path.realpath(place), mode, newline, private=private) as file:
                 yield file
 
 
 @contextlib.contextmanager
-def _beside(place: str, mode: str, newline: str | None) -> Generator[IO[Any]]:
+def _beside(place: str, mode: str, newline: str | None, *, private: bool) -> Generator[IO[Any]]:
     files, temporary = io.local_files, temporary_name(place)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
     files.make_folder(os.path.dirname(place))
     try:
-        with files.open(temporary, mode, **text) as file:
+        with files.open_own(temporary, mode, private=private, **text) as file:
             yield file
             files.sync(file)
-        if files.entry(place) is not None:
+        if files.entry(place) is not None and not private and not os.path.islink(place):
             files.copy_mode(place, temporary)
         files.rename(temporary, place)
     except BaseException:
@@ -49,6 +53,17 @@ def _beside(place: str, mode: str, newline: str | None) -> Generator[IO[Any]]:
             files.unlink(temporary)
         raise
     files.sync_folder(os.path.dirname(place) or ".")
+
+
+def adding(path: StrPath) -> IO[Any]:
+    """Open a log of ours to add lines to its end. A new one is readable by this user alone; a link is replaced."""
+    place = io.plain(path)
+    if not io.islocal(place) or _is_device(place):
+        return io.open(place, "a")
+    io.local_files.make_folder(os.path.dirname(place))
+    if os.path.islink(place):
+        io.local_files.unlink(place)
+    return io.local_files.open_own(place, "a", private=True, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -62,15 +77,15 @@ def _named(path: StrPath) -> Generator[None]:
         raise
 
 
-def write_text(path: StrPath, text: str) -> None:
-    """Make `text` (UTF-8) the content of a file, whole or not at all."""
-    with replacing(path) as file:
+def write_text(path: StrPath, text: str, *, own: bool = True, private: bool = False) -> None:
+    """Make `text` (UTF-8) the content of a file, whole or not at all; a link is followed only where it is not `own`."""
+    with replacing(path, own=own, private=private) as file:
         file.write(text)
 
 
-def write_bytes(path: StrPath, data: bytes) -> None:
-    """Make `data` the content of a file, whole or not at all."""
-    with replacing(path, "wb") as file:
+def write_bytes(path: StrPath, data: bytes, *, own: bool = True) -> None:
+    """Make `data` the content of a file, whole or not at all; a link is followed only where it is not `own`."""
+    with replacing(path, "wb", own=own) as file:
         file.write(data)
 
 

@@ -6,11 +6,12 @@ import errno
 import logging
 import os
 import random
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
+
+from xdpx.utils.redaction import redact
 
 T = TypeVar("T")
 
@@ -28,7 +29,6 @@ _TRANSIENT_NAMES = frozenset({
 _DICE = random.SystemRandom()  # not the generator that a training draws from
 WARN_AT_TRY = 4
 _FINAL = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
-_secrets: set[str] = set()
 
 
 class ShortRead(OSError):
@@ -44,38 +44,34 @@ class RetryPolicy:
     deadline: float = 120.0
 
     def delays(self) -> Iterator[float]:
-        """Give the waits, each drawn from the upper half of its range so that many processes do not return together."""
+        """Yield the waits, drawn from the upper half of their range: many processes do not come back together."""
         delay = self.first_delay
         while True:
             yield delay * _DICE.uniform(0.5, 1.0)
             delay = min(2 * delay, self.longest_delay)
 
 
-def current_policy() -> RetryPolicy:
-    """Give the policy of this process: `$XDPX_RETRY_SECONDS` sets the deadline, 0 means a single try."""
+FIRST_CONTACT = 15.0
+"""Seconds to keep trying a place that has never answered: more likely than a fault that passes is a wrong address."""
+
+
+def current_policy(*, answered: bool = True) -> RetryPolicy:
+    """Return the policy of this process: `$XDPX_RETRY_SECONDS` sets the deadline, 0 means a single try.
+
+    Args:
+        answered: whether the place has ever answered this process; one that has not is given up sooner.
+    """
     text = os.environ.get("XDPX_RETRY_SECONDS", "")
     try:
-        return RetryPolicy(deadline=float(text)) if text else RetryPolicy()
+        if text:
+            return RetryPolicy(deadline=float(text))
+        return RetryPolicy() if answered else RetryPolicy(deadline=FIRST_CONTACT)
     except ValueError:
         raise ValueError(f"XDPX_RETRY_SECONDS is '{text}'. Use a number of seconds, e.g. 120.") from None
 
 
-def keep_secret(secret: str) -> None:
-    """Remember a secret, so that `redact` hides it in every message from now on."""
-    if len(secret) >= 4:
-        _secrets.add(secret)
-
-
-def redact(text: str) -> str:
-    """Hide credentials in a path or a message: `scheme://key:secret@…`, signatures in a query, and known secrets."""
-    for secret in _secrets:
-        text = text.replace(secret, "***")
-    text = re.sub(r"(://)[^/@\s'\"]*:[^/@\s'\"]*@", r"\1***@", text)
-    return re.sub(r"(?i)([?&][^=&\s]*(?:signature|token|secret|credential|key)[^=&\s]*=)[^&\s'\"]+", r"\1***", text)
-
-
 def status_of(error: BaseException) -> int | None:
-    """Give the HTTP status an error carries, whichever library raised it."""
+    """Return the HTTP status an error carries, whichever library raised it."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         status: int | None = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -88,20 +84,28 @@ def status_of(error: BaseException) -> int | None:
 
 
 def code_of(error: BaseException) -> str:
-    """Give the object store's own error code, such as `SlowDown` or `PreconditionFailed`."""
+    """Return the object store's own error code, such as `SlowDown` or `PreconditionFailed`."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return str(response.get("Error", {}).get("Code", ""))
     return str(vars(error).get("code", ""))  # not getattr: aiohttp warns when its `code` is looked at
 
 
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Give the error and everything it was raised from, at most ten deep."""
-    for _ in range(10):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__
+def causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseException]:
+    """Yield the error and everything it was raised from, each once: a library may raise an error from itself.
+
+    Args:
+        error: the last one.
+        handled: give those, too, that were being handled when another was raised.
+    """
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        link = pending.pop(0)
+        if link is not None and id(link) not in seen:
+            seen.add(id(link))
+            yield link
+            pending += [link.__cause__, link.__context__ if handled else None]
 
 
 def is_transient(error: BaseException) -> bool:

@@ -36,7 +36,7 @@ class Storage(Protocol):
         ...
 
     def read_bytes(self, path: str) -> bytes:
-        """Give the whole content. Raises FileNotFoundError."""
+        """Return the whole content. Raises FileNotFoundError."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
@@ -57,14 +57,14 @@ class Storage(Protocol):
 
 
 def scheme_of(path: str) -> str:
-    """Give `s3` for `s3://…`, in lower case; an empty text for a local path (also one written as `file://…`)."""
+    """Return `s3` for `s3://…`, in lower case; an empty text for a local path (also one written as `file://…`)."""
     found = _SCHEME.match(path)
     scheme = found.group(1).lower() if found else ""
     return "" if scheme in {"file", "local"} else scheme
 
 
 def walk(storage: Storage, folder: str) -> Iterator[Entry]:
-    """Give every file below `folder`, in order of path. Raises FileNotFoundError when there is no such folder."""
+    """Yield every file below `folder`, in order of path. Raises FileNotFoundError when there is no such folder."""
     for entry in storage.children(folder):
         if entry.folder:
             yield from walk(storage, entry.path)

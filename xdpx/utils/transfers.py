@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.utils.owners import temporary_name
 from xdpx.utils.progress import Progress
 from xdpx.utils.read_cache import download
-from xdpx.utils.retries import redact
+from xdpx.utils.redaction import redact
 from xdpx.utils.storage import Entry, walk
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _empty(io: Places, folder: str) -> None:
 
 
 def try_writing(io: Places, path: StrPath) -> bool:
-    """Whether a file could be written at `path`: makes one beside and removes it; leaves no new folder behind."""
+    """Tell whether a file could be written at `path`: makes one beside and removes it; leaves no new folder behind."""
     try:
         probe = temporary_name(io.join(_folder_to_try(io, io.abspath(path)), "probe"))
         io.store(probe).put(probe, b"probe")
