@@ -159,17 +159,15 @@ def test_a_path_that_cannot_be_is_a_fault(write: Write, path: str, words: str) -
     assert words in refused("draw", f"source={path}")
 
 
+@pytest.mark.usefixtures("forgotten_s3")  # a client of another test would keep its credentials
 def test_a_filesystem_that_cannot_be_asked_is_no_fault_of_the_config(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from s3fs import S3FileSystem
-
     write("draw.hjson", ONE)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", "/nonexistent")
-    S3FileSystem.clear_instance_cache()  # a client of another test would keep its credentials
     with pytest.raises(OSError, match="no credentials for s3://"):
         load("draw", "x-draw", ["source=s3://bucket/x"])
     assert "side (command line): is 'x'." in refused("draw", "source=s3://bucket/x", "side=x")

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from xdpx.config import checking
-from xdpx.config.declared import entry_of
 from xdpx.config.metrics import metrics_of, unknown_metrics
-from xdpx.config.parameters import Parameters, param
+from xdpx.config.parameters import Parameters, entry_of, param
 from xdpx.config.selection import Selected, Selection
 
 TRAIN: dict[str, Any] = {"loss": "cross_entropy", "model": "cls_cnn", "num_classes": 2}

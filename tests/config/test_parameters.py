@@ -6,9 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from xdpx.config.declarations import REQUIRED, Entry, declarations_of
-from xdpx.config.declared import entry_of
 from xdpx.config.parameters import Parameters as Base
-from xdpx.config.parameters import param
+from xdpx.config.parameters import entry_of, param
 
 
 class Animal:

@@ -320,3 +320,9 @@ def read_runs_quietly(path: str) -> None:
 def test_without_a_file_the_overrides_are_the_run() -> None:
     (run,) = read_runs("", ["save_dir=out/${name}", "__def__.name=b", "lr=1e-4"])
     assert (run.source, run.values) == ("command line", {"save_dir": "out/b", "lr": 1e-4})
+
+
+def test_a_run_with_a_key_of_networks_but_not_its_value_stays_a_run(write: Write) -> None:
+    write("a.json", json.dumps({"architectures": [], "transformers_version": None, "lr": 1}))
+    (run,) = read_runs("a")
+    assert run.values == {"architectures": [], "transformers_version": None, "lr": 1}

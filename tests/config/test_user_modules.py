@@ -15,10 +15,8 @@ Write = Callable[..., Path]
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("XDPX_USER_MODULES", raising=False)
-    path = list(sys.path)
     yield
-    sys.path[:] = path
-    for name in [name for name in sys.modules if name.startswith("xdpx_user_modules")]:
+    for name in [name for name in sys.modules if name == "_shared" or name.startswith("xdpx_user_modules")]:
         del sys.modules[name]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ARGS_FILE = "args.py"
 _GROUP = re.compile(r"\(.+\)")
-_MACHINE_KEYS = frozenset({"distributed_world_size", "distributed_rank", "device_id"})
+_MACHINE_KEYS = frozenset({"nproc", "distributed_world_size", "distributed_rank", "local_rank", "device_id"})
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -40,25 +40,27 @@ def _lines(group: Group, changed: frozenset[str], depth: int) -> Iterator[str]:
 
 def write_args(run: Run, path: str) -> None:
     """Write `args.py`, whole or not at all."""
-    commit.write_text(path, args_text(run))
+    commit.write_text(path, args_text(run), private=True)
 
 
 def read_args(path: str) -> dict[str, Any]:
-    """Give the flat values of an `args.py`. Only literals are read; nothing in the file is executed.
+    """Return the flat values of an `args.py`. Only literals are read; nothing in the file is executed.
 
     Raises:
         ConfigError: the file is not one that `write_args` wrote.
         OSError: it cannot be read.
     """
-    with io.open(path, encoding="utf-8") as file:
-        text = file.read()
     try:
+        with io.open(path, encoding="utf-8") as file:
+            text = file.read()
         tree = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         place = Origin(path, getattr(error, "lineno", 0) or 0)
-        problem = (
-            f"is no Python literal: {error.msg}." if isinstance(error, SyntaxError) else "holds more than plain values."
-        )
+        problem = "holds more than plain values."
+        if isinstance(error, SyntaxError):
+            problem = f"is no Python literal: {error.msg}."
+        elif isinstance(error, UnicodeDecodeError):
+            problem = f"is no text: byte {error.start + 1} is not UTF-8."
         fault = Fault("args", problem, "Only a file written by xdpx can be read; nothing in it was executed.", place)
         raise ConfigError(path, [fault]) from error
     if not isinstance(tree, dict):
@@ -105,11 +107,11 @@ def _escaped(value: Any) -> Any:
 
 def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:
     """Write `starter_config.hjson`, whole or not at all."""
-    commit.write_text(path, starter_text(run, meta_keys))
+    commit.write_text(path, starter_text(run, meta_keys), private=True)
 
 
 def newest_args(folder: str) -> str | None:
-    """Give the path of the newest stored parameters of a run, `args.resume-<step>.py` or `args.py`; None without."""
+    """Return the path of the newest stored parameters of a run, `args.resume-<step>.py` or `args.py`; None without."""
     if not io.isdir(folder):
         return None
     names = io.listdir(folder)
@@ -119,7 +121,7 @@ def newest_args(folder: str) -> str | None:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Give a line for each key that differs: `--` only in the old, `++` only in the new, `+-` changed."""
+    """Return a line for each key that differs: `--` only in the old, `++` only in the new, `+-` changed."""
     lines = [f"-- {key}: {old[key]!r}" for key in sorted(old.keys() - new.keys())]
     lines += [f"++ {key}: {new[key]!r}" for key in sorted(new.keys() - old.keys())]
     both = sorted(old.keys() & new.keys())

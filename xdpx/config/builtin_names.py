@@ -7,21 +7,20 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
-from subprocess import DEVNULL, SubprocessError, run
 
-from xdpx.utils import io
+from xdpx.utils import git, io
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Linux shows one of these (NVIDIA, AMD, Windows' own Linux) when a GPU can be used."""
 
 
 def today() -> str:
-    """Give the date as yymmdd."""
+    """Return the date as yymmdd."""
     return date.today().strftime("%y%m%d")
 
 
 def commit_hash() -> str:
-    """Give the short commit hash of the working directory, or what its `.git_version` says.
+    """Return the short commit hash of the working directory, or what its `.git_version` says.
 
     Raises:
         ValueError: neither exists.
@@ -31,22 +30,12 @@ def commit_hash() -> str:
 
 @cache
 def _commit_of(folder: str) -> str:
-    try:
-        answer = run(  # no shell: the command is fixed
-            ["git", "-C", folder, "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            check=True,
-            timeout=10,
-            stdin=DEVNULL,
-            text=True,
-        )
-        return answer.stdout.strip()
-    except (OSError, SubprocessError):
-        return _first_line(".git_version", "this is no git repository, and there is no .git_version file.")
+    found = git.answer("rev-parse", "--short", "HEAD", folder=folder)
+    return found or _first_line(".git_version", "this is no git repository, and there is no .git_version file.")
 
 
 def test_root() -> str:
-    """Give the folder for test data that the file `.test_meta` names.
+    """Return the folder for test data that the file `.test_meta` names.
 
     Raises:
         ValueError: there is no such file.
@@ -87,7 +76,7 @@ def compute_capability_is_7() -> bool:
 
 
 def worker_count() -> int:
-    """Give the number of processes of the job (WORLD_SIZE), 1 outside a job."""
+    """Return the number of processes of the job (WORLD_SIZE), 1 outside a job."""
     text = os.environ.get("WORLD_SIZE", "1")
     return int(text) if text.isdecimal() else 1
 

@@ -14,7 +14,8 @@ from functools import cache
 from importlib import import_module, resources
 from typing import TYPE_CHECKING, Any, cast
 
-from xdpx.config.declarations import Entry
+from xdpx.config import packages
+from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.registry import REGISTRIES, ROOMS, registry_of
 
 if TYPE_CHECKING:
@@ -25,34 +26,38 @@ FILE_NAME = "catalogue.json"
 
 @cache
 def shipped() -> dict[str, dict[str, Any]]:
-    """Give the stored catalogue as {kind: {name: stored entry}}; empty when there is none."""
+    """Return the stored catalogue as {kind: {name: stored entry}}; empty when there is none."""
     file = resources.files("xdpx.config").joinpath(FILE_NAME)
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
 def names(kind: str) -> list[str]:
-    """Give every name registered under `kind`: shipped ones and the user's own."""
+    """Return every name registered under `kind`: shipped ones, the user's own, and those that packages offer."""
     if _is_live(kind):
         return list(registry_of(kind))
-    return sorted({*shipped()[kind], *REGISTRIES.get(kind, ())})
+    return sorted({*shipped()[kind], *REGISTRIES.get(kind, ()), *packages.offered(kind)})
 
 
 def entry(kind: str, name: str) -> Entry:
-    """Give what the class registered as `name` declares.
+    """Return what the class registered as `name` declares.
 
     Raises:
-        ConfigError: no such name is registered.
+        ConfigError: no such name is registered, or what a package offers under it cannot be imported.
     """
     if not _is_live(kind) and name in shipped()[kind]:
         return _stored_entry(kind, name)
-    from xdpx.config.declared import entry_of  # here: it brings pydantic
+    from xdpx.config.parameters import entry_of  # here: it brings pydantic
 
     return entry_of(kind, name, registry_of(kind)[name])
 
 
 def entries(kind: str) -> Iterator[Entry]:
-    """Give every entry of a kind, by name, to search or list; a class that cannot be imported is passed over."""
-    for name in names(kind):
+    """Yield every entry of a kind, by name, to search or list.
+
+    A class that cannot be imported is passed over; so is what a package offers until it is selected, to import nothing.
+    """
+    shipping = registry_of(kind).shipped if _is_live(kind) else shipped()[kind]
+    for name in sorted({*shipping, *(REGISTRIES[kind].own() if kind in REGISTRIES else ())}):
         try:
             found = entry(kind, name)
         except (ImportError, AttributeError):
@@ -61,12 +66,50 @@ def entries(kind: str) -> Iterator[Entry]:
 
 
 def kinds() -> list[str]:
-    """Give every kind of thing that can be registered."""
+    """Return every kind of thing that can be registered."""
     return sorted({*ROOMS, *REGISTRIES, *shipped()})
 
 
+def reachable_kinds(command: str) -> list[str]:
+    """Return the kinds a command can pick from, in the order in which they are met."""
+    return kinds_below([entry("command", command)])
+
+
+def kinds_below(owners: list[Entry]) -> list[str]:
+    """Return the kinds that these classes, and the classes those can name, pick from."""
+    found: list[str] = []
+    pending = list(owners)
+    while pending:
+        for declaration in pending.pop(0).parameters:
+            if declaration.registry and declaration.registry not in found:
+                found.append(declaration.registry)
+                pending.extend(entries(declaration.registry))
+    return found
+
+
+def reachable_entries(command: str) -> Iterator[Entry]:
+    """Yield the command's own entry and every class it can use."""
+    yield entry("command", command)
+    for kind in reachable_kinds(command):
+        yield from entries(kind)
+
+
+def owner_of(entry: Entry) -> str:
+    """Name a class for a message: `model re2`; a command by its name alone."""
+    return entry.name if entry.kind == "command" else f"{entry.kind} {entry.name}"
+
+
+def declarations_by_key(owners: Iterator[Entry]) -> dict[str, list[tuple[Entry, Declaration]]]:
+    """Return every key of these classes, with each class that declares it."""
+    table: dict[str, list[tuple[Entry, Declaration]]] = {}
+    for owner in owners:
+        for declaration in owner.parameters:
+            table.setdefault(declaration.key, []).append((owner, declaration))
+    return table
+
+
 def conflict_rules(entry: Entry) -> type[Parameters]:
-    """Give the Parameters class that knows the conflicts of an entry; only the module it stands in is imported."""
+    """Return the Parameters class that knows the conflicts of an entry; only the module it stands in is imported."""
     if entry.kind in REGISTRIES and entry.name in REGISTRIES[entry.kind].own():
         rules: type[Parameters] = REGISTRIES[entry.kind][entry.name].Parameters
         return rules
@@ -91,7 +134,7 @@ def compile_catalogue() -> tuple[str, list[str]]:
 
     Such a class keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
     """
-    from xdpx.config.declared import entry_of
+    from xdpx.config.parameters import entry_of
 
     problems: list[str] = []
     compiled: dict[str, dict[str, Any]] = {}

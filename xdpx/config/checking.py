@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from xdpx.config import catalogue
+from xdpx.config import catalogue, data_keys
 from xdpx.config.declarations import Declaration
 from xdpx.config.faults import Fault, Origin
 from xdpx.config.hints import shown
@@ -33,6 +33,8 @@ class Draft:
     raw: Mapping[str, Any]
     origins: Mapping[str, Origin]
     meta_keys: frozenset[str]
+    from_data: frozenset[str] = frozenset()
+    """Keys of which at least a part comes from a meta.hjson."""
     values: dict[str, Any] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     relative: dict[str, str] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class Draft:
         return self
 
     def declarations(self) -> dict[str, list[tuple[Selected, Declaration]]]:
-        """Give every declaration of every key, the command's first."""
+        """Return every declaration of every key, the command's first."""
         table: dict[str, list[tuple[Selected, Declaration]]] = {}
         for key, one, declaration in self.selection.declared():
             table.setdefault(key, []).append((one, declaration))
@@ -72,6 +74,7 @@ def check(
     *,
     origins: Mapping[str, Origin],
     meta_keys: frozenset[str],
+    from_data: frozenset[str] = frozenset(),
     referred: frozenset[str] = frozenset(),
     strict: bool = True,
 ) -> Draft:
@@ -82,6 +85,7 @@ def check(
         raw: flat values as read from the config.
         origins: where each was written.
         meta_keys: keys that come from a meta.hjson; those that nobody wants are dropped.
+        from_data: keys of which at least a part comes from one.
         referred: names that `${name}` asked for: those that nobody declares are macros in the wrong place.
         strict: whether a key that nobody wants is a fault; otherwise it is dropped.
 
@@ -90,7 +94,7 @@ def check(
     """
     given = {key: value for key, value in raw.items() if key not in _IGNORED_KEYS}
     selection = select(command, given, origins)
-    draft = Draft(selection, given, origins, meta_keys, faults=list(selection.faults))
+    draft = Draft(selection, given, origins, meta_keys, from_data, faults=list(selection.faults))
     draft.faulty.update(fault.key for fault in selection.faults)
     table = draft.declarations()
     for key, declared in table.items():
@@ -99,16 +103,12 @@ def check(
     _drop_switched_off(draft, table, strict=strict)
     for key, problem, remedy in unknown_metrics(selection, draft.values):
         draft.fault(key, problem, remedy)
-    unwanted = unknown_keys(selection, _wanted(given, meta_keys, strict=strict), origins, referred)
+    wanted = {key: value for key, value in given.items() if key not in meta_keys} if strict else {}
+    unwanted = unknown_keys(selection, wanted, origins, referred)
     if not any(fault.code == OTHER_COMMAND for fault in unwanted):
         _report_missing(draft, table, suggested=" ".join(fault.remedy for fault in unwanted))
     draft.faults.extend(unwanted)
     return draft
-
-
-def _wanted(given: Mapping[str, Any], meta_keys: frozenset[str], *, strict: bool) -> dict[str, Any]:
-    """Give the values whose key must be declared by somebody."""
-    return {key: value for key, value in given.items() if key not in meta_keys} if strict else {}
 
 
 def _settle(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> None:
@@ -120,6 +120,11 @@ def _settle(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]
             draft.values[key] = deepcopy(default[0])
         return
     value = draft.raw[source]
+    if source in draft.from_data:
+        problem = data_keys.refusal(declared, value)
+        if problem:
+            draft.fault(key, problem, data_keys.REMEDY)
+            return
     if is_relative(value) and any(item.relative for _, item in declared):
         draft.relative[key] = value
         return
@@ -140,7 +145,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _source_of(draft: Draft, key: str, declared: list[tuple[Selected, Declaration]]) -> str | None:
-    """Give the key of the config that holds the value. Facts about the data (from meta) hold under any prefix."""
+    """Return the key of the config that holds the value. Facts about the data (from meta) hold under any prefix."""
     if key in draft.raw:
         return key
     plain = declared[0][1].key
@@ -148,7 +153,7 @@ def _source_of(draft: Draft, key: str, declared: list[tuple[Selected, Declaratio
 
 
 def _default(declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
-    """Give the default of the first class that has one which every declaration accepts, in a 1-tuple; else None.
+    """Return the default of the first class that has one which every declaration accepts, in a 1-tuple; else None.
 
     What the first class that declares a key (the command, before the modules it picks) requires, no module's default
     makes optional.
@@ -171,7 +176,7 @@ def _accepts(declaration: Declaration, value: Any) -> bool:
 
 
 def _accept(draft: Draft, key: str, value: Any, declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
-    """Give the value as its first declaration wants it, in a 1-tuple; None when any declaration refuses it."""
+    """Return the value as its first declaration wants it, in a 1-tuple; None when any declaration refuses it."""
     results = []
     for one, declaration in declared:
         try:
@@ -315,7 +320,7 @@ def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) 
 
 
 def conflicts(draft: Draft) -> Iterator[Fault]:
-    """Give what the classes say about fields that do not go together, where those fields are sound by themselves."""
+    """Yield what the classes say about fields that do not go together, where those fields are sound by themselves."""
     for one in draft.selection.classes:
         keys = {one.prefix + item.key: item for item in one.entry.parameters}
         missing = any(item.required and not item.when and key not in draft.values for key, item in keys.items())

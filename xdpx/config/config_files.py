@@ -10,6 +10,7 @@ from dataclasses import replace
 from xdpx.config.faults import Fault, Origin, nearest
 from xdpx.config.hjson_reader import read_hjson
 from xdpx.config.located import Located, Table
+from xdpx.config.network_config import as_keys_of_run, describes_network
 from xdpx.config.source_text import MAX_BYTES, SourceText, Unreadable, decode, excerpt
 from xdpx.utils import io
 
@@ -22,9 +23,13 @@ _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EN
 VERSION = "__version__"
 """A file that holds this key was written by x-prepro: what it says is meta data, not the user's word."""
 
+META = "meta"
+"""So is any file of this name, which lies with data and is received together with them."""
+META_REMEDY = "Remove it there, and write it into your own config if you mean it; a config of yours needs another name."
+
 
 def resolve_path(path: str, *, beside: str) -> str:
-    """Give the path that a config means: `./` and `../` start at the folder of `beside`, the file that holds it."""
+    """Return the path that a config means: `./` and `../` start at the folder of `beside`, the file that holds it."""
     if not path.startswith(("./", "../")):
         return path
     scheme, separator, rest = beside.rpartition("://")
@@ -40,7 +45,7 @@ class ConfigFiles:
         self._tables: dict[str, list[Table]] = {}
 
     def find(self, path: str, asked: Origin, key: str) -> str | None:
-        """Give the full path of an existing config, or add a fault that names the path tried and the nearest file."""
+        """Return the full path of an existing config, or add a fault that names the path tried and the nearest file."""
         tried = [path] if path.endswith(SUFFIXES) else [*(path + suffix for suffix in SUFFIXES), path]
         try:
             found = next((candidate for candidate in tried if path and io.isfile(candidate)), None)
@@ -55,7 +60,7 @@ class ConfigFiles:
         return None
 
     def tables(self, path: str) -> list[Table]:
-        """Give the dicts of a config, one per run it asks for; none if it cannot be read (see `fatal`)."""
+        """Return the dicts of a config, one per run it asks for; none if it cannot be read (see `fatal`)."""
         if path not in self._tables:
             self._tables[path] = self._read(path)
         return self._tables[path]
@@ -64,14 +69,29 @@ class ConfigFiles:
         try:
             with io.open(path, "rb") as file:
                 source = decode(file.read(MAX_BYTES + 1), shown(path))
-            return [_marked(table) for table in _dicts(_reader(path)(source, self.faults), source.file)]
+            tables = _dicts(_reader(path)(source, self.faults), source.file)
+            if _comes_with_data(path, tables):
+                return self._of_data(tables, path)
+            return [as_keys_of_run(table) if describes_network(table, path) else table for table in tables]
         except Unreadable as error:
             self.fatal.append(error.fault)
             return []
 
+    def _of_data(self, tables: list[Table], path: str) -> list[Table]:
+        """Mark all that a meta.hjson says, and refuse what is no fact about data: parents, loops, macros."""
+        if len(tables) > 1:
+            problem = f"stands for {len(tables)} runs."
+            self.fatal.append(Fault(shown(path), problem, META_REMEDY))
+        for key, located in tables[0].items():
+            if key.startswith("__") and key != VERSION:
+                self.fatal.append(
+                    Fault(key, "comes with data, which can ask for nothing.", META_REMEDY, located.origin)
+                )
+        return [{key: _marked(located) for key, located in tables[0].items()}]
+
 
 def shown(path: str) -> str:
-    """Give a local path as a person would write it: relative to the working directory when it is below it."""
+    """Return a local path as a person would write it: relative to the working directory when it is below it."""
     here = io.abspath(".")
     return path.removeprefix(here.rstrip("/") + "/") if io.islocal(path) else path
 
@@ -103,10 +123,16 @@ def kind_of(value: object) -> str:
     return names.get(type(value), "nothing" if value is None else "a number")
 
 
-def _marked(table: Table) -> Table:
-    if VERSION not in table:
-        return table
-    return {key: replace(located, from_meta=True) for key, located in table.items()}
+def _comes_with_data(path: str, tables: list[Table]) -> bool:
+    """Tell whether a file lies with data: by its name, or because x-prepro wrote it."""
+    return posixpath.splitext(io.name(path))[0] == META or any(VERSION in table for table in tables)
+
+
+def _marked(located: Located) -> Located:
+    value = located.value
+    if isinstance(value, dict):
+        value = {key: _marked(inner) for key, inner in value.items()}
+    return replace(located, value=value, from_meta=True)
 
 
 def _missing(path: str, asked: Origin, key: str) -> Fault:
@@ -121,7 +147,7 @@ def _remedy(path: str, asked: Origin) -> str:
     beside = resolve_path(f"./{path}", beside=asked.file)
     if asked.line and any(io.isfile(beside + suffix) for suffix in ("", *SUFFIXES)):
         return f"Paths without ./ start at the working directory; write './{path}' for the file beside this one."
-    if io.name(path).split(".")[0] == "meta":
+    if io.name(path).split(".")[0] == META:
         return "x-prepro writes it: run x-prepro first, or correct the folder."
     if io.isdir(path):
         return f"Name a file in it; for the run that is in a folder write save_dir={path} instead."
@@ -133,7 +159,7 @@ def _remedy(path: str, asked: Origin) -> str:
 
 
 def _nearest_file(name: str, names: Iterable[str]) -> str | None:
-    """Compare names without their suffixes, and give the whole name of the nearest config."""
+    """Compare names without their suffixes, and return the whole name of the nearest config."""
     stems = {posixpath.splitext(other)[0]: other for other in names if other.endswith(SUFFIXES)}
     stem = posixpath.splitext(name)[0] if name.endswith(SUFFIXES) else name
     near = nearest(stem, sorted(stems))

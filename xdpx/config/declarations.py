@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from xdpx.config.value_types import ValueType, read_type, text_of
+from xdpx.config.value_types import Mismatch, ValueType, read_type, text_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -55,7 +56,7 @@ class Declaration:
         return self.default is REQUIRED
 
     def out_of_bounds(self, value: Any) -> str:
-        """Say which bound a number, or a number in a list, breaks; '' when none."""
+        """Return which bound a number, or a number in a list, breaks; '' when none."""
         for number in _numbers_in(value):
             if not self._within(number):
                 return f"is {number}. Use a number {self.bounds()}."
@@ -75,7 +76,7 @@ class Declaration:
         return " and ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what differs from an empty declaration, ready for JSON. A required one has no `default`."""
+        """Return what differs from an empty declaration, ready for JSON. A required one has no `default`."""
         blank = Declaration(self.key, self.type)
         pairs = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name != "key"]
         return {name: value for name, value in pairs if name == "type" or value != getattr(blank, name)}
@@ -118,7 +119,7 @@ class Entry:
     """The metrics it gives, each perhaps under a condition; None when it does not say."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give the entry ready for JSON, without its kind and name."""
+        """Return the entry ready for JSON, without its kind and name."""
         facts: dict[str, Any] = {"doc": self.doc}
         if self.conflicts:
             facts["conflicts"] = self.conflicts
@@ -143,10 +144,36 @@ _DECLARED: dict[type, tuple[Declaration, ...]] = {}
 
 
 def declarations_of(parameters: type[BaseModel]) -> tuple[Declaration, ...]:
-    """Give what a `Parameters` class declares, in the order in which it is written, parents first."""
+    """Return what a `Parameters` class declares, in the order in which it is written, parents first."""
     if parameters not in _DECLARED:
         _DECLARED[parameters] = tuple(_declaration(parameters, key) for key in parameters.model_fields)
     return _DECLARED[parameters]
+
+
+def sound_default(parameters: type[BaseModel], key: str) -> Any:
+    """Return the default of a parameter as its type wants it: 128.0 for an int is 128.
+
+    Raises:
+        TypeError: it is of another type.
+    """
+    info = parameters.model_fields[key]
+    default = info.default
+    try:
+        kind = read_type(text_of(info.annotation))
+    except TypeError:  # no type of a config value: said when the class is looked at
+        return default
+    for value in (default, _whole(default)):
+        with suppress(Mismatch):
+            kind.accept(value)
+            return value
+    raise TypeError(f"{parameters.__qualname__}.{key}: its default is {default!r}. Use {kind.describe()}.")
+
+
+def _whole(value: Any) -> Any:
+    """Return the same with an int for each float that has no fraction."""
+    if isinstance(value, list | tuple):
+        return type(value)(_whole(item) for item in value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _declaration(parameters: type[BaseModel], key: str) -> Declaration:

@@ -54,7 +54,7 @@ class ConfigError(ValueError):
         super().__init__(f"{source}: {len(self.faults)} fault{plural}\n{lines}")
 
     def placed(self, source: str, origins: Mapping[str, Origin]) -> ConfigError:
-        """Give the same error with the config that was at work as its source, and where each key stands in it."""
+        """Return the same error with the config that was at work as its source, and where each key stands in it."""
         if self.source != THIS_RUN:
             return self
         found = [fault if fault.origin else replace(fault, origin=origins.get(fault.key)) for fault in self.faults]
@@ -85,7 +85,7 @@ def _with_runs(fault: Fault, indices: list[int], total: int) -> Fault:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Give the known name most like `name`, or None when nothing is close.
+    """Return the known name most like `name`, or None when nothing is close.
 
     Close means: few edits for its length (a swap of neighbours counts as one), one begins or ends with the other
     (`vocab` and `vocab_file`), or most letters in common. Case and `-` against `_` do not count.

@@ -21,7 +21,7 @@ class Group:
     groups: dict[str, Group] = field(default_factory=dict)
 
     def at(self, path: str) -> Group:
-        """Give the group at `trainer/log`, made when it is not there."""
+        """Return the group at `trainer/log`, made when it is not there."""
         group = self
         for name in path.split("/"):
             group = group.groups.setdefault(name, Group())
@@ -29,7 +29,7 @@ class Group:
 
 
 def grouped(run: Run) -> Group:
-    """Give every value of a run under its heading; a key that several classes declare stands under the first."""
+    """Return every value of a run under its heading; a key that several classes declare stands under the first."""
     root = Group()
     placed: set[str] = set()
     for key, heading in _headings(run):
@@ -47,5 +47,5 @@ def _headings(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def heading(entry: Entry, declaration: Declaration) -> str:
-    """Give the heading of one parameter: its own, or that of its class."""
+    """Return the heading of one parameter: its own, or that of its class."""
     return declaration.group or (entry.name.removeprefix("x-") if entry.kind == "command" else entry.kind)

@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from xdpx.config import catalogue
+from xdpx.config.catalogue import declarations_by_key, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.grouping import heading
 from xdpx.config.hints import shown
 from xdpx.config.metrics import metrics_of
-from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries, reachable_kinds
 
 WIDTH = 110
 """Columns; long meanings are wrapped."""

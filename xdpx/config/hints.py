@@ -27,7 +27,7 @@ def shown(value: Any) -> str:
 
 
 def hint(value: Any, wanted: str) -> str:
-    """Say what most likely happened when `value` is not `wanted` (a description such as `an integer`). May be ''."""
+    """Return what most likely happened when `value` is not `wanted` (a description such as `an integer`). May be ''."""
     number = "integer" in wanted or "number" in wanted
     if isinstance(value, bool) and number:
         return ", not a truth value"
@@ -66,7 +66,7 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
 
 
 def swallowed_part(text: str) -> str:
-    """Say so when unquoted text of hjson has swallowed a comment, a comma with the next key, or a bracket."""
+    """Return a hint when unquoted text of hjson has swallowed a comment, a comma with the next key, or a bracket."""
     comment = re.search(r"\s(#|//|/\*)", text)
     if comment:
         return (
@@ -80,7 +80,7 @@ def swallowed_part(text: str) -> str:
 
 
 def _number_in(text: str) -> str:
-    """Give the number that text seems to mean, as a config writes it; '' when it is none."""
+    """Return the number that text seems to mean, as a config writes it; '' when it is none."""
     plain = text.replace("_", "") if re.fullmatch(r"[+-]?\d[\d_]*(\.\d+)?", text) else text
     try:
         value = float(plain)

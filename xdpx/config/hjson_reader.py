@@ -286,7 +286,7 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def line_from(self, offset: int) -> str:
-        """Give the rest of the line, without copying the rest of the file."""
+        """Return the rest of the line, without copying the rest of the file."""
         end = self.text.find("\n", offset)
         return self.text[offset : end if end >= 0 else len(self.text)]
 
@@ -328,7 +328,7 @@ def _swallowed(line: str, closer: str) -> _Swallowed | None:
 
 
 def _unopened(line: str, closer: str) -> int | None:
-    """Give the offset of the first `closer` that has no opener in the same line."""
+    """Return the offset of the first `closer` that has no opener in the same line."""
     depth = 0
     for match in re.finditer(r"[{}\[\]]", line):
         if match[0] == closer and depth == 0:

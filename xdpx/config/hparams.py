@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from xdpx.config.hparams_binding import bind
 from xdpx.config.hparams_classes import (
+    bind,
     check_class,
     check_value,
     cloned,
@@ -103,15 +103,15 @@ class BaseHParams:
         return "_frozen" in self.__dict__
 
     def fields_and_values(self) -> Iterator[tuple[str, Any]]:
-        """Give (name, value) of every field, in the order of declaration."""
+        """Return (name, value) of every field, in the order of declaration."""
         return ((name, self.__dict__[name]) for name in self._field_table)
 
     def given(self) -> frozenset[str]:
-        """Give the names of the fields that somebody set; the others hold their defaults."""
+        """Return the names of the fields that somebody set; the others hold their defaults."""
         return frozenset(self.__dict__["_given"])
 
     def not_default(self) -> frozenset[str]:
-        """Give the names of the fields whose values are not the defaults."""
+        """Return the names of the fields whose values are not the defaults."""
         return frozenset(name for name, value in self.fields_and_values() if not self._is_default(name, value))
 
     @classmethod
@@ -121,12 +121,12 @@ class BaseHParams:
         return _same(value, field.default if factory is dataclasses.MISSING else factory())
 
     def mark_given(self, names: Iterable[str]) -> Self:
-        """Say which fields count as set by somebody (a reader of files, a parent that fills in)."""
+        """Declare which fields count as set (a reader of files, a parent that fills in)."""
         self.__dict__["_given"] = set(names) & set(self._field_table)
         return self
 
     def set(self, **values: Any) -> Self:
-        """Set several fields and give the template back."""
+        """Set several fields and return the template back."""
         for name, value in values.items():
             setattr(self, name, value)
         return self
@@ -142,7 +142,7 @@ class BaseHParams:
         return cloned(self, memo)  # type: ignore[no-any-return]
 
     def copy_fields_from(self, other: BaseHParams, missing_fields_in_self: Iterable[str] = ()) -> Self:
-        """Take every field of another template, of another class if need be.
+        """Copy every field of another template, of another class if need be.
 
         Args:
             other: where to take the values.
@@ -180,15 +180,15 @@ class BaseHParams:
         return self.Instantiate(**overrides)
 
     def to_text(self) -> str:
-        """Give one line `path.to.field : value` per value, sorted."""
+        """Return one line `path.to.field : value` per value, sorted."""
         return "\n".join(f"{path} : {text}" for path, text in sorted(lines(self)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the fields as a plain dict, nested templates as dicts too."""
+        """Return the fields as a plain dict, nested templates as dicts too."""
         return {name: _as_plain(value) for name, value in self.fields_and_values()}
 
     def diff(self, other: BaseHParams) -> str:
-        """Give the lines in which this template and another one differ; '' when they are equal."""
+        """Return the lines in which this template and another one differ; '' when they are equal."""
         return diff(self, other)
 
     def __eq__(self, other: object) -> bool:
@@ -207,12 +207,12 @@ class BaseHParams:
 
     @classmethod
     def config(cls, **values: Any) -> fdl.Config[Any]:
-        """Give a Fiddle config of the owner; a misspelt field raises at that line."""
+        """Return a Fiddle config of the owner; a misspelt field raises at that line."""
         return to_fiddle(cls(**values))
 
     @classmethod
     def partial(cls, **values: Any) -> fdl.Partial[Any]:
-        """Give a Fiddle partial of the owner: what it builds is a function that still takes fields."""
+        """Return a Fiddle partial of the owner: what it builds is a function that still takes fields."""
         from xdpx.config.hparams_fiddle import partial_of
 
         return partial_of(cls(**values))
@@ -277,7 +277,7 @@ template_field = sub_config_field
 
 
 def build(thing: Any, **overrides: Any) -> Any:
-    """Build a template, a Fiddle config or a Fiddle partial; give what is built already as it is."""
+    """Build a template, a Fiddle config or a Fiddle partial; return what is built already as it is."""
     if isinstance(thing, BaseHParams):
         return thing.Instantiate(**overrides)
     if made_by(thing) is not None:

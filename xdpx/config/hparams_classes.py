@@ -1,15 +1,18 @@
-"""What every template class does with its own definition and values: check, name, describe, copy."""
+"""What every template class does with its own definition and values: bind, check, name, describe, copy."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import typing
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from xdpx.config.faults import nearest
 from xdpx.config.hparams_text import printed
 from xdpx.config.hparams_types import UNRESOLVED, fits, made_by, resolved, type_name
+from xdpx.config.pax_names import of_pax
 
 
 def is_template(value: Any) -> bool:
@@ -25,7 +28,7 @@ def is_class_var(annotation: Any) -> bool:
 
 
 def bare(cls: type[Any], name: str) -> str:
-    """Say how a field is overridden, after it was written without an annotation."""
+    """Return how a field is overridden, after it was written without an annotation."""
     value = printed(cls.__dict__[name])
     return (
         f"{cls.__qualname__}.{name} = {value}: a field is overridden with an annotation only. "
@@ -59,7 +62,7 @@ def _cure(value: Any) -> str:
 
 
 def signature_of(cls: type[Any]) -> inspect.Signature:
-    """Give the signature `(*, field=default, ...)`; a field with a factory shows no default."""
+    """Return the signature `(*, field=default, ...)`; a field with a factory shows no default."""
     parameters = []
     for name, field in cls._field_table.items():
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
@@ -74,11 +77,11 @@ def label(cls: type[Any]) -> str:
 
 
 def no_field(cls: type[Any], name: str) -> str:
-    """Say that a class has no such field, which is nearest, and which there are."""
+    """Return the message that a class has no such field, with the nearest and all there are."""
     names = list(cls._field_table)
     near = nearest(name, names)
-    hint = f" Did you mean '{near}'?" if near else ""
-    return f"{label(cls)} has no field '{name}'.{hint} Its fields: {', '.join(names) or 'none'}."
+    hint = of_pax(name) or (f"Did you mean '{near}'?" if near else "")
+    return f"{label(cls)} has no field '{name}'.{' ' if hint else ''}{hint} Its fields: {', '.join(names) or 'none'}."
 
 
 def check_field(cls: type[Any], name: str, value: Any) -> None:
@@ -122,3 +125,49 @@ def _cloned_container(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, dict):
         return type(value)({name: cloned(item, memo) for name, item in value.items()})
     return type(value)(cloned(item, memo) for item in value)
+
+
+def bind(cls: Any) -> None:
+    """Return a class its own HParams, a subclass of its parents' ones, made of a nested class or of its fields."""
+    own: Any = cls.__dict__.get("HParams")
+    parents = tuple(dict.fromkeys(base.HParams for base in cls.__bases__ if hasattr(base, "HParams")))
+    parents = tuple(p for p in parents if not any(p is not other and issubclass(other, p) for other in parents))
+    declared = _declared(cls) if own is None or cls._keeps_field_attributes else {}
+    _refuse_bare_overrides(cls, parents, declared)
+    whole = isinstance(own, type) and "_owner" not in own.__dict__ and all(issubclass(own, p) for p in parents)
+    bound: Any
+    if whole and not declared:
+        bound = own
+    else:
+        bases = parents if own is None else (own, *(p for p in parents if not issubclass(own, p)))
+        bound = _derived(cls, bases, declared)
+    bound._owner = cls
+    type.__setattr__(cls, "HParams", bound)
+    if not cls._keeps_field_attributes:
+        for name in declared:
+            if name in cls.__dict__:
+                delattr(cls, name)
+
+
+def _derived(cls: type[Any], bases: tuple[type[Any], ...], declared: dict[str, Any]) -> Any:
+    # A dataclass writes into the Field objects it is given: flax needs those of the class body for itself.
+    body = {name: copy.copy(cls.__dict__[name]) for name in declared if name in cls.__dict__}
+    names = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.HParams"}
+    doc = f"The fields of {cls.__name__}."
+    return type("HParams", bases, {**body, **names, "__doc__": doc, "__annotations__": declared})
+
+
+_NO_FIELDS = frozenset({"parent", "name", "scope", "HParams", "hparams"})
+
+
+def _declared(cls: type[Any]) -> dict[str, Any]:
+    """Return the annotations of a class body that declare fields."""
+    annotations = cls.__dict__.get("__annotations__", {})
+    return {n: a for n, a in annotations.items() if n[:1] != "_" and n not in _NO_FIELDS and not is_class_var(a)}
+
+
+def _refuse_bare_overrides(cls: type[Any], parents: tuple[type[Any], ...], declared: Mapping[str, Any]) -> None:
+    known = {name for parent in parents for name in parent._field_table} - _NO_FIELDS
+    for name in cls.__dict__:
+        if name in known and name not in declared:
+            raise TypeError(bare(cls, name))

@@ -18,7 +18,7 @@ SHARED_ID = "shared_weight_layer_id"
 
 
 class _Named:
-    """Say the nearest field when Fiddle refuses a name."""
+    """Name the nearest field when Fiddle refuses a name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         try:
@@ -95,7 +95,7 @@ def template_of(config: Any) -> Any:
 
 
 def _template_class(made: Any) -> Any:
-    """Give the template class of what a node makes: itself, or that of a class which is built from one; else None."""
+    """Return the template class of what a node makes: itself, or that of a class which is built from one; else None."""
     found = made if hasattr(made, "Instantiate") else getattr(made, "HParams", None)
     return found if isinstance(found, type) and hasattr(found, "Instantiate") else None
 

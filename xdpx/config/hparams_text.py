@@ -16,7 +16,7 @@ _MARKS = ("__template__", "__dtype__", "__tuple__", "__name__", "__enum__", "__m
 
 
 def lines(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Give (dotted path, printed value) of every leaf; templates also give `path.cls`, the class they build."""
+    """Yield (dotted path, printed value) of every leaf; templates also give `path.cls`, the class they build."""
     fields = _parts(value)
     if fields is None:
         yield path or "value", printed(value)
@@ -35,7 +35,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _parts(value: Any) -> dict[str, Any] | None:
-    """Give the named parts of a value that has templates or mappings inside, None for a leaf."""
+    """Return the named parts of a value that has templates or mappings inside, None for a leaf."""
     if hasattr(value, "Instantiate"):
         return dict(value.fields_and_values())
     if made_by(value) is not None:
@@ -53,7 +53,7 @@ def _class_of(value: Any) -> str:
 
 
 def name_of(thing: Any) -> str:
-    """Give `module.qualified_name` of a class or function."""
+    """Return `module.qualified_name` of a class or function."""
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', repr(thing))}".lstrip(".")
 
 
@@ -75,7 +75,7 @@ def printed(value: Any) -> str:
 
 
 def dtype_name(value: Any) -> str:
-    """Give the name of a dtype in any spelling (`jnp.bfloat16`, `np.dtype("int32")`, `np.float32`), '' for others."""
+    """Return the name of a dtype in any spelling (`jnp.bfloat16`, `np.dtype("int32")`, `np.float32`), '' for others."""
     found = value if isinstance(value, np.dtype) else getattr(value, "dtype", None) if callable(value) else None
     if isinstance(value, type) and issubclass(value, np.generic):
         found = np.dtype(value)
@@ -83,7 +83,7 @@ def dtype_name(value: Any) -> str:
 
 
 def diff(left: Any, right: Any) -> str:
-    """Give the lines in which two templates differ: `path : left -> right`; '' when they are equal."""
+    """Return the lines in which two templates differ: `path : left -> right`; '' when they are equal."""
     before, after = dict(lines(left)), dict(lines(right))
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     return "\n".join(f"{path} : {before.get(path, '(none)')} -> {after.get(path, '(none)')}" for path in changed)

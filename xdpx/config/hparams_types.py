@@ -15,7 +15,7 @@ UNRESOLVED: Any = object()
 
 
 def resolved(cls: type, name: str) -> Any:
-    """Give the type that a field of a class is annotated with, or UNRESOLVED."""
+    """Return the type that a field of a class is annotated with, or UNRESOLVED."""
     for base in cls.__mro__:
         annotations = base.__dict__.get("__annotations__", {})
         if name in annotations:
@@ -108,7 +108,7 @@ def _stands_for(value: Any, wanted: type) -> bool:
 
 
 def made_by(value: Any) -> Any:
-    """Give what a Fiddle node would call, or None when the value is no Fiddle node. Does not import Fiddle."""
+    """Return what a Fiddle node would call, or None when the value is no Fiddle node. Does not import Fiddle."""
     fiddle = sys.modules.get("fiddle")
     buildable = getattr(fiddle, "Buildable", None)
     return value.__fn_or_cls__ if buildable is not None and isinstance(value, buildable) else None

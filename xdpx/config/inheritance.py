@@ -24,6 +24,7 @@ MAX_GENERATIONS = 64
 """Longest line of parents of parents."""
 
 _PREFIXED = re.compile(r"(.*?)\s*>>\s*(.*)", re.DOTALL)
+_WEB = re.compile(r"https?://[^/]*/", re.IGNORECASE)
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _NAME_INSIDE = re.compile(r"(\$?)\$\{([^${}]+)\}|@\{\s*([^:{}]+?)\s*:")
 
@@ -33,7 +34,7 @@ class TooManyRuns(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class ParentPlace:
     """Where a dict stands: its file, the files that led there, and the values that beat it or stand below it."""
 
     file: str
@@ -54,8 +55,8 @@ class Family:
     def __init__(self, files: ConfigFiles) -> None:
         self.files = files
 
-    def runs(self, table: Table, place: Place) -> list[Table]:
-        """Give the merged tables that a dict stands for, in the order in which they run.
+    def runs(self, table: Table, place: ParentPlace) -> list[Table]:
+        """Return the merged tables that a dict stands for, in the order in which they run.
 
         Raises:
             TooManyRuns: more than `MAX_RUNS`.
@@ -71,7 +72,7 @@ class Family:
         return [_joined(own, partial, ignored) for partial in chosen]
 
     def _extended(
-        self, partial: dict[int, Table], ancestors: list[_Ancestor], own: Table, place: Place
+        self, partial: dict[int, Table], ancestors: list[_Ancestor], own: Table, place: ParentPlace
     ) -> list[dict[int, Table]]:
         """Add one more ancestor to those already chosen: the last listed whose path can be told by now."""
         waiting = [index for index in reversed(range(len(ancestors))) if index not in partial]
@@ -84,7 +85,7 @@ class Family:
 
     # ---------------------------------------------------------------- one parent
 
-    def _choice(self, choice: Located, place: Place) -> list[Table]:
+    def _choice(self, choice: Located, place: ParentPlace) -> list[Table]:
         if isinstance(choice.value, dict):
             return self.runs(choice.value, place)
         match = _PREFIXED.fullmatch(choice.value)
@@ -98,7 +99,7 @@ class Family:
             return []
         return self._file(path, choice.origin, prefix, place)
 
-    def _text(self, located: Located, place: Place) -> str | None:
+    def _text(self, located: Located, place: ParentPlace) -> str | None:
         """Resolve the references of a parent's path; None, with a fault, if one is unknown."""
         substitution = Substitution(merge(place.above, place.below))
         value = substitution.text(located, PARENT).value
@@ -110,18 +111,30 @@ class Family:
             return None
         return value
 
-    def _file(self, path: str, origin: Origin, prefix: str, place: Place) -> list[Table]:
-        found = self.files.find(resolve_path(path, beside=place.file), origin, PARENT)
+    def _file(self, path: str, origin: Origin, prefix: str, place: ParentPlace) -> list[Table]:
+        path = resolve_path(path, beside=place.file)
+        if self._leads_elsewhere(path, origin, place):
+            return []
+        found = self.files.find(path, origin, PARENT)
         if found is None or self._closes_a_circle(found, origin, place):
             return []
-        inner = Place(found, (*place.chain, found), place.above, place.below)
+        inner = ParentPlace(found, (*place.chain, found), place.above, place.below)
         if prefix:
             outside = merge(place.above, place.below)
             inner = replace(inner, above=_without_prefix(place.above, prefix), below=outside)
         tables = [run for table in self.files.tables(found) for run in self.runs(table, inner)]
         return [_with_prefix(table, prefix) for table in tables] if prefix else tables
 
-    def _closes_a_circle(self, path: str, origin: Origin, place: Place) -> bool:
+    def _leads_elsewhere(self, path: str, origin: Origin, place: ParentPlace) -> bool:
+        """Refuse a parent on a web server that only a parent names, unless both are on that server."""
+        server = _WEB.match(path)
+        if server is None or len(place.chain) < 2 or place.file.startswith(server[0]):
+            return False
+        remedy = f"If you trust it, name it in {shown(place.chain[0])} itself."
+        self.files.fatal.append(Fault(PARENT, f"{excerpt(path)} is on the network.", remedy, origin))
+        return True
+
+    def _closes_a_circle(self, path: str, origin: Origin, place: ParentPlace) -> bool:
         if path in place.chain:
             ring = [*place.chain[place.chain.index(path) :], path]
             problem = f"is its own ancestor: {' -> '.join(map(shown, ring))}."
@@ -135,7 +148,7 @@ class Family:
 
     # ---------------------------------------------------------------- what was written
 
-    def _ancestors(self, written: Located | None, place: Place) -> list[_Ancestor]:
+    def _ancestors(self, written: Located | None, place: ParentPlace) -> list[_Ancestor]:
         """Check the form of `__parent__` and split it into ancestors."""
         if written is None or written.value is None:
             return []
@@ -183,7 +196,7 @@ def _can_be_told(ancestor: _Ancestor, scope: Table) -> bool:
 
 
 def _without_prefix(table: Table, prefix: str) -> Table:
-    """Give the keys that override those of a prefixed parent, under the names they have inside it."""
+    """Return the keys that override those of a prefixed parent, under the names they have inside it."""
     inner = {key.removeprefix(prefix): located for key, located in table.items() if key.startswith(prefix)}
     definitions = table.get(DEFINITIONS)
     if definitions and isinstance(definitions.value, dict):
@@ -209,6 +222,8 @@ def _with_prefix(table: Table, prefix: str) -> Table:
 
 def _renamed(located: Located, names: set[str], prefix: str) -> Located:
     value = located.value
+    if located.from_meta:
+        return located
     if isinstance(value, str):
         return replace(located, value=_with_renamed_references(value, names, prefix))
     if isinstance(value, list):

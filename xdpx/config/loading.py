@@ -20,10 +20,15 @@ RUN_ONLY_KEYS = frozenset(
         "overwrite",
         "auto_suffix",
         "save_dir",
+        "nproc",
+        "distributed_world_size",
         "distributed_rank",
+        "distributed_init_method",
+        "local_rank",
         "device_id",
         "viz_ref_dir",
         "log_file",
+        "report_to",
         "figext",
         "data_size",
         "train_steps",
@@ -52,7 +57,7 @@ class Run:
     """How many runs the config has."""
 
     def parameters(self, kind: str, prefix: str = "") -> Any:
-        """Give the own typed `Parameters` of the class picked for `kind`; kind "command" is the command itself.
+        """Return the own typed `Parameters` of the class picked for `kind`; kind "command" is the command itself.
 
         Raises:
             KeyError: the run picks no class of that kind and prefix.
@@ -60,7 +65,7 @@ class Run:
         return checking.typed(self.picked(kind, prefix).Parameters, prefix, self.values)
 
     def picked(self, kind: str, prefix: str = "") -> Any:
-        """Give the class picked for `kind`; it is imported here when it has not been."""
+        """Return the class picked for `kind`; it is imported here when it has not been."""
         if (prefix, kind) not in self.picks:
             raise KeyError(
                 f"{self.source}: this {self.command} run uses no {prefix}{kind}; it uses {dict(self.picks)}."
@@ -80,7 +85,7 @@ def load(
     inspect: Callable[[Run], Iterable[Fault]] | None = None,
     paths: bool = True,
 ) -> list[Run]:
-    """Give every run of a config, checked for `command`.
+    """Return every run of a config, checked for `command`.
 
     Args:
         path: the config; its suffix may be left out; '' for none.
@@ -98,7 +103,12 @@ def load(
     raws = read_runs(path, overrides)
     drafts = [
         checking.check(
-            command, raw.values, origins=raw.origins, meta_keys=raw.meta_keys, referred=raw.referred
+            command,
+            raw.values,
+            origins=raw.origins,
+            meta_keys=raw.meta_keys,
+            from_data=raw.from_data,
+            referred=raw.referred,
         ).including(raw.faults)
         for raw in raws
     ]
@@ -146,7 +156,7 @@ def _finish(
 
 
 def _placed(faults: Iterable[Fault], run: Run) -> list[Fault]:
-    """Say where the key of each fault was written, where its finder did not know."""
+    """Add where the key of each fault was written, where its finder did not know."""
     return [fault if fault.origin else replace(fault, origin=run.origins.get(fault.key)) for fault in faults]
 
 
@@ -180,7 +190,7 @@ def _run(draft: Draft, source: str, index: int, total: int) -> Run:
 
 
 def batch_faults(drafts: Sequence[Draft], runs: Sequence[Run]) -> list[Fault]:
-    """Give what is wrong between the runs of one config: shared outputs, and the same run twice."""
+    """Return what is wrong between the runs of one config: shared outputs, and the same run twice."""
     if len(runs) < 2:
         return []
     unique = {key for draft in drafts for key, _, item in draft.selection.declared() if item.unique}
@@ -222,7 +232,7 @@ def _numbers(indices: list[int]) -> str:
 
 
 def fingerprint(run: Run) -> str:
-    """Give a hash of what decides the results of a run: its command and values, the run-only keys left out."""
+    """Return a hash of what decides the results of a run: its command and values, the run-only keys left out."""
     return _digest(run, RUN_ONLY_KEYS)
 
 

@@ -47,8 +47,14 @@ def _join(higher: Located, lower: Located) -> Located:
     return replace(higher, value={**lower.value, **higher.value}, from_meta=from_meta)
 
 
+def holds_meta(located: Located) -> bool:
+    """Tell whether a value, or anything in a dict, comes from a meta.hjson."""
+    inner = located.value.values() if isinstance(located.value, dict) else ()
+    return located.from_meta or any(map(holds_meta, inner))
+
+
 def plain(located: Located, budget: Iterator[int] | None = None, level: int = 0) -> Any:
-    """Give the bare Python value.
+    """Return the bare Python value.
 
     Args:
         located: the value.
@@ -70,7 +76,7 @@ def plain(located: Located, budget: Iterator[int] | None = None, level: int = 0)
 
 
 def origins(table: Table, prefix: str = "") -> dict[str, Origin]:
-    """Give the origin of every value: `key`, `key.inner`, `key[0]`."""
+    """Return the origin of every value: `key`, `key.inner`, `key[0]`."""
     found: dict[str, Origin] = {}
     for key, located in table.items():
         _add_origins(prefix + key, located, found)

@@ -14,7 +14,7 @@ from xdpx.config.selection import Selected, Selection, condition_holds
 
 
 def unknown_metrics(selection: Selection, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Give (key, what is wrong, what to do) for each `metric_of` parameter whose metric there will not be.
+    """Yield (key, what is wrong, what to do) for each `metric_of` parameter whose metric there will not be.
 
     A class that does not say which metrics it gives is believed.
     """
@@ -39,7 +39,7 @@ def _unknown(
 
 
 def metrics_of(item: Declaration) -> dict[str, list[str]]:
-    """Give the metrics a parameter can name, by the class that gives them; nothing for other parameters."""
+    """Return the metrics a parameter can name, by the class that gives them; nothing for other parameters."""
     givers = catalogue.entries(item.metric_of) if item.metric_of else ()
     return {giver.name: [name for name, _ in giver.metrics] for giver in givers if giver.metrics}
 

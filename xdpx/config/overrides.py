@@ -24,7 +24,7 @@ class Override:
     value: Located
 
     def applied(self, table: Table) -> tuple[Table, Fault | None]:
-        """Give a copy of `table` with the value set, or the table as it is and a fault."""
+        """Return a copy of `table` with the value set, or the table as it is and a fault."""
         name = ".".join(self.keys)
         if name in table or len(self.keys) == 1:
             return {**table, name: self.value}, None

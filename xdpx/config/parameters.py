@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from xdpx.config.declarations import declarations_of
+from xdpx.config.declarations import Entry, Metric, declarations_of, metrics_of, sound_default
 
 Operator = Literal["is", "is not", "in", ">", "<"]
 PathCheck = Literal["file", "directory", "new_directory"]
@@ -31,8 +31,19 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Give (key, what is wrong and what to do) for each rule between fields that is broken."""
+        """Return (key, what is wrong and what to do) for each rule between fields that is broken."""
         return []
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Hold defaults to their types where the class is written: later, a config would be blamed for them."""
+        super().__pydantic_init_subclass__(**kwargs)
+        sound = {key: sound_default(cls, key) for key, info in cls.model_fields.items() if not info.is_required()}
+        changed = {key: value for key, value in sound.items() if repr(value) != repr(cls.model_fields[key].default)}
+        for key, value in changed.items():
+            cls.model_fields[key].default = value
+        if changed:
+            cls.model_rebuild(force=True)
 
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
@@ -94,3 +105,28 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     }
     extra = {key: value for key, value in extra.items() if value is not None}
     return Field(default, description=doc, json_schema_extra={"xdpx": extra})
+
+
+def entry_of(kind: str, name: str, thing: Any) -> Entry:
+    """Read what a class declares. A class without `Parameters` declares nothing.
+
+    Raises:
+        TypeError: a field was not made with `param`, or its type is none that a config value can have.
+    """
+    doc = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0]
+    declared = getattr(thing, "Parameters", None)
+    metrics = _metrics_of(thing)
+    if declared is None:
+        return Entry(kind, name, doc, metrics=metrics)
+    if not (isinstance(declared, type) and issubclass(declared, Parameters)):
+        raise TypeError(f"{kind} '{name}': its Parameters must inherit xdpx.config.parameters.Parameters.")
+    owner = next(one for one in declared.__mro__ if "conflicts" in vars(one))
+    place = "" if owner is Parameters else f"{owner.__module__}:{owner.__qualname__}"
+    return Entry(kind, name, doc, place, declarations_of(declared), metrics)
+
+
+def _metrics_of(thing: Any) -> tuple[Metric, ...] | None:
+    """Return the metrics a class says it has. A class that computes others than its parent must say so anew."""
+    definers = [one for one in getattr(thing, "__mro__", ()) if {"metrics", "metric_names"} & vars(one).keys()]
+    said = vars(definers[0]).get("metric_names") if definers else None
+    return None if said is None else metrics_of(said)

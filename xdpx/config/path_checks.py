@@ -11,6 +11,7 @@ from xdpx.config.faults import Fault, nearest
 from xdpx.config.hints import shown, swallowed_part
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_table
+from xdpx.utils.retries import causes
 
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EILSEQ})
 
@@ -19,7 +20,7 @@ Seen = dict[tuple[str, str], tuple[str, str]]
 
 
 def check_paths(draft: Draft, seen: Seen) -> Iterator[Fault]:
-    """Give a fault for every path that is not what its declaration asks for. Null and switched-off keys pass.
+    """Yield a fault for every path that is not what its declaration asks for. Null and switched-off keys pass.
 
     Raises:
         OSError: a filesystem could not be asked at all.
@@ -55,20 +56,13 @@ def _ask(check: str, path: str) -> tuple[str, str]:
     except ValueError as error:
         return f"{shown(path)}: {error}.", "Correct the path."
     except OSError as error:
-        if error.errno in _IMPOSSIBLE or any(isinstance(cause, ValueError) for cause in _causes(error)):
+        if error.errno in _IMPOSSIBLE or any(isinstance(cause, ValueError) for cause in causes(error)):
             return f"{shown(path)}: {error.strerror or error}.", "Correct the path."
         raise
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause = error.__cause__
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
 def _look(check: str, path: str) -> tuple[str, str]:
-    """Give (problem, remedy), both '' when all is well."""
+    """Return (problem, remedy), both '' when all is well."""
     if not path.strip():
         return "is an empty path.", "Write where it is, or null where that is allowed."
     if check == "new_directory":

@@ -48,7 +48,7 @@ def runs_text(runs: Sequence[Run]) -> str:
 
 
 def varying_keys(runs: Sequence[Run]) -> list[str]:
-    """Give the keys that are not the same in all runs, in the order in which they are declared."""
+    """Return the keys that are not the same in all runs, in the order in which they are declared."""
     keys = dict.fromkeys(key for run in runs for key in run.values)
     return [key for key in keys if any(run.values.get(key) != runs[0].values.get(key) for run in runs)]
 

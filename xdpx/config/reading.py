@@ -13,8 +13,8 @@ from typing import Any
 
 from xdpx.config.config_files import VERSION, ConfigFiles, shown
 from xdpx.config.faults import ConfigError, Fault, Origin, nearest
-from xdpx.config.inheritance import IGNORE, PARENT, Family, Place, TooManyRuns
-from xdpx.config.located import MAX_VALUES, Located, Table, TooLarge, origins, plain
+from xdpx.config.inheritance import IGNORE, PARENT, Family, ParentPlace, TooManyRuns
+from xdpx.config.located import MAX_VALUES, Located, Table, TooLarge, holds_meta, origins, plain
 from xdpx.config.overrides import COMMAND_LINE, ORIGIN, Override, apply_overrides, read_overrides
 from xdpx.config.substitution import DEFINITIONS, Substitution
 
@@ -37,6 +37,7 @@ class RawRun:
         values: plain Python values by key. `@{...}` is still text.
         origins: where each value was written: `key`, `key.inner`, `key[0]`.
         meta_keys: the keys that x-prepro wrote and nobody has overridden.
+        from_data: those, and the keys of which only a part was overridden.
         faults: what is wrong although the run could be read, e.g. an unknown `${name}` or a swallowed comment. A key
             that has a fault here may hold a stand-in value. Whoever reads runs must report these.
         platform: what the run asks of a cluster, without underscores: gpu, cpu, memory, worker, pytorch, v100.
@@ -49,6 +50,7 @@ class RawRun:
     values: dict[str, Any]
     origins: dict[str, Origin]
     meta_keys: frozenset[str] = frozenset()
+    from_data: frozenset[str] = frozenset()
     faults: tuple[Fault, ...] = ()
     platform: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
@@ -89,9 +91,9 @@ def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Faul
 
 
 def _merged(path: str, settings: Sequence[Override], files: ConfigFiles) -> list[Table]:
-    """Give the table of every run, with all parents merged in."""
+    """Return the table of every run, with all parents merged in."""
     above, _ = apply_overrides(settings, {})  # paths of parents may refer to what the command line sets
-    place = Place(path, (path,), above, {})
+    place = ParentPlace(path, (path,), above, {})
     family = Family(files)
     try:
         return [run for table in files.tables(path) for run in family.runs(table, place)]
@@ -114,6 +116,7 @@ def _run(path: str, index: int, table: Table, settings: Sequence[Override], shar
         values=values,
         origins=origins({key: parameters[key] for key in values}),
         meta_keys=frozenset(key for key, located in parameters.items() if located.from_meta),
+        from_data=frozenset(key for key, located in parameters.items() if holds_meta(located)),
         faults=tuple(dict.fromkeys([*faults, *too_large])),
         platform={key.strip("_"): plain(resolved[key]) for key in PLATFORM_KEYS if key in resolved},
         version=str(resolved[VERSION].value) if VERSION in resolved else None,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from xdpx.config.faults import ConfigError, unknown_name
+from xdpx.config import packages
+from xdpx.config.faults import THIS_RUN, ConfigError, unknown_name
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -33,7 +34,12 @@ ROOMS: dict[str, str] = {
 
 
 class Registry(Generic[T]):
-    """A table of names. `shipped` maps a name to "module:attribute", read at first use."""
+    """A table of names: those that ship, those that a user registers, those that installed packages offer.
+
+    Args:
+        kind: what it holds, such as "model"; packages offer theirs as entry points `xdpx.<kind>`.
+        shipped: maps a name to "module:attribute", read at first use.
+    """
 
     def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
         self.kind = kind
@@ -45,34 +51,50 @@ class Registry(Generic[T]):
         """Add a user's own class under `name`. Raises ValueError if the name is taken."""
 
         def add(thing: C) -> C:
-            if name in self:
-                raise ValueError(f"{self.kind} '{name}' exists already; give yours another name.")
+            points = packages.offered(self.kind).get(name, ())
+            strangers = [point for point in points if not _of_one_package(thing, point.module)]
+            if name in self.shipped or name in self._loaded or strangers:
+                by = "".join(f" ({packages.package_of(point)} offers it)" for point in strangers[:1])
+                raise ValueError(f"{self.kind} '{name}' exists already{by}; give yours another name.")
             self._loaded[name] = thing  # type: ignore[assignment]
             return thing
 
         return add
 
     def own(self) -> dict[str, T]:
-        """Give the user's own entries: those registered by a decorator, not shipped."""
+        """Return what does not ship and was loaded: a user's own entries, and those of packages that were used."""
         return {name: thing for name, thing in self._loaded.items() if name not in self.shipped}
 
     def __getitem__(self, name: str) -> T:
         if name not in self:
             raise ConfigError(self.kind, [unknown_name(self.kind, name, self)])
         if name not in self._loaded:
-            module, _, attribute = self.shipped[name].partition(":")
-            self._loaded[name] = getattr(import_module(module), attribute)
+            self._loaded[name] = self._import(name)
         return self._loaded[name]
 
+    def _import(self, name: str) -> T:
+        fault = packages.ambiguity(self.kind, name, shipped=name in self.shipped)
+        if fault:
+            raise ConfigError(THIS_RUN, [fault])
+        if name not in self.shipped:
+            return cast("T", packages.load(packages.offered(self.kind)[name][0]))
+        module, _, attribute = self.shipped[name].partition(":")
+        return cast("T", getattr(import_module(module), attribute))
+
     def __contains__(self, name: object) -> bool:
-        return name in self.shipped or name in self._loaded
+        return name in self.shipped or name in self._loaded or name in packages.offered(self.kind)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self.shipped, *self._loaded}))
+        return iter(sorted({*self.shipped, *self._loaded, *packages.offered(self.kind)}))
+
+
+def _of_one_package(thing: object, module: str) -> bool:
+    """Tell whether a class stands in the package of `module`, which may then both offer and register it."""
+    return getattr(thing, "__module__", "").partition(".")[0] == module.partition(".")[0]
 
 
 def registry_of(kind: str) -> Registry[Any]:
-    """Give the registry of a kind; its room's table is imported when it has not been yet.
+    """Return the registry of a kind; its room's table is imported when it has not been yet.
 
     Raises:
         KeyError: no room has such a kind, which is a mistake in a declaration.

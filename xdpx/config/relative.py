@@ -28,7 +28,7 @@ def resolve(
     key: str = "relative number",
     origin: Origin | None = None,
 ) -> int | float:
-    """Give the number that `text` stands for among `values`.
+    """Return the number that `text` stands for among `values`.
 
     Args:
         text: `@{name:reference}/value`: the result is `value` when `values[name]` is `reference`.
@@ -61,7 +61,7 @@ def resolve(
 
 
 def _actual(name: str, values: Mapping[str, Any], key: str, origin: Origin | None) -> int | float:
-    """Give the number that the reference points at."""
+    """Return the number that the reference points at."""
     if name not in values:
         near = nearest(name, values)
         remedy = f"Did you mean '{near}'?" if near else f"Set '{name}', or write a plain number."

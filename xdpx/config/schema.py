@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from xdpx.config import catalogue
+from xdpx.config.catalogue import declarations_by_key, owner_of, reachable_entries
 from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.metrics import metrics_of
-from xdpx.config.reach import declarations_by_key, owner_of, reachable_entries
 from xdpx.config.reading import PLATFORM_KEYS
 
 REFERENCE = {"type": "string", "pattern": r"\$\{[^}]+\}"}
@@ -32,7 +32,7 @@ SPECIAL: dict[str, Any] = {
 
 
 def schema(command: str) -> dict[str, Any]:
-    """Give the JSON schema (draft 2020-12) of one run of a command; a file may also hold a list of runs."""
+    """Return the JSON schema (draft 2020-12) of one run of a command; a file may also hold a list of runs."""
     table = declarations_by_key(reachable_entries(command))
     run = {
         "type": "object",
@@ -57,13 +57,13 @@ def schema_text(command: str) -> str:
 
 
 def _prefixed(table: dict[str, list[tuple[Entry, Declaration]]]) -> list[str]:
-    """Give a pattern for each prefix that a selector such as `teacher_model` brings."""
+    """Return a pattern for each prefix that a selector such as `teacher_model` brings."""
     selectors = {(key, item.registry) for key, declared in table.items() for _, item in declared if item.registry}
     return sorted(f"^{key.removesuffix(kind)}." for key, kind in selectors if key.endswith(f"_{kind}"))
 
 
 def _property(declared: Sequence[tuple[Entry, Declaration]]) -> dict[str, Any]:
-    """Give the schema of one key: whatever any of its classes takes, or a reference."""
+    """Return the schema of one key: whatever any of its classes takes, or a reference."""
     kinds: list[dict[str, Any]] = []
     for _, item in declared:
         kinds.extend(one for one in [*_kinds(item), *([RELATIVE] if item.relative else [])] if one not in kinds)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xdpx.config import catalogue
+from xdpx.config import catalogue, packages
 from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.faults import Fault, Origin, unknown_name
 from xdpx.config.hints import hint, swallowed_part
@@ -41,18 +41,18 @@ class Selection:
     """Kinds that should have been picked but were not, because the name is missing or wrong."""
 
     def picks(self) -> dict[Pick, str]:
-        """Give {(prefix, kind): name}."""
+        """Return {(prefix, kind): name}."""
         return {(one.prefix, one.kind): one.entry.name for one in self.classes}
 
     def declared(self) -> Iterator[tuple[str, Selected, Declaration]]:
-        """Give (key as the config writes it, class, declaration) for every parameter of every class."""
+        """Yield (key as the config writes it, class, declaration) for every parameter of every class."""
         for one in self.classes:
             for declaration in one.entry.parameters:
                 yield one.prefix + declaration.key, one, declaration
 
 
 def prefix_of(key: str, kind: str, inherited: str = "") -> str:
-    """Give the prefix that a selector's key implies: `teacher_model` of kind `model` gives `teacher_`."""
+    """Return the prefix that a selector's key implies: `teacher_model` of kind `model` gives `teacher_`."""
     return key.removesuffix(kind) if key.endswith(kind) and key != kind else inherited
 
 
@@ -87,6 +87,11 @@ def _follow(
     if name not in catalogue.names(kind):
         selection.open_kinds.add(kind)
         selection.faults.append(_unknown(key, name, kind, origins.get(key)))
+        return
+    taken = packages.ambiguity(kind, name, shipped=name in catalogue.shipped().get(kind, ()))
+    if taken:
+        selection.open_kinds.add(kind)
+        selection.faults.append(replace(taken, key=key, origin=origins.get(key)))
         return
     found = Selected(prefix_of(key, kind, one.prefix), catalogue.entry(kind, name))
     if found not in selection.classes:

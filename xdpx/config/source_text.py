@@ -37,16 +37,16 @@ class SourceText:
         self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def line(self, offset: int) -> int:
-        """Give the 1-based line that holds the character at `offset`."""
+        """Return the 1-based line that holds the character at `offset`."""
         return bisect_right(self._starts, offset)
 
     def place(self, offset: int) -> Origin:
-        """Give file, line and column of the character at `offset`."""
+        """Return file, line and column of the character at `offset`."""
         line = self.line(offset)
         return Origin(self.file, line, offset - self._starts[line - 1] + 1)
 
     def written(self, offset: int) -> Origin:
-        """Give file and line of the value at `offset`, without the column."""
+        """Return file and line of the value at `offset`, without the column."""
         return Origin(self.file, self.line(offset))
 
 

@@ -17,24 +17,13 @@ NEEDED_PACKAGES = ("jax", "flax", "optax")
 AXES = 3
 REST = -1
 
-COUNTERPARTS: Mapping[str, Mapping[str, str]] = {
-    "model": {
-        "bert_classification": "xdpx.models.spmd.counterparts:BertClassification",
-        "bert_lm": "xdpx.models.spmd.counterparts:BertLanguageModel",
-        "causal_lm": "xdpx.models.spmd.counterparts:CausalLanguageModel",
-    },
-    "loss": {
-        "cross_entropy": "xdpx.tasks.spmd.losses:CrossEntropy",
-        "masked_lm": "xdpx.tasks.spmd.losses:MaskedTokens",
-        "causal_lm": "xdpx.tasks.spmd.losses:TokenCrossEntropy",
-    },
-    "optimizer": {
-        "adam": "xdpx.optimizers.spmd.grouped:Adam",
-        "lamb": "xdpx.optimizers.spmd.grouped:Lamb",
-    },
-    "task": {"default": "xdpx.tasks.spmd.paired:PairedTask"},
+COUNTERPARTS: Mapping[str, frozenset[str]] = {
+    "model": frozenset({"bert_classification", "bert_lm", "causal_lm"}),
+    "loss": frozenset({"causal_lm", "cross_entropy", "masked_lm"}),
+    "optimizer": frozenset({"adam", "lamb"}),
+    "task": frozenset({"default"}),
 }
-"""{kind: {registered name: what computes the same on JAX}}"""
+"""The registered names, by kind, that are computed on JAX, too."""
 
 _BERT = """
     pretrained_model strict_size auto_model layer_lr_decay keep_emb_lr top_lr_ratio fix_lm gradient_checkpointing
@@ -63,7 +52,7 @@ HONOURED: Mapping[str, frozenset[str]] = {
         "task default": "model loss dataset dataset_format sampler batch_by_len",
         "command x-train": """
             data_dir save_dir overwrite auto_suffix resume max_epoch max_update batch_size update_freq force_sync
-            max_loss min_lr callbacks seed cache_train_file lazy_load data_size ema_decay train_subset
+            max_loss min_lr callbacks report_to seed cache_train_file lazy_load data_size ema_decay train_subset
             exclude_valid_from_train train_steps task processor engine mesh log_interval log_file viz_ref_dir figext
             eval_interval valid_subset max_eval_steps major_metric ascending_metric tolerance min_steps
             eval_interval_warmup eval_interval_warmup_mutiplier eval_interval_warmup_multiplier inspect_gradient save
@@ -83,16 +72,16 @@ REMEDIES = {
 
 
 def spmd_faults(run: Run) -> Iterator[Fault]:
-    """Give each key of a run with `engine: spmd` that cannot be honoured, and what is not installed."""
+    """Yield each key of a run with `engine: spmd` that cannot be honoured, and what is not installed."""
     absent = [name for name in NEEDED_PACKAGES if find_spec(name) is None]
     if absent:
         problem = f"is spmd, which needs {', '.join(absent)}, not installed here."
         yield Fault("engine", problem, "Run: pip install 'xdpx[jax]'.")
     told: set[str] = set()
     for (prefix, kind), name in run.picks.items():
-        table = COUNTERPARTS.get(kind, {})
-        if table and name not in table:
-            allowed = f"Use one of: {', '.join(sorted(table))}; or engine: pytorch."
+        computed = COUNTERPARTS.get(kind)
+        if computed and name not in computed:
+            allowed = f"Use one of: {', '.join(sorted(computed))}; or engine: pytorch."
             yield Fault(f"{prefix}{kind}", f"is '{name}', which the engine spmd does not compute.", allowed)
         elif f"{kind} {name}" in HONOURED:
             keys = {item.key for item in entry(kind, name).parameters} - HONOURED[f"{kind} {name}"]

@@ -69,19 +69,21 @@ class Substitution:
         return list(self._faults)
 
     def table(self) -> Table:
-        """Give all keys with every reference replaced. A text that cannot be resolved stays as it is written."""
+        """Return all keys with every reference replaced. A text that cannot be resolved stays as it is written."""
         for name in self._definitions:
             self._named(name, (), self._definitions[name].origin)
         return self._dict(self._keys, "", ())
 
     def text(self, located: Located, key: str) -> Located:
-        """Give one value that is not itself in the table, with its references replaced."""
+        """Return one value that is not itself in the table, with its references replaced."""
         return self._value(located, key, ())
 
     # ---------------------------------------------------------------- walking
 
     def _value(self, located: Located, path: str, chain: tuple[str, ...]) -> Located:
         value = located.value
+        if located.from_meta:  # data, such as labels, are taken as they stand
+            return located
         if isinstance(value, str):
             return self._string(located, path, chain) if references(value) else located
         if not isinstance(value, (dict, list)):
@@ -100,7 +102,7 @@ class Substitution:
     def _dict(self, table: Table, prefix: str, chain: tuple[str, ...]) -> Table:
         result: Table = {}
         for key, located in table.items():
-            name = self._key(key, prefix + key, located.origin, chain)
+            name = key if located.from_meta else self._key(key, prefix + key, located.origin, chain)
             if name in result:
                 self._add(Fault(name, f"comes out of '{key}' and of another key.", "Rename one.", located.origin))
             result[name] = self._value(located, prefix + key, chain) if prefix else self._top(key, located)
@@ -163,7 +165,7 @@ class Substitution:
         return self._named(name, chain, origin)
 
     def _named(self, name: str, chain: tuple[str, ...], origin: Origin) -> Located:
-        """Give the value of a name, with its own references replaced."""
+        """Return the value of a name, with its own references replaced."""
         if name in self._done:
             return self._done[name]
         if name in chain:

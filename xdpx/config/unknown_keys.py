@@ -6,8 +6,8 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from xdpx.config import catalogue
+from xdpx.config.catalogue import declarations_by_key, kinds_below, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.faults import Fault, FaultCode, Origin, nearest
-from xdpx.config.reach import declarations_by_key, kinds_below, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.selection import Selection
 
 SPECIAL_KEYS = ("__parent__", "__def__", "__ignore__")
@@ -41,7 +41,7 @@ def unknown_keys(
 
 
 def _other_command(selection: Selection, unknown: list[str], num_known: int) -> Fault | None:
-    """Say so when most of a config is unknown here while another command knows nearly all of it."""
+    """Return a fault when most of a config is unknown here while another command knows nearly all of it."""
     here = selection.classes[0].entry.name
     if len(unknown) < max(4, num_known):
         return None
@@ -64,7 +64,7 @@ def _may_be_of_an_open_kind(key: str, selection: Selection) -> bool:
 
 
 def _owners(kinds: list[str]) -> dict[str, list[str]]:
-    """Give {key: ["model re2", ...]} over every class of these kinds."""
+    """Return {key: ["model re2", ...]} over every class of these kinds."""
     owners: dict[str, list[str]] = {}
     for kind in kinds:
         for entry in catalogue.entries(kind):
@@ -74,7 +74,7 @@ def _owners(kinds: list[str]) -> dict[str, list[str]]:
 
 
 def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str, bool]:
-    """Give (problem, remedy, whether another module declares the key)."""
+    """Return (problem, remedy, whether another module declares the key)."""
     command = selection.classes[0].entry.name
     if key.startswith("__"):
         near = nearest(key, SPECIAL_KEYS)
@@ -96,7 +96,8 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
         of_the_run = f"To override the run's own, write extra_config: {{ {key}: ... }}; or remove it."
         remedy = of_the_run if "extra_config" in known else "Remove it."
         return f"belongs to {_listed(others[key])};", f"{command} does not use it. {remedy}", True
-    near = nearest(key, known)
+    # The guide's samples write vocab: and target_map:, which spelling alone takes for vocab_size.
+    near = f"{key}_file" if f"{key}_file" in known else nearest(key, known)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}'?", False
     usable = _owners(reachable_kinds(command))

@@ -28,15 +28,15 @@ class ValueType(ABC):
     """What values a parameter takes. Strict: nothing but int -> float and list -> tuple is converted."""
 
     def accept(self, value: Any) -> Any:
-        """Give the value as the program wants it. Raises Mismatch when it is not of this type."""
+        """Return the value as the program wants it. Raises Mismatch when it is not of this type."""
         return self._accept(value)
 
     def describe(self) -> str:
-        """Say in words what to write, e.g. `an integer`."""
+        """Return in words what to write, e.g. `an integer`."""
         return self._describe()
 
     def json_schema(self) -> dict[str, Any]:
-        """Give the JSON schema of this type."""
+        """Return the JSON schema of this type."""
         return self._json_schema()
 
     @abstractmethod

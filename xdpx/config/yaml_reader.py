@@ -166,7 +166,7 @@ class _Builder:
             self.faults.append(Fault(self.path(), problem, "Remove one.", self.place(event)))
 
     def resolved(self, event: Any) -> Any:
-        """Give the value of a plain scalar by the core schema; leading zeros (`010`) and `1_000` stay texts."""
+        """Return the value of a plain scalar by the core schema; leading zeros (`010`) and `1_000` stay texts."""
         text = event.value
         if _NULL.fullmatch(text):
             return None
@@ -196,7 +196,7 @@ class _Builder:
             self.stop(event, f"the tag {excerpt(event.tag)} is refused: a config is data.", "Remove the tag.")
 
     def path(self) -> str:
-        """Give the dotted path of the value that is being read."""
+        """Return the dotted path of the value that is being read."""
         parts = ""
         for frame in self.frames:
             if isinstance(frame.located.value, list):

@@ -1,0 +1,40 @@
+"""What names of Pax are called here: told where one of them is used, and shown in docs/experiments.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PAX_NAMES: Mapping[str, str] = {
+    # fields of experiments
+    "ACTIVATION_CLS": "ACTIVATION, by name: 'RELU', 'GELU', 'SILU' or 'SQUARED_RELU'",
+    "CHECKPOINT_SAVE_MAX_TO_KEEP": "CHECKPOINT_MAX_TO_KEEP",
+    "DECAY_END": "LR_LRED_DECAY_END",
+    "ENABLE_BFLOAT16": "FPROP_DTYPE, 'bfloat16'",
+    "MESH_SHAPE": "ICI_MESH_SHAPE",
+    "NUM_TRAIN_STEPS": "MAX_STEPS",
+    # fields of templates
+    "activation_split_dims_mapping": "rules() of the experiment",
+    "atten_dropout_prob": "dropout_prob",
+    "atten_logit_cap": "logit_cap",
+    "block": "body",
+    "ici_mesh_shape": "ICI_MESH_SHAPE of the experiment",
+    "dcn_mesh_shape": "DCN_MESH_SHAPE of the experiment",
+    "inputs_split_mapping": "rules() of the experiment",
+    "internal_enable_per_dim_scale": "per_dim_scale",
+    "ln_tpl": "norm_tpl",
+    "mesh_axis_names": "MESH_AXIS_NAMES of the experiment",
+    "model_dims": "input_dims",
+    "moe_layer_tpl": "moe_tpl",
+    "relu_dropout_prob": "hidden_dropout_prob",
+    "repeat_prefix_sep": "nothing to set: weights of repeated layers have an axis of their own, 'layers'",
+    "tr_atten_tpl": "attention_tpl",
+    "tr_fflayer_tpl": "ff_tpl",
+    "transformer_layer_params_tpl": "layer_tpl",
+    "use_rotary_position_emb": "rotary_tpl, a RotaryPositionalEmbedding.HParams()",
+}
+"""Name of a field of Pax that no class here has in this place -> what to write."""
+
+
+def of_pax(name: str) -> str:
+    """Return what a field of Pax is called here; '' for any other name."""
+    return f"Pax's {name} is here: {PAX_NAMES[name]}." if name in PAX_NAMES else ""
