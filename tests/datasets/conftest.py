@@ -27,7 +27,7 @@ def processor() -> Processor:
 
 @pytest.fixture
 def write_store(processor: Processor) -> Callable[..., list[dict[str, Any]]]:
-    """Write a store of samples of random lengths; give what is in it."""
+    """Write a store of samples of random lengths; return what is in it."""
 
     def write(path: Path, count: int, *, seed: int = 0) -> list[dict[str, Any]]:
         numbers = np.random.default_rng(seed)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from xdpx.datasets.archive import Layout, StoreError, TensorFacts, map_archive, write_archive
+from xdpx.datasets.archive import StoreError, StoreLayout, TensorFacts, map_archive, write_archive
 from xdpx.processors.samples import DTYPES
 
 
 def write(path: Path, arrays: dict[str, np.ndarray[Any, Any]], *, num_samples: int = 1) -> None:
     facts = {name: {"values": TensorFacts(array.dtype, len(array))} for name, array in arrays.items()}
     with path.open("wb") as file:
-        write_archive(file, Layout(num_samples, facts), [[array.tobytes()] for array in arrays.values()])
+        write_archive(file, StoreLayout(num_samples, facts), [[array.tobytes()] for array in arrays.values()])
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_compressed_records_are_refused_because_they_cannot_be_mapped(path: Path
 def test_a_tensor_of_another_size_than_announced_is_not_written(tmp_path: Path) -> None:
     facts = {"a": {"values": TensorFacts(np.dtype(np.int32), 5)}}
     with pytest.raises(StoreError, match="Column 'a': 4 bytes of values came instead of 20"):
-        write_archive(io.BytesIO(), Layout(1, facts), [[b"1234"]])
+        write_archive(io.BytesIO(), StoreLayout(1, facts), [[b"1234"]])
 
 
 def test_opening_runs_no_pickle(path: Path) -> None:

@@ -59,12 +59,13 @@ def test_a_data_dir_holds_what_the_documentation_says(source: Path, tmp_path: Pa
     assert names == {
         "args.py",
         "train.pt", "dev.pt", "test.pt", "log.txt", "meta.hjson", "status.json", "target_map.txt", "vocab.txt",
+        "findings.json",
     }  # fmt: skip
-    assert (tmp_path / "data" / "vocab.txt").read_text() == "[PAD]\n[UNK]\na\nb\nc\nd\nx\n"
-    assert (tmp_path / "data" / "target_map.txt").read_text() == "neg\npos\n"
+    assert (tmp_path / "data" / "vocab.txt").read_text() == "[PAD]\n[UNK]\na\nb\nc\n"
+    assert (tmp_path / "data" / "target_map.txt").read_text() == "neg\nPos\n"
     assert found["data_size"] == {"dev": 1, "test": 1, "train": 3}
     assert {key: found[key] for key in ("vocab_size", "num_classes", "pad_index", "max_len", "processor")} == {
-        "vocab_size": 7, "num_classes": 2, "pad_index": 0, "max_len": 5, "processor": "single",
+        "vocab_size": 5, "num_classes": 2, "pad_index": 0, "max_len": 5, "processor": "single",
     }  # fmt: skip
     assert read_args(str(tmp_path / "data" / "args.py"))["loader"] == "single"
     assert json.loads((tmp_path / "data" / "status.json").read_text())["status"] == "finished"
@@ -73,7 +74,18 @@ def test_a_data_dir_holds_what_the_documentation_says(source: Path, tmp_path: Pa
 def test_samples_are_numbered_texts_with_their_class(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "data")
     assert samples(tmp_path / "data", "train")[0] == {"tokens": [2, 3, 2], "length": 3, "target": 1}
-    assert samples(tmp_path / "data", "test") == [{"tokens": [2, 6], "length": 2}]
+    assert samples(tmp_path / "data", "test") == [{"tokens": [2, 1], "length": 2}]
+
+
+def test_words_count_in_the_splits_that_vocab_subset_names(source: Path, tmp_path: Path) -> None:
+    def words(name: str, **values: Any) -> str:
+        build(source, tmp_path / name, **values)
+        return (tmp_path / name / "vocab.txt").read_text().replace("\n", " ")
+
+    assert words("all", vocab_subset="*") == "[PAD] [UNK] a b c d x "
+    assert words("dev", vocab_subset=["de?"]) == "[PAD] [UNK] c d "
+    assert words("none", vocab_subset="other") == words("all_again", vocab_subset="*")
+    assert words("renamed", data_files={"train.txt": "sst2_train", "dev.txt": "dev"}) == "[PAD] [UNK] a b c "
 
 
 def test_every_commit_is_valid_to_the_last_byte(source: Path, tmp_path: Path) -> None:
@@ -134,7 +146,7 @@ def test_changed_meta_data_are_refused_and_nothing_is_touched(source: Path, tmp_
 
 def test_a_vocabulary_of_the_same_size_but_another_order_is_refused(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "data")
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nb\na\nc\nd\nx\n")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nb\na\nc\n")
     with pytest.raises(ConfigError, match=r"vocab\.txt: would not be .* \(another order\)"):
         build(source, tmp_path / "data", vocab_file=str(tmp_path / "vocab.txt"))
 
@@ -181,7 +193,7 @@ def test_limits_that_leave_most_words_unknown_are_told(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build(source, tmp_path / "data", threshold=9)
-    told = "100.0% of 10 running words are not in the vocabulary and become '[UNK]'. Lower threshold (now 9)"
+    told = "100.0% of 6 running words are not in the vocabulary and become '[UNK]'. Lower threshold (now 9)"
     assert f"warning: {told}" in capsys.readouterr().err
     build(source, tmp_path / "other")
     assert "running words are not" not in capsys.readouterr().err
@@ -244,7 +256,7 @@ def test_training_inherits_the_format_of_the_last_build(source: Path, tmp_path: 
 
 def test_labels_that_a_split_lacks_are_told(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "data")
-    assert "warning: dev: no sample is labelled 'pos'" in (tmp_path / "data" / "log.txt").read_text()
+    assert "warning: dev: no sample is labelled 'Pos'" in (tmp_path / "data" / "log.txt").read_text()
 
 
 def test_a_label_that_all_samples_share_is_told(tmp_path: Path) -> None:

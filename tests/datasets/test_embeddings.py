@@ -49,7 +49,7 @@ def test_words_with_a_vector(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("a 1 2\nb 1\n", r"vectors\.txt:2: has 1 numbers behind its word, not 2"),
-        ("a 1 x\n", r"vectors\.txt:1: holds something that is no number"),
+        ("a 1 x\n", r"vectors\.txt:1: holds something that is not a number"),
         ("q 1 2\n", "has no word of the vocabulary"),
         ("", "has no word of the vocabulary"),
     ],

@@ -11,12 +11,12 @@ from xdpx.config.faults import ConfigError
 from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.loaders.parsers.csv import CSVParser
-from xdpx.loaders.single import SingleLoader
-from xdpx.processors.single import SingleProcessor
+from xdpx.loaders.texts import SingleLoader
+from xdpx.processors.texts import SingleProcessor
 from xdpx.tokenizers.encoder import Encoder
-from xdpx.tokenizers.space import SpaceTokenizer
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.tokenizers.words import SpaceTokenizer
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "a", "b"])
 

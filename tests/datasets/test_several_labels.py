@@ -33,7 +33,7 @@ def build(folder: Path, text: str, **values: Any) -> Path:
 @pytest.mark.parametrize("save_format", ["torch", "jsonl"])
 def test_each_row_keeps_all_its_labels_once_and_a_row_may_have_none(tmp_path: Path, save_format: str) -> None:
     data = build(tmp_path, ROWS, save_format=save_format)
-    assert (data / "target_map.txt").read_text() == "sport\nart\nnews\n"
+    assert (data / "target_map.txt").read_text() == "sport\nart\nNews\n"
     store = Store.open(str(next(data.glob("train.[pj]*"))))
     assert [store.sample(index)["target"] for index in range(4)] == [[2, 0], [], [0], [1]]
 
@@ -51,7 +51,7 @@ def test_a_batch_marks_each_label_of_a_row(tmp_path: Path) -> None:
 def test_a_label_that_is_not_known_makes_its_line_bad_or_becomes_the_one_for_that(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("sport\nother\n")
     known = {"target_map_file": str(tmp_path / "labels.txt")}
-    with pytest.raises(ConfigError, match=r"train.txt:1: is labelled 'news', which the target map lacks"):
+    with pytest.raises(ConfigError, match=r"train.txt:1: is labelled 'News', which the target map lacks"):
         build(tmp_path, ROWS, **known)
     data = build(tmp_path, ROWS, **known, target_unk="other")
     assert Store.open(str(data / "train.pt")).sample(0)["target"] == [1, 0]

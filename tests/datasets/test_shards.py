@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.datasets.shards import Choice, Meta, shard_of, wait_for
+from xdpx.datasets.shards import Meta, ShardChoice, shard_of, wait_for
 
 META = Meta({"dev": 9, "train1": 9, "train0": 9, "train10": 9}, arriving=("train2", "test"))
 
@@ -25,7 +25,7 @@ META = Meta({"dev": 9, "train1": 9, "train0": 9, "train10": 9}, arriving=("train
     ],
 )
 def test_splits_are_chosen_by_name_or_pattern(subset: Any, left_out: Any, shards: list[str]) -> None:
-    assert Choice(subset, left_out).shards(META) == shards
+    assert ShardChoice(subset, left_out).shards(META) == shards
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_splits_are_chosen_by_name_or_pattern(subset: Any, left_out: Any, shards
 def test_a_choice_that_leaves_nothing_is_a_fault(
     subset: Any, left_out: Any, lazy: bool, key: str, problem: str
 ) -> None:
-    (fault,) = Choice(subset, left_out).faults(META, may_arrive=lazy)
+    (fault,) = ShardChoice(subset, left_out).faults(META, may_arrive=lazy)
     assert fault.key == key
     assert problem in str(fault)
 
 
 def test_a_shard_that_will_come_is_no_fault_when_shards_are_read_one_by_one() -> None:
-    assert Choice(["train1", "train2", "train77"]).faults(META, may_arrive=True) == []
+    assert ShardChoice(["train1", "train2", "train77"]).faults(META, may_arrive=True) == []
 
 
 def test_the_first_pass_is_in_order_and_later_ones_are_shuffled() -> None:

@@ -60,6 +60,7 @@ def test_a_foreign_file_is_named(tmp_path: Path) -> None:
 
 def test_offsets_that_do_not_add_up_are_noticed(tmp_path: Path, write_store: Any) -> None:
     write_store(tmp_path / "train.pt", 5)
+    (tmp_path / "train.manifest.json").unlink()  # which would tell before
     offsets = np.asarray(Store.open(str(tmp_path / "train.pt")).ragged("input_ids").offsets).tobytes()
     data = (tmp_path / "train.pt").read_bytes()
     at = data.index(offsets)
@@ -70,6 +71,7 @@ def test_offsets_that_do_not_add_up_are_noticed(tmp_path: Path, write_store: Any
 
 def test_rows_that_lead_nowhere_are_named_as_damage(tmp_path: Path, write_store: Any) -> None:
     write_store(tmp_path / "train.pt", 5)
+    (tmp_path / "train.manifest.json").unlink()  # which would tell before
     offsets = np.asarray(Store.open(str(tmp_path / "train.pt")).ragged("input_ids").offsets).tobytes()
     data = (tmp_path / "train.pt").read_bytes()
     at = data.index(offsets) + 16

@@ -53,7 +53,7 @@ class TensorFacts:
 
 
 @dataclass(frozen=True)
-class Layout:
+class StoreLayout:
     """What a store holds: `columns` is column name -> part ("values", "offsets") -> facts, in the order of the file."""
 
     num_samples: int
@@ -74,7 +74,7 @@ class Layout:
         return json.dumps({"format": FORMAT, "num_samples": self.num_samples, "columns": columns}).encode()
 
     @classmethod
-    def from_json(cls, data: bytes) -> Layout:
+    def from_json(cls, data: bytes) -> StoreLayout:
         """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
         body = json.loads(data)
         if body["format"] != FORMAT:
@@ -94,7 +94,7 @@ class Layout:
         return pickle.dumps({"format": FORMAT, "num_samples": self.num_samples, "columns": columns})
 
 
-def write_archive(file: IO[bytes], layout: Layout, contents: Iterable[Iterable[bytes]]) -> None:
+def write_archive(file: IO[bytes], layout: StoreLayout, contents: Iterable[Iterable[bytes]]) -> None:
     """Write a store in one pass.
 
     Args:
@@ -113,7 +113,7 @@ def write_archive(file: IO[bytes], layout: Layout, contents: Iterable[Iterable[b
         _write(archive, "version", [b"3\n"])
 
 
-def map_archive(path: str) -> tuple[Layout, dict[str, dict[str, np.ndarray[Any, Any]]]]:
+def map_archive(path: str) -> tuple[StoreLayout, dict[str, dict[str, np.ndarray[Any, Any]]]]:
     """Map a local store into memory; nothing is read but its index.
 
     Returns:
@@ -174,7 +174,7 @@ def _write(archive: zipfile.ZipFile, name: str, pieces: Iterable[bytes]) -> int:
     return written
 
 
-def _read_layout(archive: zipfile.ZipFile, path: str) -> Layout:
+def _read_layout(archive: zipfile.ZipFile, path: str) -> StoreLayout:
     try:
         info = archive.getinfo(f"{ROOT}/{INDEX}")
     except KeyError:
@@ -182,7 +182,7 @@ def _read_layout(archive: zipfile.ZipFile, path: str) -> Layout:
         raise StoreError(f"{path} is no store of samples: there is no {INDEX} in it. {what}.") from None
     if info.file_size > _LARGEST_INDEX:
         raise ValueError(f"its {INDEX} has {info.file_size} bytes")
-    return Layout.from_json(archive.read(info))
+    return StoreLayout.from_json(archive.read(info))
 
 
 def _place(archive: zipfile.ZipFile, name: str, facts: TensorFacts) -> int:

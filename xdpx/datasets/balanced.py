@@ -41,7 +41,7 @@ class BalancedPlan(EpochPlan):
         return rows
 
     def _order(self, owner: int, size: int, turns: Rows) -> Rows:
-        """Give the member of a class that is taken at each of its turns."""
+        """Return the member of a class that is taken at each of its turns."""
         rounds, places = np.divmod(turns, size)
         found = np.empty(len(turns), np.int64)
         for number in np.unique(rounds).tolist():
@@ -70,14 +70,14 @@ class BalancedSampler(Sampler):
 
 
 def rows_by_class(targets: NDArray[np.integer[Any]]) -> tuple[Rows, ...]:
-    """Give the rows of each class that occurs, in ascending order."""
+    """Return the rows of each class that occurs, in ascending order."""
     order = np.argsort(targets, kind="stable")
     starts = np.flatnonzero(np.diff(targets[order])) + 1
     return tuple(np.split(order, starts))
 
 
 def targets_of(source: Source, sampler: str) -> NDArray[np.integer[Any]]:
-    """Give the class of each sample, for the sampler of that name.
+    """Return the class of each sample, for the sampler of that name.
 
     Raises:
         ConfigError: the samples have no labels, or several each.

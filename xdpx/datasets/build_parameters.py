@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from xdpx.config.faults import nearest
 from xdpx.config.parameters import Parameters, param
+from xdpx.datasets.findings.finding import CODES
 
 
 class BuildParameters(Parameters):
@@ -18,6 +20,12 @@ class BuildParameters(Parameters):
         doc="Folder to write to; splits that are there and not named here stay.", path="new_directory"
     )
     vocab_file: str | None = param(None, doc="Ready vocabulary, one token per line; null builds one from the data.")
+    vocab_subset: str | list[str] = param(
+        "*train*",
+        doc="Splits whose words make the vocabulary: names or patterns, '*' for all; all where there is none of them. "
+        "What only held-out texts have is unknown then, as it will be in use.",
+        when=("vocab_file", "is", None),
+    )
     threshold: int = param(
         -1, doc="Words must be seen more often than this to get into the vocabulary.", when=("vocab_file", "is", None)
     )
@@ -53,5 +61,18 @@ class BuildParameters(Parameters):
     seed: int = param(
         1, doc="Decides the embeddings of words without a pretrained one, and which samples are shown.", ge=0
     )
+    ignore_findings: list[str] = param(
+        [], doc="Things that look wrong with the data, but are meant to be so, by the names that are told with them."
+    )
     processor: str = param(doc="How records become samples.", registry="processor")
     loader: str = param(doc="How rows become records.", registry="loader")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse findings that there are not."""
+        found = []
+        for code in self.ignore_findings:
+            if code not in CODES:
+                near = nearest(code, CODES)
+                remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(CODES)}."
+                found.append(("ignore_findings", f"'{code}' is none. {remedy}"))
+        return found

@@ -27,6 +27,10 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> Non
     )
     if counts.duplicates:
         log.info(f"{split}: {counts.duplicates:,} duplicates were removed")
+    if counts.windows:
+        log.info(
+            f"{split}: texts longer than max_len {max_len:,} are read in windows, {counts.windows:,} more than texts"
+        )
     if counts.too_long:
         log.info(f"{split}: {counts.too_long:,} samples were cut to max_len {max_len:,}")
     if counts.too_short:

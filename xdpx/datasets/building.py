@@ -7,7 +7,6 @@ the work: splits that the stopped run had finished are kept.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +17,10 @@ from xdpx.config.loading import Run, fingerprint
 from xdpx.datasets import build_report, resources
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
+from xdpx.datasets.findings.finding import Findings
+from xdpx.datasets.findings.looking import Look, SplitFile
+from xdpx.datasets.findings.tokens import Tally
+from xdpx.datasets.making import Making, MakingStatus
 from xdpx.datasets.meta import read_meta, write_meta
 from xdpx.datasets.raw_data import Joiner, RawFile, made_of
 from xdpx.datasets.resources import Resources, Words
@@ -36,7 +39,7 @@ from xdpx.utils.raw_places import SAVED, is_table
 PARTS = ".parts"
 """Folder in data_dir (of a remote one: in the read cache) for what is not yet a split."""
 
-STATUS = "status.json"
+LONGEST_REASON = 300
 
 
 def build(run: Run) -> dict[str, int]:
@@ -60,8 +63,8 @@ def build(run: Run) -> dict[str, int]:
             for split, file in builder.files.items():
                 builder.build_split(split, file)
             return builder.finish()
-        except BaseException:
-            builder.give_up()
+        except BaseException as error:
+            builder.give_up(error)
             raise
 
 
@@ -97,10 +100,11 @@ class Builder:
             split: RawFile.survey(path, self._parser, self._loader, skip_bad_lines=skip)
             for split, path in paths.items()
         }
+        self._look = self._first_look()
         old = read_meta(self._data_dir)
         found = resources.gather(
-            self._parameters, list(self.files.values()), self._loader, self._tokenizer, self._words(),
-            of_processor=self._run.parameters("processor"),
+            self._parameters, self.files, self._loader, self._tokenizer, self._words(),
+            of_processor=self._run.parameters("processor"), look=self._look,
         )  # fmt: skip
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
@@ -115,15 +119,31 @@ class Builder:
         self._labels = build_report.LabelCounts(found.target_map)
         self._crew = Crew(Maker(self._recipe), workers=self._parameters.workers)
 
+    def _first_look(self) -> Look:
+        """Look at the first rows of all files, and refuse what is certainly read otherwise than it was written."""
+        known = self._parameters
+        look = Look(
+            {split: SplitFile(file.path, file.labelled) for split, file in self.files.items()},
+            self._loader,
+            self._parser,
+            Findings(known.data_source, known.ignore_findings),
+            target_type=known.target_type,
+            own_labels=known.target_map_file is None,
+        )
+        look.at_files(learns_labels=getattr(self._run.picked("processor"), "learns_labels", False))
+        return look
+
     def _words(self) -> Words:
         processor = self._run.picked("processor")
         values = self._run.parameters("processor")
         return Words(values.pad_word, values.unk_word, tuple(getattr(processor, "special_words", ())))
 
     def _start_from(self, old: Mapping[str, Any]) -> None:
-        """Take over what is told about the splits that are there."""
-        status, fingerprint = _read_status(self._data_dir)
-        self._interrupted = status in {"running", "failed"} and fingerprint == self._fingerprint
+        """Keep what is told about the splits that are there."""
+        before = Making.read(self._data_dir)
+        self._interrupted = before.status in {"running", "failed"} and before.fingerprint == self._fingerprint
+        # What another run was to make, and did not, is still not made when this one has done its own work.
+        self._left = [*self.files, *(split for split in before.left if split not in self.files)]
         self._meta["data_size"] = sizes = _sizes(self._data_dir, old.get("data_size", {}))
         self._announce([split for split in self.files if split not in sizes])
         if old.get("data_size"):
@@ -139,7 +159,7 @@ class Builder:
         if self._parameters.log_file is not None:
             self._early.open_file(io.join(self._data_dir, self._parameters.log_file))
         self._write_status("running")
-        self._resources.write(self._run, self._data_dir)
+        self._resources.write(self._run, self._data_dir, self._meta)
         write_meta(self._data_dir, self._meta)
 
     def _make_recipe(self, found: Resources) -> Recipe:
@@ -172,6 +192,7 @@ class Builder:
             with PartWriter(part, schema) as writer:
                 counts = self._write(split, file, writer)
             self._check(file, counts)
+            self._look.at_split(split, Tally(counts.texts, counts.characters, counts.tokens, counts.unknown))
             self._begin()
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
@@ -182,12 +203,19 @@ class Builder:
     def _write(self, split: str, file: RawFile, writer: PartWriter) -> Counts:
         loader = self._loader.parameters
         joiner = Joiner(self._recipe, remove_duplicate=loader.remove_duplicate)
-        made_blocks = made_of(file, self._crew, skip_bad_lines=loader.skip_bad_lines, hashed=loader.remove_duplicate)
+        made_blocks = made_of(
+            file,
+            self._crew,
+            skip_bad_lines=loader.skip_bad_lines,
+            hashed=loader.remove_duplicate,
+            keyed=self._look.remembers_texts,
+        )
         progress: Progress[Any] | None = None
         for made in made_blocks:
             if progress is None:
                 progress = log.progress(total=self._expected_lines(file, made), what=split, unit="rows")
             self._keep(split, joiner.join(made)[0], writer)
+            self._look.at_rows(split, made.keys)
             progress.update(made.counts.lines)
         last = joiner.finish()
         if last is not None:
@@ -225,7 +253,7 @@ class Builder:
         manifest = commit.read_manifest(self._data_dir, split)
         if manifest is None or any(manifest.facts.get(key) != value for key, value in facts.items()):
             return False
-        if commit.problems(self._data_dir, split, hashes=False) or split + self._suffix not in manifest.files:
+        if commit.problems(self._data_dir, split, hashes=True) or split + self._suffix not in manifest.files:
             return False
         self._tell_ready(split, manifest.facts["num_samples"])
         return True
@@ -235,6 +263,8 @@ class Builder:
         self._meta["data_size"][split] = size
         self._announce([other for other in self._meta.pop("arriving", ()) if other != split])
         write_meta(self._data_dir, self._meta)
+        self._left.remove(split)
+        self._write_status("running")
 
     def _announce(self, splits: list[str]) -> None:
         """Note in the meta data which splits are still to be made, in order; nothing when none is."""
@@ -247,26 +277,27 @@ class Builder:
 
     # ---- the end
 
-    def give_up(self) -> None:
-        """Let the workers go, and say that the work is not done; the same command finishes it."""
+    def give_up(self, error: BaseException) -> None:
+        """Let the workers go, and say that the work is not done, and why; the same command finishes it."""
         self._crew.__exit__(None, None, None)
         if self._begun:
             with suppress(OSError):
-                self._write_status("failed")
+                reason = " ".join(str(error).split())[:LONGEST_REASON]
+                self._write_status("failed", f"{type(error).__name__}: {reason}".removesuffix(": "))
 
     def finish(self) -> dict[str, int]:
         """Show what was made, and say that all of it is."""
         self._crew.__exit__(None, None, None)
         self._labels.report()
         build_report.show_samples(self._last, self._processor, self._resources.target_map, seed=self._parameters.seed)
-        self._write_status("finished")
         sizes: dict[str, int] = self._meta["data_size"]
+        self._look.finish(self._data_dir, sizes, dropped=self._loader.parameters.remove_duplicate)
+        self._write_status("finished")
         log.info(f"{self._data_dir}: {build_report.summary(sizes)}")
         return sizes
 
-    def _write_status(self, status: str) -> None:
-        text = json.dumps({"status": status, "fingerprint": self._fingerprint})
-        commit.write_text(io.join(self._data_dir, STATUS), text + "\n")
+    def _write_status(self, status: MakingStatus, reason: str = "") -> None:
+        Making(status, self._fingerprint, self._left, reason).write(self._data_dir)
 
 
 def _parts_path(data_dir: str) -> str:
@@ -292,21 +323,12 @@ def _parts_folder(data_dir: str) -> Generator[str]:
 
 
 def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
-    """Give the sizes of the splits that are there; a run killed before it told the meta data may have replaced one."""
+    """Return the sizes of the splits that are there; a killed run may have replaced one."""
     found = {split: commit.read_manifest(data_dir, split) for split in told}
     return {
         split: told[split] if manifest is None else manifest.facts.get("num_samples", told[split])
         for split, manifest in found.items()
     }
-
-
-def _read_status(data_dir: str) -> tuple[str, str]:
-    try:
-        with io.open(io.join(data_dir, STATUS)) as file:
-            found = json.loads(file.read())
-        return found.get("status", ""), found.get("fingerprint", "")
-    except (FileNotFoundError, ValueError, AttributeError):
-        return "", ""
 
 
 def _identity(path: str) -> dict[str, Any]:

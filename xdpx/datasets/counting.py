@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ class Seen:
 class _Work(NamedTuple):
     block: Block
     labelled: bool
+    words: bool
 
 
 class _Counted(NamedTuple):
@@ -53,7 +54,7 @@ class _Count:
     def __call__(self, work: _Work) -> _Counted:
         records = self._loader.records(self._parser.parse(work.block), labelled=work.labelled)
         tokens: Counter[str] = Counter()
-        if self._tokenizer is not None:
+        if self._tokenizer is not None and work.words:
             for texts in records.fields.values():
                 tokens.update(self._tokenizer.count(texts))
         labels = Counter(label for target in records.targets or () for label in self._loader.labels_of(target))
@@ -61,7 +62,13 @@ class _Count:
 
 
 def count(
-    files: Iterable[RawFile], loader: Loader, tokenizer: Tokenizer | None, *, workers: int, skip_bad_lines: bool
+    files: Iterable[RawFile],
+    loader: Loader,
+    tokenizer: Tokenizer | None,
+    *,
+    workers: int,
+    skip_bad_lines: bool,
+    of_words: Collection[str] | None = None,
 ) -> Seen:
     """Go through raw files once.
 
@@ -71,15 +78,17 @@ def count(
         tokenizer: cuts texts into the tokens to count; None counts labels alone.
         workers: processes to share the work.
         skip_bad_lines: pass over lines that cannot be used; otherwise they are an error.
+        of_words: paths of the files whose tokens count; None for all.
 
     Raises:
         ConfigError: the first bad lines, unless they are skipped.
     """
-    seen = Seen()
-    files = [file for file in files if tokenizer is not None or file.labelled]
+    seen, files = Seen(), list(files)
+    worded = {file.path for file in files if tokenizer is not None and (of_words is None or file.path in of_words)}
+    files = [file for file in files if file.path in worded or file.labelled]
     with Crew(_Count(files[0].parser, loader, tokenizer), workers=workers) as crew:
         for file in files:
-            for counted in _counted(file, crew, "labels" if tokenizer is None else "words"):
+            for counted in _counted(file, crew, words=file.path in worded):
                 if counted.bad and not skip_bad_lines:
                     raise file.refuse(counted.bad)
                 seen.tokens.update(counted.tokens)
@@ -88,10 +97,11 @@ def count(
     return seen
 
 
-def _counted(file: RawFile, crew: Crew[_Work, _Counted], what: str) -> Iterator[_Counted]:
+def _counted(file: RawFile, crew: Crew[_Work, _Counted], *, words: bool) -> Iterator[_Counted]:
+    what = "words" if words else "labels"
     progress: Progress[Any] = log.progress(what=f"counting {what} of {file.path}", unit="rows")
     with progress:
-        for counted in crew.map(_Work(block, file.labelled) for block in file.blocks()):
+        for counted in crew.map(_Work(block, file.labelled, words) for block in file.blocks()):
             yield counted
             progress.update(counted.lines)
     log.info(f"Counted the {what} of {progress.done:,} {file.parser.unit}s of {file.path}")

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 
 from xdpx.config.faults import ConfigError, Fault, nearest
-from xdpx.loaders.tables import open_tables, place_of
+from xdpx.loaders.tables import address_of, open_tables
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_saved_dataset, is_table
 
@@ -55,7 +55,7 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
 def split_of(path: str) -> str:
     """Name the split of a raw file: its name without the ending, and without that of a compression."""
     if is_table(path):
-        return place_of(path).table.partition("/")[0]
+        return address_of(path).table.partition("/")[0]
     name = io.name(path)
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -86,11 +86,11 @@ def _matching(data_source: str, name: str) -> list[str]:
 
 
 def _matching_tables(source: str, name: str) -> list[str]:
-    """Give the tables of a database that a name or pattern means; what stands behind a slash is a partition."""
+    """Return the tables of a database that a name or pattern means; what stands behind a slash is a partition."""
     if any(mark in name for mark in "*?["):
-        there = open_tables(place_of(io.join(source, "any")).source).names()
+        there = open_tables(address_of(io.join(source, "any")).source).names()
         return [io.join(source, table) for table in there if fnmatch.fnmatchcase(table, name)]
-    place = place_of(io.join(source, name))
+    place = address_of(io.join(source, name))
     open_tables(place.source).columns(place.table)
     return [io.join(source, name)]
 

@@ -18,7 +18,7 @@ class Seen:
         self._runs: list[Hashes] = []
 
     def add(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Take more hashes, shape (N, 2); tell which of them are new, shape (N,). Of equal ones the first is new."""
+        """Add hashes, shape (N, 2); return which of them are new, shape (N,). Of equal ones the first is new."""
         order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal hashes stay in the order they came in
         ordered = hashes[order]
         new = np.ones(len(hashes), np.bool_)

@@ -69,7 +69,7 @@ def read_vectors(path: str, vocabulary: Vocabulary, *, seed: int, special_words:
 
 
 def write_tensor(matrix: NDArray[np.float32]) -> bytes:
-    """Give the content of `embeddings.pt`: one float tensor, shape (vocabulary size, dim)."""
+    """Return the content of `embeddings.pt`: one float tensor, shape (vocabulary size, dim)."""
     import torch
 
     buffer = BytesIO()
@@ -102,7 +102,7 @@ def _floats(path: str, line: int, numbers: list[bytes]) -> NDArray[np.float32]:
     try:
         return np.array([float(number) for number in numbers], np.float32)
     except ValueError as error:
-        raise _refuse(path, line, f"holds something that is no number ({error})") from error
+        raise _refuse(path, line, f"holds something that is not a number ({error})") from error
 
 
 def _refuse(path: str, line: int, problem: str) -> ConfigError:

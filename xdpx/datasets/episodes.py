@@ -34,7 +34,7 @@ class EpisodePlan(UnitPlan):
     n_way: int = 1
 
     def rows_of(self, unit: int) -> Rows:
-        """Give the rows of an episode: the first of each of its N classes, the second of each, ..., queries last."""
+        """Return the rows of an episode: the first of each of its N classes, the second of each, ..., queries last."""
         each = self.unit_size // self.n_way
         chosen = permute(np.arange(self.n_way), len(self.classes), key(self.seed, self.epoch, EPISODE, unit))
         drawn = [self._some(number, each, unit) for number in chosen.tolist()]
@@ -83,12 +83,12 @@ class EpisodeSampler(UnitSampler):
         return self._plan(source, self.parameters.train_episodes, **options)
 
     def epoch_size(self, source: Source | int) -> int:
-        """Give the number of rows in all episodes of an epoch."""
+        """Return the number of rows in all episodes of an epoch."""
         del source
         return int(self.parameters.train_episodes) * self.unit_size
 
     def held_out(self, source: Source, *, batch_size: int, seed: int) -> list[Rows]:
-        """Give the rows of each batch of held-out episodes, as many in one as it has room for."""
+        """Return the rows of each batch of held-out episodes, as many in one as it has room for."""
         known = self.parameters
         plan = self._plan(
             source, known.dev_episodes, seed=seed, epoch=SAME_EVERY_TIME, batch_size=self.unit_size

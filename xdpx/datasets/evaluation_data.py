@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from copy import copy
 from threading import Event
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.datasets.ahead import ahead
+from xdpx.datasets.training_data import Ranks
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.randomness import key, permute
 from xdpx.processors.samples import Samples
@@ -57,6 +59,12 @@ class EvaluationData:
         self._is_drawn = drawn is not None
         self._batches = self._by_length(max_steps) if drawn is None else list(drawn[:max_steps])
 
+    def share(self, ranks: Ranks) -> Self:
+        """Return the batches of one process among those that they are dealt out to in turn."""
+        mine = copy(self)
+        mine._batches = self._batches[ranks.rank :: ranks.world_size]
+        return mine
+
     def _by_length(self, max_steps: int | None) -> list[NDArray[np.int64]]:
         size, step = len(self.samples), self.batch_size
         size = size if max_steps is None else min(size, max_steps * step)
@@ -69,7 +77,7 @@ class EvaluationData:
 
     @property
     def num_samples(self) -> int:
-        """Number of samples in all batches."""
+        """Number of samples in all batches of this process."""
         return sum(map(len, self._batches))
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ class JoinedStores:
         return np.concatenate([store.lengths for store in self.stores])
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Give a column of one number per sample."""
+        """Return a column of one number per sample."""
         return np.concatenate([store.numbers(name) for store in self.stores])
 
     def __contains__(self, name: object) -> bool:

@@ -8,12 +8,14 @@ from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import commit, io
+from xdpx.utils.manifests import leads_out
+from xdpx.utils.verified import RESOURCES
 
 FILE = "meta.hjson"
 
 
 def read_meta(data_dir: str) -> dict[str, Any]:
-    """Give what `write_meta` wrote; an empty dict when there is nothing yet.
+    """Return what `write_meta` wrote; an empty dict when there is nothing yet.
 
     Raises:
         ConfigError: the file is damaged.
@@ -28,12 +30,27 @@ def read_meta(data_dir: str) -> dict[str, Any]:
         raise _damaged(path, str(error)) from error
     if not isinstance(meta, dict) or not isinstance(meta.get("data_size", {}), dict):
         raise _damaged(path, "it holds no table of keys")
+    if any(leads_out(split) for split in [*meta.get("data_size", {}), *map(str, meta.get("arriving", ()))]):
+        raise _damaged(path, "it names splits outside of its folder")
     return meta
 
 
 def write_meta(data_dir: str, meta: Mapping[str, Any]) -> None:
     """Write `meta.hjson`, whole or not at all. It is JSON, which is hjson without surprises."""
     commit.write_text(io.join(data_dir, FILE), json.dumps(meta, indent=2, ensure_ascii=False) + "\n")
+
+
+def altered_keys(data_dir: str, meta: Mapping[str, Any]) -> list[Fault]:
+    """Return a fault for each key whose value is not the one that x-prepro noted in the manifest of the resources."""
+    manifest = commit.read_manifest(data_dir, RESOURCES)
+    noted: Mapping[str, Any] = manifest.facts.get("meta", {}) if manifest is not None else {}
+    path, missing = io.join(data_dir, FILE), "nothing"
+    remedy = "Copy it again, or run x-prepro again; to have it so, set the key in your config, not there."
+    return [
+        Fault(key, f"is {meta.get(key, missing)!r} in {path}, but x-prepro wrote {value!r}.", remedy)
+        for key, value in noted.items()
+        if meta.get(key) != value
+    ]
 
 
 def _damaged(path: str, reason: str) -> ConfigError:

@@ -55,7 +55,7 @@ class EpochPlan:
         return self.size // self._samples_per_group
 
     def group(self, index: int) -> list[Rows]:
-        """Give the rows of each micro-batch of a group, this rank's slice of them.
+        """Return the rows of each micro-batch of a group, this rank's slice of them.
 
         Raises:
             IndexError: there is no such group.
@@ -71,7 +71,7 @@ class EpochPlan:
         return self.batch_size * self.group_size
 
     def _groups_of(self, window: int) -> Rows:
-        """Give the groups of a window, shape (groups, group_size, batch_size). The last window asked for is kept."""
+        """Return the groups of a window, shape (groups, group_size, batch_size). The last window asked for is kept."""
         if window not in self._window:
             rows = self._make_window(window)
             self._window.clear()
@@ -79,11 +79,11 @@ class EpochPlan:
         return self._window[window]
 
     def _share(self, batch: Rows) -> Rows:
-        """Give this rank's part of a batch."""
+        """Return this rank's part of a batch."""
         return batch[self.rank :: self.world_size]
 
     def _rows(self, places: Rows) -> Rows:
-        """Give the row that stands at each place of the epoch."""
+        """Return the row that stands at each place of the epoch."""
         return permute(places, self.size, self.sample_key)
 
     def _make_window(self, window: int) -> Rows:
@@ -148,7 +148,7 @@ class Source(Protocol):
         ...
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Give a column of one number per sample, such as `target`."""
+        """Return a column of one number per sample, such as `target`."""
         ...
 
     def __contains__(self, name: object) -> bool: ...
@@ -179,10 +179,10 @@ class Sampler:
         return self.plan(source.lengths if self.by_length else len(source), **options)
 
     def epoch_size(self, source: Source | int) -> int:
-        """Give how many samples an epoch takes of these, or of so many that are not there yet."""
+        """Return how many samples an epoch takes of these, or of so many that are not there yet."""
         return source if isinstance(source, int) else len(source)
 
     def held_out(self, source: Source, *, batch_size: int, seed: int) -> list[Rows] | None:
-        """Give the rows of each batch that is scored, where the sampler decides it too; None: every row once."""
+        """Return the rows of each batch that is scored, where the sampler decides it too; None: every row once."""
         del source, batch_size, seed
         return None

@@ -32,7 +32,7 @@ class RankPlan(UnitPlan):
     grades: NDArray[Any] = field(default_factory=lambda: np.zeros(0))
 
     def rows_of(self, unit: int) -> Rows:
-        """Give candidates of the query whose turn it is: one of its best, others, and again where they are few."""
+        """Return candidates of the query whose turn it is: one of its best, others, and again where they are few."""
         place = np.array([unit])
         candidates = self.queries[int(permute(place, len(self.queries), self.sample_key)[0])]
         order = key(self.seed, self.epoch, CANDIDATES, unit)
@@ -78,7 +78,7 @@ class RankSampler(UnitSampler):
         return RankPlan(**self.known(len(queries), options), queries=queries, grades=grades)
 
     def epoch_size(self, source: Source | int) -> int:
-        """Give the number of rows in the lists of an epoch.
+        """Return the number of rows in the lists of an epoch.
 
         Raises:
             ConfigError: the samples know no queries, or are not there yet.
@@ -90,7 +90,7 @@ class RankSampler(UnitSampler):
 
 
 def _queries_of(source: Source) -> tuple[Rows, ...]:
-    """Give the rows of each query that has several candidates."""
+    """Return the rows of each query that has several candidates."""
     if "query_id" not in source:
         problem = "is 'rank', but the samples know no queries."
         raise ConfigError(THIS_RUN, [Fault("sampler", problem, "Preprocess with loader: rank, or use another.")])

@@ -7,7 +7,7 @@ file of any size needs the memory of a few blocks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.duplicates import Seen
-from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, numerize
+from xdpx.datasets.findings.raw_files import head_of, how_to_cut, names_no_columns
+from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, measure, numerize
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Blocks, Loader, Merger
-from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row
+from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, wrong_width
+from xdpx.loaders.parsers.csv import CSVParser
 from xdpx.processors.base import Processor
 from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoded, Encoder
@@ -58,8 +60,7 @@ class RawFile:
             if row == [""] or (labelled is None and skip_bad_lines):
                 continue
             if labelled is None:
-                problem = f"has {len(row)} column{'s' * (len(row) != 1)}, not {loader.expected()}: {row!r:.80}"
-                raise bad_lines_error(path, parser, [BadLine(line, problem)])
+                raise _unfit(path, parser, loader, BadLine(line, wrong_width(row, f"not {loader.expected()}")))
             return cls(path, parser, labelled)
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
@@ -77,8 +78,23 @@ class RawFile:
         return self.path.lower().endswith(COMPRESSED)
 
     def refuse(self, bad: Sequence[BadLine]) -> ConfigError:
-        """Say which lines are bad, as an error."""
+        """Return the error that names the bad lines."""
         return bad_lines_error(self.path, self.parser, bad)
+
+
+def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigError:
+    """Return that the columns of the first row do not fit the loader, and how the file may be read."""
+    error = bad_lines_error(path, parser, [bad])
+    head = head_of(path, parser)
+    if not isinstance(parser, CSVParser) or not head.rows:
+        return error
+    remedy = error.faults[0].remedy
+    if len(head.rows[0]) < loader.num_sections:
+        found = how_to_cut([parser.delimiter.join(row) for row in head.rows], loader, given=parser.delimiter)
+        remedy = remedy if found is None else found[1]
+    elif names_no_columns(parser):
+        remedy = f"Where the first line names columns, take some by name: fields: [...]. Else: {remedy}"
+    return ConfigError(path, [replace(error.faults[0], remedy=remedy)])
 
 
 def _first_rows(path: str, parser: Parser, skip_bad_lines: bool) -> Iterator[tuple[int, Row]]:
@@ -90,11 +106,10 @@ def _first_rows(path: str, parser: Parser, skip_bad_lines: bool) -> Iterator[tup
 
 
 def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> ConfigError:
-    """Say which lines of a file are bad, the first few of them."""
+    """Return in words which lines of a file are bad, the first few of them."""
     mark = "" if parser.unit == "line" else f"{parser.unit} "
     faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
-    last = faults[-1]
-    faults[-1] = Fault(last.key, last.problem, "Mend the file, or set skip_bad_lines: true.")
+    faults[-1] = replace(faults[-1], remedy=parser.remedy(" ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])))
     return ConfigError(path, faults)
 
 
@@ -108,7 +123,7 @@ class Joiner:
         self.counts = Counts()
 
     def join(self, made: Made) -> tuple[Samples, NDArray[np.int64]]:
-        """Take what became of the next block. Returns (samples to keep, the row that each came from)."""
+        """Add what became of the next block. Returns (samples to keep, the row that each came from)."""
         self.counts.add(made.counts)
         if self._merger is not None:
             return self._merge(made, self._merger), made.kept
@@ -121,7 +136,7 @@ class Joiner:
         return made.samples.take(keep), made.kept[keep]
 
     def finish(self) -> Samples | None:
-        """Give the last sample of a loader that merges, if there is one."""
+        """Return the last sample of a loader that merges, if there is one."""
         return None if self._merger is None else self._numerize(self._merger.finish())
 
     def _merge(self, made: Made, merger: Merger) -> Samples:
@@ -132,14 +147,18 @@ class Joiner:
             self.counts.duplicates += len(borders) - len(keep)
             rows = Ragged(*encoded).take(keep)
             encoded, borders = Encoded(rows.values, rows.offsets.astype(np.int64)), borders[keep]
+        wanted = merger.wanted(Blocks(*encoded), self._recipe.processor.num_special)
+        self.counts.longest = max(self.counts.longest, int(wanted.max(where=~borders, initial=0)))
+        self.counts.too_long += int(np.count_nonzero(wanted[~borders] > self._recipe.processor.parameters.max_len))
         return self._numerize(merger.feed(Blocks(*encoded), borders))
 
     def _numerize(self, blocks: Blocks) -> Samples:
         name = self._recipe.loader.text_fields[0]
-        samples, kept = numerize(self._recipe.processor, {name: Encoded(*blocks)}, None)
+        texts = {name: Encoded(*blocks)}
+        samples, kept = numerize(self._recipe.processor, texts, None)
+        measure(self.counts, self._recipe.processor, texts)
         self.counts.samples += len(kept)
         self.counts.too_short += len(blocks.offsets) - 1 - len(kept)
-        self.counts.longest = max(self.counts.longest, int(np.diff(blocks.offsets).max(initial=0)))
         return samples
 
 
@@ -215,14 +234,20 @@ def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the 
 
 
 def made_of(
-    file: RawFile, crew: Crew[Work, Made], *, skip_bad_lines: bool, hashed: bool = False, keep_rows: bool = False
+    file: RawFile,
+    crew: Crew[Work, Made],
+    *,
+    skip_bad_lines: bool,
+    hashed: bool = False,
+    keep_rows: bool = False,
+    keyed: bool = False,
 ) -> Iterator[Made]:
-    """Let a crew work on a file, and give what became of each block, in order.
+    """Let a crew work on a file, and return what became of each block, in order.
 
     Raises:
         ConfigError: the first bad lines, unless they are skipped.
     """
-    works: Iterable[Work] = (Work(block, file.labelled, hashed, keep_rows) for block in file.blocks())
+    works: Iterable[Work] = (Work(block, file.labelled, hashed, keep_rows, keyed) for block in file.blocks())
     for made in crew.map(works):
         if made.counts.bad and not skip_bad_lines:
             raise file.refuse(made.counts.bad)

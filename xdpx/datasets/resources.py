@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import fnmatch
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,20 +15,24 @@ from xdpx.config.loading import Run
 from xdpx.datasets import embeddings, word_vocabulary
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.counting import Seen, count
+from xdpx.datasets.findings.looking import Look
+from xdpx.datasets.meta import altered_keys
 from xdpx.datasets.raw_data import RawFile
 from xdpx.datasets.store import SUFFIXES
 from xdpx.loaders.base import Loader
 from xdpx.logger import log
+from xdpx.tokenizers.agreement import case_conflict
 from xdpx.tokenizers.base import Tokenizer
-from xdpx.tokenizers.target_map import TargetMap
+from xdpx.tokenizers.target_map import TargetMap, by_writing
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import commit, io
+from xdpx.utils.verified import RESOURCES, refuse_altered, trouble_of
 
-NAME = "resources"
+NAME = RESOURCES
+"""Name of their commit: they change together or not at all."""
 
 LITTLE_KNOWN = 0.5
 """Where fewer of the running words than this share are in the vocabulary, something is wrong with its limits."""
-"""Name of their commit: they change together or not at all."""
 
 MAY_CHANGE = frozenset({"data_size", "arriving", "max_len", "dataset_format", "__version__"})
 """Keys of the meta data in which splits made at different times may differ."""
@@ -66,12 +72,13 @@ class Resources:
         found = {"vocab.txt": self.vocabulary, word_vocabulary.FILE: self.words, "target_map.txt": self.target_map}
         return {name: each.text for name, each in found.items() if each is not None}
 
-    def write(self, run: Run, data_dir: str) -> None:
-        """Commit all of them, with the parameters they were made with."""
-        with commit.Commit(data_dir, NAME, facts=self.digests) as files:
+    def write(self, run: Run, data_dir: str, meta: Mapping[str, Any]) -> None:
+        """Commit all of them, with the parameters they were made with, and note what training inherits."""
+        facts = {**self.digests, "meta": {key: value for key, value in meta.items() if key not in MAY_CHANGE}}
+        with commit.Commit(data_dir, NAME, facts=facts) as files:
             texts = {ARGS_FILE: args_text(run), **self.lists, **self.files}
             for name, text in texts.items():
-                with files.open(name, "w") as file:
+                with files.open(name, "w", private=name == ARGS_FILE) as file:
                     file.write(text)
             if self.vectors is not None:
                 with files.open("embeddings.pt") as file:
@@ -80,39 +87,57 @@ class Resources:
 
 def gather(
     parameters: BuildParameters,
-    files: Sequence[RawFile],
+    files: Mapping[str, RawFile],
     loader: Loader,
     tokenizer: Tokenizer,
     words: Words,
     *,
     of_processor: Any,
+    look: Look,
 ) -> Resources:
-    """Read the resources that are named, and make the others from all raw files.
+    """Read the resources that are named, and make the others from raw files: labels of all, words of training.
 
     Args:
         parameters: of the build.
-        files: all raw files.
+        files: raw files by split.
         loader: as the config picks it.
         tokenizer: as the config picks it.
         words: padding and unknown word, and other special ones.
         of_processor: its parameters.
+        look: is shown the labels.
 
     Raises:
         ConfigError: a named file is none, or what is in the raw files makes no vocabulary or target map.
     """
     vocabulary = _given_vocabulary(parameters, tokenizer, words)
-    labelled = any(file.labelled for file in files)
+    if vocabulary is not None and parameters.vocab_file is not None and tokenizer.obeys_lower:
+        _check_case(parameters.vocab_file, vocabulary, lower=tokenizer.parameters.lower)
+    labelled = [file.path for file in files.values() if file.labelled]
+    worded = worded_splits(parameters.vocab_subset, files)
+    of_words = {files[split].path for split in worded}
+    look.at_vocabulary(ready=vocabulary is not None)
     seen = Seen()
     if vocabulary is None or (labelled and parameters.target_map_file is None):
         counted = tokenizer if vocabulary is None else None
         skip = loader.parameters.skip_bad_lines
-        seen = count(files, loader, counted, workers=parameters.workers, skip_bad_lines=skip)
+        workers = parameters.workers
+        seen = count(files.values(), loader, counted, workers=workers, skip_bad_lines=skip, of_words=of_words)
+        look.at_labels(seen.labels)
     if vocabulary is None:
-        vocabulary = _counted_vocabulary(parameters, seen, words)
-    target_map = _target_map(parameters, seen, [file.path for file in files if file.labelled])
-    whole = word_vocabulary.gather_words(of_processor, files, loader, workers=parameters.workers)
+        vocabulary = _counted_vocabulary(parameters, seen, words, "" if len(worded) == len(files) else worded[0])
+    target_map = _target_map(parameters, seen, labelled)
+    whole = word_vocabulary.gather_words(
+        of_processor, list(files.values()), loader, workers=parameters.workers, of_words=of_words
+    )
     vectors = _vectors(parameters, whole or vocabulary, words)
     return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines), whole)
+
+
+def worded_splits(wanted: str | Sequence[str], splits: Iterable[str]) -> list[str]:
+    """Return the splits whose words make the vocabulary; all of them where none is meant."""
+    patterns = [wanted] if isinstance(wanted, str) else wanted
+    there = list(splits)
+    return [split for split in there if any(fnmatch.fnmatchcase(split, each) for each in patterns)] or there
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,15 @@ def _given_vocabulary(parameters: BuildParameters, tokenizer: Tokenizer, words: 
     return vocabulary
 
 
+def _check_case(vocab_file: str, vocabulary: Vocabulary, *, lower: bool) -> None:
+    """Refuse, or warn of, texts in another case than the vocabulary is for."""
+    problem, certain = case_conflict(vocab_file, vocabulary.tokens, lower=lower) or ("", False)
+    if certain:
+        raise ConfigError(THIS_RUN, [Fault("lower", problem)])
+    if problem:
+        log.warning(f"lower {problem}")
+
+
 def _refuse_doubles(vocabulary: Vocabulary) -> None:
     """Refuse a vocabulary in which a token has two numbers: nobody knows which one weights were trained with."""
     doubles = vocabulary.doubles()
@@ -158,7 +192,7 @@ def _refuse_doubles(vocabulary: Vocabulary) -> None:
         raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, "Keep every token once.")])
 
 
-def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words) -> Vocabulary:
+def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words, of_split: str) -> Vocabulary:
     always: set[str] = set()
     if parameters.pretrained_embeddings and parameters.threshold > 0 and parameters.ignore_in_emb:
         always = embeddings.words_with_vector(parameters.pretrained_embeddings, seen.tokens)
@@ -179,7 +213,7 @@ def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words) -
         )
     log.info(
         f"Vocabulary: {len(vocabulary):,} tokens, made of {len(seen.tokens):,} different words; "
-        f"they cover {share:.2%} of {total:,} running words"
+        f"they cover {share:.2%} of {total:,} running words{f' of {of_split}' if of_split else ''}"
     )
     return vocabulary
 
@@ -188,12 +222,14 @@ def _target_map(parameters: BuildParameters, seen: Seen, labelled: list[str]) ->
     if parameters.target_map_file is not None:
         return TargetMap.read(parameters.target_map_file)
     source = ", ".join(labelled[:3]) + (", ..." if len(labelled) > 3 else "")
+    written = by_writing(seen.labels)
+    labels = {label: sum(writings.values()) for label, writings in written.items()}
     if labelled and parameters.target_type == "index":
-        return TargetMap.by_number(seen.labels, source=source)
+        return TargetMap.by_number(labels, source=source)
     if labelled and parameters.target_type == "number":
-        return TargetMap.by_value(seen.labels, source=source)
+        return TargetMap.by_value(labels, source=source)
     if labelled:
-        return TargetMap.by_frequency(seen.labels, parameters.special_targets, source=source)
+        return TargetMap.by_frequency(labels, parameters.special_targets, source=source)
     if parameters.special_targets:
         fault = Fault("special_targets", "no file carries labels.", "Remove it, or check the columns of the files.")
         raise ConfigError(parameters.data_source, [fault])
@@ -235,6 +271,7 @@ def keep_labels(resources: Resources, data_dir: str, old: Mapping[str, Any]) -> 
     path = io.join(data_dir, "target_map.txt")
     if resources.target_map is not None or not old.get("data_size") or not io.isfile(path):
         return resources
+    refuse_altered(data_dir, advice="Copy it again from where it was made.", but=(ARGS_FILE,))
     return replace(resources, target_map=TargetMap.read(path))
 
 
@@ -247,7 +284,10 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
     if not old.get("data_size"):
         return
     faults = []
-    for key in sorted({*old, *new} - MAY_CHANGE):
+    altered = {fault.key for fault in altered_keys(data_dir, old)}
+    noted = {key: value for key, value in new.items() if key not in MAY_CHANGE}
+    mends = bool(altered) and not altered_keys(data_dir, noted)
+    for key in sorted({*old, *new} - MAY_CHANGE - (altered if mends else set())):
         if old.get(key) != new.get(key):
             faults.append(Fault(key, f"was {_shown(old, key)}, is now {_shown(new, key)}.", ""))
     faults += _changed_lists(data_dir, resources)
@@ -266,8 +306,13 @@ def refuse_changes(data_dir: str, old: Mapping[str, Any], new: Mapping[str, Any]
 def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
     """Compare the tokens and the labels with those that are there."""
     faults = []
+    manifest = commit.read_manifest(data_dir, NAME)
+    promised = manifest.facts if manifest is not None else {}
     for name, text in resources.lists.items():
         path = io.join(data_dir, name)
+        if io.isfile(path) and trouble_of(path, NAME) and promised.get(name) == _digest(text):
+            log.warning(f"{path} was damaged, and is written anew.")
+            continue
         before = _lines(path) if io.isfile(path) else []
         after = text.split("\n")[:-1]
         if before != after:
@@ -277,13 +322,17 @@ def _changed_lists(data_dir: str, resources: Resources) -> list[Fault]:
     return faults
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _lines(path: str) -> list[str]:
-    with io.open(path, newline="") as file:
+    with io.open(path, newline="", errors="replace") as file:
         return str(file.read()).split("\n")[:-1]
 
 
 def _some(what: str, names: set[str]) -> str:
-    shown = ", ".join(map(repr, sorted(names)[:3]))
+    shown = ", ".join(f"{name!r:.40}" for name in sorted(names)[:3])
     return f"{what}: {shown}{f' and {len(names) - 3:,} more' if len(names) > 3 else ''}" if names else ""
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import nearest
+from xdpx.datasets.findings.same_texts import TextKeys, keys_of
 from xdpx.loaders import marks
 from xdpx.loaders.base import Loader, Records
 from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, Rows
 from xdpx.processors.base import Processor
 from xdpx.processors.samples import Ragged, Samples, offsets_of
 from xdpx.tokenizers.encoder import Encoded, Encoder
-from xdpx.tokenizers.target_map import UNKNOWN, TargetMap
+from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, folded
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Recipe:
         return self.loader.merger(1) is not None
 
     def encode(self, field: str, texts: Sequence[str]) -> Encoded:
-        """Give the ids of many texts, with the marks that the loader knows of and the processor reads."""
+        """Return the ids of many texts, with the marks that the loader knows of and the processor reads."""
         wanted = self.processor.reads_marks
         if field in self.loader.listed_fields and wanted & marks.WORD_START:
             encoded = _part_by_part(self.encoder, texts, separator="\n", keep_all=False)
@@ -69,6 +70,7 @@ class Work(NamedTuple):
     labelled: bool
     hashed: bool = False
     keep_rows: bool = False
+    keyed: bool = False
 
 
 @dataclass
@@ -81,8 +83,10 @@ class Counts:
         samples: made and kept.
         duplicates: dropped because they came before.
         too_long, too_short: samples that were cut, and texts that were dropped.
+        windows: samples that continue a text too long for one.
         longest: tokens of the longest sample before it was cut, special ones included.
         tokens, unknown: ids made of texts, and how many of them stand for something the vocabulary lacks.
+        texts, characters: that ids were made of.
         bad: the first lines that could not be used; `num_bad` counts all.
     """
 
@@ -92,9 +96,12 @@ class Counts:
     duplicates: int = 0
     too_long: int = 0
     too_short: int = 0
+    windows: int = 0
     longest: int = 0
     tokens: int = 0
     unknown: int = 0
+    texts: int = 0
+    characters: int = 0
     bad: list[BadLine] = field(default_factory=list)
     num_bad: int = 0
 
@@ -107,8 +114,11 @@ class Counts:
             "duplicates",
             "too_long",
             "too_short",
+            "windows",
             "tokens",
             "unknown",
+            "texts",
+            "characters",
             "num_bad",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -130,6 +140,7 @@ class Made(NamedTuple):
         hashes: 16 bytes per sample or text, as two words, shape (N, 2); None unless asked for.
         counts: what was seen.
         rows: the columns as they stand in the file, when asked for.
+        keys: what is remembered of each record, to find its like; None unless asked for.
     """
 
     samples: Samples | None
@@ -139,6 +150,7 @@ class Made(NamedTuple):
     hashes: NDArray[np.uint64] | None
     counts: Counts
     rows: list[Row]
+    keys: TextKeys | None = None
 
 
 class Maker:
@@ -158,6 +170,7 @@ class Maker:
         counts = _count(records, encoded, recipe.encoder.vocabulary.unk)
         counts.bytes = len(work.block.data)
         hashes = hash_records(records) if work.hashed else None
+        keys = keys_of(records) if work.keyed else None
         kept_rows = rows.rows if work.keep_rows else []
         if recipe.merges:
             texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
@@ -166,14 +179,16 @@ class Maker:
         words = {} if recipe.words is None else _words_of(recipe.words, recipe.processor, records)
         samples, kept = numerize(recipe.processor, encoded, targets, logits=records.logits, words=words)
         if sets is not None:  # each sample knows the number of its set of labels: now it gets the set itself
-            samples = samples.replaced("target", sets.take(samples.numbers("target")))
+            samples = recipe.processor.with_label_sets(samples, sets)
         if records.queries is not None:
             samples = samples.replaced("query_id", query_ids(records.queries)[kept])
         measure(counts, recipe.processor, encoded)
-        counts.too_short = len(records.lines) - len(np.unique(kept))
+        num_texts = len(np.unique(kept))
+        counts.too_short = len(records.lines) - num_texts
+        counts.windows = len(kept) - num_texts
         counts.samples = len(kept)
         hashes = _hashes_of_samples(hashes, kept) if hashes is not None else None
-        return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows)
+        return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows, keys)
 
     def _with_fitting_logits(self, records: Records) -> Records:
         """Sort out records whose teacher knew another number of classes."""
@@ -189,7 +204,7 @@ class Maker:
         return _take(records, np.flatnonzero(fits).tolist(), bad) if bad else records
 
     def _classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None, Ragged | None]:
-        """Give the class of each record, or the number of its set of classes and the sets; unknown labels are bad."""
+        """Return the class of each record, or the number of its set of classes and the sets; unknown labels are bad."""
         if not self._recipe.loader.several_labels:
             return *self._single_classes(records), None
         target_map = self._recipe.target_map
@@ -207,7 +222,7 @@ class Maker:
         return self._classes(_take(records, kept, known.bad))
 
     def _single_classes(self, records: Records) -> tuple[Records, NDArray[np.int64] | None]:
-        """Give the class of each record; records whose label is not known are bad."""
+        """Return the class of each record; records whose label is not known are bad."""
         target_map = self._recipe.target_map
         if records.targets is None or target_map is None:
             return records, None
@@ -248,7 +263,7 @@ def _part_by_part(encoder: Encoder, texts: Sequence[str], *, separator: str | No
 
 
 def _words_of(encoder: Encoder, processor: Processor, records: Records) -> dict[str, Ragged]:
-    """Give the numbers of the words of each text, under the name of its tokens with `words` in place of `tokens`."""
+    """Return the numbers of the words of each text, under the name of its tokens with `words` in place of `tokens`."""
     return {
         name.replace("tokens", "words"): Ragged(*encoder.encode_many(texts))
         for name, texts in zip(processor.text_fields, records.fields.values(), strict=True)
@@ -275,7 +290,7 @@ def numerize(
 
 
 def schema_of(processor: Processor, *, labelled: bool, several: bool = False, queries: bool = False) -> dict[str, str]:
-    """Give the columns of the samples of a processor: `target` is a class, or a row of classes where there are several.
+    """Return the columns of the samples of a processor: `target` is a class, or a row of several classes.
 
     A processor sees one number per record in any case, and no queries, so that none has to know of either.
     """
@@ -285,7 +300,7 @@ def schema_of(processor: Processor, *, labelled: bool, several: bool = False, qu
 
 
 def query_ids(names: Sequence[str]) -> NDArray[np.int64]:
-    """Give a number for each name of a query, the same in every file: 63 bits of its hash."""
+    """Return a number for each name of a query, the same in every file: 63 bits of its hash."""
     digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(digests, np.int64) & np.int64(2**63 - 1)
 
@@ -303,15 +318,16 @@ def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -
 
 
 def hash_records(records: Records) -> NDArray[np.uint64]:
-    """Give 16 bytes that stand for the texts and the label of each record, shape (N, 2)."""
-    columns = [*records.fields.values(), *(each for each in (records.targets, records.queries) if each is not None)]
+    """Return 16 bytes that stand for the texts and the label of each record, shape (N, 2)."""
+    labels = None if records.targets is None else [folded(target) for target in records.targets]
+    columns = [*records.fields.values(), *(each for each in (labels, records.queries) if each is not None)]
     joined = ("\x1f".join(record).encode() for record in zip(*columns, strict=True))
     digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in joined)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
 def _hashes_of_samples(hashes: NDArray[np.uint64], kept: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Give the hash of each sample, (N, 2): that of its record, made another one for each further sample of it."""
+    """Return the hash of each sample, (N, 2): that of its record, made another one for each further sample of it."""
     found = hashes[kept]
     found[:, 0] += (np.arange(len(kept)) - np.searchsorted(kept, kept)).astype(np.uint64)
     return found
@@ -320,6 +336,8 @@ def _hashes_of_samples(hashes: NDArray[np.uint64], kept: NDArray[np.int64]) -> N
 def _count(records: Records, encoded: dict[str, Encoded], unknown: int | None) -> Counts:
     counts = Counts(lines=len(records.lines) + len(records.bad), bad=list(records.bad), num_bad=len(records.bad))
     counts.tokens = sum(len(texts.values) for texts in encoded.values())
+    counts.texts = sum(map(len, records.fields.values()))
+    counts.characters = sum(sum(map(len, texts)) for texts in records.fields.values())
     if unknown is not None:
         counts.unknown = sum(int(np.count_nonzero(marks.plain(texts.values) == unknown)) for texts in encoded.values())
     return counts

@@ -11,6 +11,7 @@ from threading import Event
 import numpy as np
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.datasets.making import Waiting
 from xdpx.datasets.meta import FILE as META
 from xdpx.datasets.meta import read_meta
 from xdpx.logger import log
@@ -49,7 +50,7 @@ class Meta:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ShardChoice:
     """What the config says about which splits to train on."""
 
     train_subset: str | Sequence[str]
@@ -57,7 +58,7 @@ class Choice:
     """Splits that are scored on and therefore not trained on (`exclude_valid_from_train`)."""
 
     def shards(self, meta: Meta) -> list[str]:
-        """Give the splits to train on, in order: names as listed, patterns in the order of the meta.
+        """Return the splits to train on, in order: names as listed, patterns in the order of the meta.
 
         A name without wildcards is given even when there is no such split yet.
         """
@@ -66,7 +67,7 @@ class Choice:
         return [name for name in dict.fromkeys(found) if name not in _listed(self.left_out)]
 
     def faults(self, meta: Meta, *, may_arrive: bool) -> list[Fault]:
-        """Give what is wrong with the choice. With `may_arrive`, splits that are not ready yet are no fault."""
+        """Return what is wrong with the choice. With `may_arrive`, splits that are not ready yet are no fault."""
         known = [*meta.sizes, *(meta.arriving if may_arrive else ())]
         if not _listed(self.train_subset):
             return [Fault("train_subset", "is an empty list.", f"Choose from: {', '.join(known) or 'none'}.")]
@@ -82,7 +83,7 @@ class Choice:
 
 
 def shard_of(epoch: int, shards: Sequence[str], *, seed: int) -> str:
-    """Give the shard of an epoch (1-based) when each is one shard: first in order, then shuffled anew each pass."""
+    """Return the shard of an epoch (1-based) when each is one shard: first in order, then shuffled anew each pass."""
     turn, place = divmod(epoch - 1, len(shards))
     if turn == 0:
         return shards[place]
@@ -94,6 +95,7 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
 
     Raises:
         TimeoutError: it did not come in time.
+        OSError: whoever was to make it has failed or was killed.
     """
     end = time.monotonic() + seconds
     meta = Meta.read(data_dir)
@@ -102,7 +104,12 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
         log.info(f"waiting for shard '{shard}': {io.join(data_dir, META)} lists {ready}. At most {seconds:g} seconds.")
         if shard not in meta.arriving:
             log.warning(f"shard '{shard}' is not announced there either: does an x-prepro make it?")
+    maker = Waiting(data_dir)
     while shard not in meta.sizes:
+        how, left = maker.stopped()
+        if shard in left and shard not in Meta.read(data_dir).sizes:
+            what = f"Shard '{shard}' will not come: the x-prepro that makes it {how}."
+            raise OSError(f"{what} Run the same x-prepro command again, which keeps what is done; then resume.")
         if time.monotonic() > end:
             what = f"Shard '{shard}' did not come into {io.join(data_dir, META)} within {seconds:g} seconds."
             raise TimeoutError(f"{what} {_what_to_do(shard, meta, data_dir)}")

@@ -12,8 +12,9 @@ from xdpx.datasets.archive import FORMAT, StoreError, map_archive
 from xdpx.logger import log
 from xdpx.processors.samples import Column, Integers, Ragged, Samples, offsets_of
 from xdpx.utils import commit, io
+from xdpx.utils.verified import has_damaged_manifest, trouble_of
 
-__all__ = ["FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", "digest", "split_name"]
+__all__ = ["AGAIN", "FORMAT", "SUFFIXES", "SplitFormat", "Store", "StoreError", "digest", "split_name"]
 
 SplitFormat = Literal["torch", "jsonl"]
 
@@ -36,7 +37,7 @@ class Store(Samples):
 
     @classmethod
     def open(cls, path: str, *, first_id: int = 0) -> Store:
-        """Open a store, checking what can be checked without reading it through.
+        """Open a store. When it is opened for the first time, its bytes are compared with its manifest.
 
         Args:
             path: ends in `.pt` (mapped; a remote one is first copied into the read cache) or `.jsonl` (read).
@@ -44,20 +45,22 @@ class Store(Samples):
 
         Raises:
             FileNotFoundError: there is no such file.
-            StoreError: it is cut short, is no store, or does not agree with its manifest.
+            StoreError: it is cut short or altered, is no store, or does not agree with its manifest.
         """
         if not io.isfile(path):
             raise FileNotFoundError(f"{path} does not exist. Run x-prepro to make it.")
         manifest = commit.read_manifest(io.parent(path), split_name(path))
         if manifest is not None:
-            _check_size(path, manifest)
+            trouble = trouble_of(path, split_name(path))
+            if trouble:
+                raise StoreError(f"{path} {trouble}. {AGAIN}")
         elif path.endswith(".pt"):  # lines of JSON may come from elsewhere
             _warn_unverified(path)
         columns = _read_jsonl(path) if path.endswith(".jsonl") else _map(path)
         store = cls(path, columns, first_id=first_id)
         promised = manifest.facts.get("num_samples") if manifest is not None else None
         if promised is not None and promised != store.num_samples:
-            raise StoreError(f"{path} holds {store.num_samples} samples, its manifest says {promised}. {_AGAIN}")
+            raise StoreError(f"{path} holds {store.num_samples} samples, its manifest says {promised}. {AGAIN}")
         return store
 
     def take(self, rows: Integers) -> Samples:
@@ -72,40 +75,33 @@ class Store(Samples):
         return _reopen, (self.path, self.first_id)
 
 
-_AGAIN = "Run x-prepro again."
+AGAIN = "Copy it again from where it was made, or run x-prepro again."
 
 
 def _warn_unverified(path: str) -> None:
-    """Say that a store came without its manifest: no kill leaves that, but a copy by hand may, and it may be sound."""
+    """Warn that a store came without its manifest: no kill leaves that, but a copy by hand may, and it may be sound."""
     name = f"{split_name(path)}.manifest.json"
-    log.warning(
-        f"{path}: there is no {name} beside it, so nobody can tell whether it is whole. Copy that too.", once=True
-    )
+    if has_damaged_manifest(path, split_name(path)):
+        what = f"its {name} is damaged, so nobody can tell whether the store is whole. Copy it again, or run x-prepro."
+    else:
+        what = f"there is no {name} beside it, so nobody can tell whether it is whole. Copy that too."
+    log.warning(f"{path}: {what}", once=True)
 
 
 def digest(path: str) -> str | None:
-    """Give the SHA-256 of a split's file, as the manifest beside it says; None where there is none."""
+    """Return the SHA-256 of a split's file, as the manifest beside it says; None where there is none."""
     manifest = commit.read_manifest(io.parent(path), split_name(path))
     facts = manifest.files.get(io.name(path)) if manifest is not None else None
     return facts.sha256 if facts is not None else None
 
 
 def split_name(path: str) -> str:
-    """Give the name of the split that a file holds: `data/train.pt` -> `train`."""
+    """Return the name of the split that a file holds: `data/train.pt` -> `train`."""
     return io.name(path).removesuffix(".pt").removesuffix(".jsonl")
 
 
 def _reopen(path: str, first_id: int) -> Store:
     return Store.open(path, first_id=first_id)
-
-
-def _check_size(path: str, manifest: commit.Manifest) -> None:
-    facts = manifest.files.get(io.name(path))
-    size = io.size(path)
-    if facts is not None and facts.size != size:
-        raise StoreError(
-            f"{path} has {size} bytes, its manifest says {facts.size}: it was cut short or changed. {_AGAIN}"
-        )
 
 
 def _map(path: str) -> dict[str, Column]:
@@ -116,9 +112,9 @@ def _map(path: str) -> dict[str, Column]:
         columns[name] = values if offsets is None else Ragged(values, offsets)
         rows = len(columns[name])
         if rows != layout.num_samples:
-            raise StoreError(f"{path}: column '{name}' has {rows} rows instead of {layout.num_samples}. {_AGAIN}")
+            raise StoreError(f"{path}: column '{name}' has {rows} rows instead of {layout.num_samples}. {AGAIN}")
         if offsets is not None and (offsets[0] != 0 or offsets[-1] != len(values)):
-            raise StoreError(f"{path}: the rows of column '{name}' do not add up to what it holds. {_AGAIN}")
+            raise StoreError(f"{path}: the rows of column '{name}' do not add up to what it holds. {AGAIN}")
     return columns
 
 
@@ -138,9 +134,9 @@ def _parse(line: str, number: int, path: str) -> dict[str, Any]:
     try:
         sample = json.loads(line)
     except json.JSONDecodeError as error:
-        raise StoreError(f"{path}:{number} is no JSON: {error}. {_AGAIN}") from error
+        raise StoreError(f"{path}:{number} is no JSON: {error}. {AGAIN}") from error
     if not isinstance(sample, dict):
-        raise StoreError(f"{path}:{number} is no JSON object with the columns of a sample. {_AGAIN}")
+        raise StoreError(f"{path}:{number} is no JSON object with the columns of a sample. {AGAIN}")
     return sample
 
 

@@ -12,9 +12,10 @@ from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
+from xdpx.datasets.making import Waiting
 from xdpx.datasets.plan import EpochPlan, Sampler
 from xdpx.datasets.plan import Source as Measured
-from xdpx.datasets.shards import SECONDS_TO_WAIT, Choice, Meta, shard_of, wait_for
+from xdpx.datasets.shards import SECONDS_TO_WAIT, Meta, ShardChoice, shard_of, wait_for
 from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError, digest
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.samples import Integers, Samples
@@ -76,12 +77,12 @@ class TrainingData:
         dataset_format: SplitFormat = param("torch", doc="Format of the splits.", group="task")
 
         @property
-        def choice(self) -> Choice:
+        def choice(self) -> ShardChoice:
             """Which splits are wanted."""
-            return Choice(self.train_subset, self.valid_subset if self.exclude_valid_from_train else None)
+            return ShardChoice(self.train_subset, self.valid_subset if self.exclude_valid_from_train else None)
 
         def path_of(self, split: str) -> str:
-            """Give the file of a split."""
+            """Return the file of a split."""
             return io.join(self.data_dir, split + SUFFIXES[self.dataset_format])
 
     def __init__(
@@ -112,7 +113,7 @@ class TrainingData:
 
     @staticmethod
     def check(parameters: Parameters) -> list[Fault]:
-        """Give what can be seen to be wrong with the choice of data without opening it."""
+        """Return what can be seen to be wrong with the choice of data without opening it."""
         try:
             return faults_of(parameters, Meta.read(parameters.data_dir))
         except ConfigError as error:
@@ -126,12 +127,20 @@ class TrainingData:
         return sum(self._meta.sizes.get(shard, 0) for shard in self.shards)
 
     @property
+    def labelled(self) -> bool:
+        """Whether the samples have labels; those of shards to come count as labelled."""
+        if self._eager is not None:
+            return "target" in self._eager
+        ready = next((shard for shard in self.shards if shard in self._meta.sizes), None)
+        return ready is None or "target" in self._open(ready)
+
+    @property
     def samples_per_group(self) -> int:
         """Samples of one update, over all ranks."""
         return self.parameters.batch_size * self.parameters.update_freq
 
     def groups_in(self, epoch: int) -> int:
-        """Give the number of groups of an epoch. A shard that is still to come is taken to be of average size."""
+        """Return the number of groups of an epoch. A shard that is still to come is taken to be of average size."""
         if self._eager is not None:
             return self.sampler.epoch_size(self._eager) // self.samples_per_group
         ready = [self._meta.sizes[shard] for shard in self.shards if shard in self._meta.sizes]
@@ -139,7 +148,7 @@ class TrainingData:
         return self.sampler.epoch_size(size) // self.samples_per_group
 
     def total_groups(self, max_epoch: int) -> int:
-        """Give the number of groups in the first `max_epoch` epochs, as far as it is known now."""
+        """Return the number of groups in the first `max_epoch` epochs, as far as it is known now."""
         if self._eager is not None:
             return self.groups_in(1) * max_epoch
         passes, rest = divmod(max_epoch, len(self.shards))
@@ -185,7 +194,7 @@ class TrainingData:
         )
 
     def _source(self, epoch: int, stop: Event) -> Source | None:
-        """Give the samples of an epoch; None when nobody waits for them any more."""
+        """Return the samples of an epoch; None when nobody waits for them any more."""
         if self._eager is not None:
             return self._eager
         self._meta = Meta.read(self.parameters.data_dir)
@@ -216,8 +225,11 @@ class TrainingData:
 
 
 def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
-    """Give what is wrong with the choice of data: names, missing files, too few samples for one update."""
+    """Return what is wrong with the choice of data: names, missing files, too few samples for one update."""
     choice, lazy = parameters.choice, parameters.lazy_load
+    unmade = _unmade(parameters, meta)
+    if unmade is not None:
+        return [unmade]
     faults = choice.faults(meta, may_arrive=lazy)
     if faults:
         return faults
@@ -239,6 +251,18 @@ def faults_of(parameters: TrainingData.Parameters, meta: Meta) -> list[Fault]:
     if size <= parameters.batch_size * parameters.update_freq:
         faults.append(_too_few(parameters, size, f"the smallest shard, '{smallest}'," if lazy else "train_subset"))
     return faults
+
+
+def _unmade(parameters: TrainingData.Parameters, meta: Meta) -> Fault | None:
+    """Return a fault when what is wanted was to be made by an x-prepro that is dead: what is there may be of before."""
+    how, left = Waiting(parameters.data_dir).stopped()
+    held_out = parameters.valid_subset
+    wanted = [*parameters.choice.shards(meta), *([held_out] if isinstance(held_out, str) else held_out or ())]
+    missing = [split for split in left if split in wanted]
+    if not missing:
+        return None
+    problem = f"is '{parameters.data_dir}', where x-prepro {how} before it had made {', '.join(missing)}."
+    return Fault("data_dir", problem, "Run the same x-prepro command again: it keeps what is done.")
 
 
 def _no_file(parameters: TrainingData.Parameters, path: str) -> Fault:

@@ -30,7 +30,7 @@ class UnitPlan(EpochPlan):
     epoch: int = 1
 
     def rows_of(self, unit: int) -> Rows:
-        """Give the rows of a unit from 0 to U - 1, (S,). To be overridden."""
+        """Return the rows of a unit from 0 to U - 1, (S,). To be overridden."""
         raise NotImplementedError
 
     def _rows(self, places: Rows) -> Rows:
@@ -68,7 +68,7 @@ class UnitSampler(Sampler):
         raise NotImplementedError
 
     def known(self, num_units: int, options: dict[str, int]) -> dict[str, Any]:
-        """Give what every plan of so many units is made with.
+        """Return what every plan of so many units is made with.
 
         Raises:
             ConfigError: there are fewer units in a batch than ranks to share them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -12,13 +12,13 @@ from xdpx.loaders.base import Loader
 from xdpx.logger import log
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.tokenizers.whole_words import WholeWords
+from xdpx.tokenizers.words import WholeWords
 
 FILE = "word_vocab.txt"
 
 
 def word_encoder(loader: Loader, vocabulary: Vocabulary | None) -> Encoder | None:
-    """Give what numbers the words of a loader that gives them; None where it gives none.
+    """Return what numbers the words of a loader that gives them; None where it gives none.
 
     Raises:
         ConfigError: it gives words, but there is no vocabulary of them.
@@ -31,14 +31,17 @@ def word_encoder(loader: Loader, vocabulary: Vocabulary | None) -> Encoder | Non
     return Encoder(_cutter(loader), vocabulary)
 
 
-def gather_words(known: Any, files: Sequence[RawFile], loader: Loader, *, workers: int) -> Vocabulary | None:
-    """Read or count the words of all raw files; None where the loader gives none, or the processor takes none.
+def gather_words(
+    known: Any, files: Sequence[RawFile], loader: Loader, *, workers: int, of_words: Collection[str]
+) -> Vocabulary | None:
+    """Read or count the words of raw files; None where the loader gives none, or the processor takes none.
 
     Args:
         known: parameters of the processor.
         files: all raw files.
         loader: as the config picks it.
         workers: processes to share the work.
+        of_words: paths of the files whose words count.
 
     Raises:
         ConfigError: the file that is named is none.
@@ -49,7 +52,8 @@ def gather_words(known: Any, files: Sequence[RawFile], loader: Loader, *, worker
     if known.word_vocab_file is not None:
         return Vocabulary.read(known.word_vocab_file, pad_word=special[0], unk_word=special[1])
     skip = loader.parameters.skip_bad_lines
-    seen = count(files, loader, _cutter(loader), workers=workers, skip_bad_lines=skip)
+    counted = [file for file in files if file.path in of_words]
+    seen = count(counted, loader, _cutter(loader), workers=workers, skip_bad_lines=skip)
     found = Vocabulary.build(
         seen.tokens, special_words=special, threshold=known.min_word_count - 1, max_size=known.max_word_vocab
     )

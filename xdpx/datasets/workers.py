@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
@@ -24,6 +25,10 @@ FEW = 3
 
 AHEAD = 2
 """Blocks under way per process: one at work and one waiting."""
+
+
+SECONDS_BETWEEN_LOOKS = 2.0
+KILLED = "A worker process was killed, perhaps for lack of memory. Start again, with fewer `workers` if need be."
 
 
 class WorkerDied(OSError):
@@ -70,13 +75,11 @@ class Crew(Generic[Item, Result]):
             for item in items:
                 under_way.append(pool.submit(_work, item))
                 if len(under_way) >= AHEAD * self._workers:
-                    yield under_way.popleft().result()
+                    yield _result(under_way.popleft(), pool)
             while under_way:
-                yield under_way.popleft().result()
+                yield _result(under_way.popleft(), pool)
         except BrokenProcessPool as error:
-            raise WorkerDied(
-                "A worker process was killed, perhaps for lack of memory. Start again, with fewer `workers` if need be."
-            ) from error
+            raise WorkerDied(KILLED) from error
         finally:
             for future in under_way:
                 future.cancel()
@@ -88,6 +91,17 @@ class Crew(Generic[Item, Result]):
             initializer=_begin,
             initargs=(_UserModules(), self._task),
         )
+
+
+def _result(future: Future[Result], pool: ProcessPoolExecutor) -> Result:
+    """Wait for a result. Raises WorkerDied when the thread that hands work out has died, which the pool never tells."""
+    while not wait_for([future], timeout=SECONDS_BETWEEN_LOOKS).done:
+        thread = getattr(pool, "_executor_manager_thread", None)
+        if isinstance(thread, threading.Thread) and not thread.is_alive() and not future.done():
+            for process in pool._processes.values():  # they would wait for work, and Python for them
+                process.kill()
+            raise WorkerDied(f"The work could not be handed out to worker processes. {KILLED}")
+    return future.result()
 
 
 def available_cores() -> int:

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from xdpx.datasets.archive import FORMAT, Layout, StoreError, TensorFacts, write_archive
+from xdpx.datasets.archive import FORMAT, StoreError, StoreLayout, TensorFacts, write_archive
 from xdpx.datasets.store import split_name
 from xdpx.processors.samples import ColumnKind, Ragged, Samples, Schema, offsets_of
 from xdpx.utils import commit, io
@@ -76,7 +76,11 @@ class PartWriter:
         self._flush()
         for file in self._files.values():
             file.close()
-        facts = {"num_samples": self.num_samples, "schema": self._schema(), "counts": self._counts}
+        facts = {
+            "num_samples": self.num_samples,
+            "schema": {name: str(kind) for name, kind in self._kinds.items()},
+            "counts": self._counts,
+        }
         commit.write_text(f"{self.path}.part", json.dumps(facts))
 
     def __enter__(self) -> Self:
@@ -88,9 +92,6 @@ class PartWriter:
             return
         for file in self._files.values():
             file.close()
-
-    def _schema(self) -> dict[str, str]:
-        return {name: str(kind) for name, kind in self._kinds.items()}
 
     def _appender(self, name: str, kind: ColumnKind) -> Callable[[Mapping[str, Any]], None]:
         values = self._buffers[name]
@@ -190,13 +191,13 @@ def _part_facts(path: str, kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
     return facts
 
 
-def _layout(kinds: Mapping[str, ColumnKind], counts: Mapping[str, int], num_samples: int) -> Layout:
+def _layout(kinds: Mapping[str, ColumnKind], counts: Mapping[str, int], num_samples: int) -> StoreLayout:
     columns = {}
     for name, kind in kinds.items():
         columns[name] = {"values": TensorFacts(kind.dtype, counts[name])}
         if kind.ragged:
             columns[name]["offsets"] = TensorFacts(OFFSETS, num_samples + 1)
-    return Layout(num_samples, columns)
+    return StoreLayout(num_samples, columns)
 
 
 def _pieces(parts: Sequence[str], name: str, part: str) -> Iterator[bytes]:

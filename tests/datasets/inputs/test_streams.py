@@ -60,3 +60,28 @@ def test_a_place_that_is_returned_to_gives_the_same_batches_again() -> None:
     first = [data.get_next().labels for _ in range(4)]
     data.set_state(place)
     assert all(np.array_equal(data.get_next().labels, labels) for labels in first)
+
+
+@pytest.mark.parametrize("host", [0, 1])
+@pytest.mark.parametrize("source", [Arrays.HParams(columns={"targets": ROWS}), OnDisk.HParams()])
+def test_packed_rows_keep_the_number_of_each_example_in_them(host: int, source: Any) -> None:
+    data = packed(source, num_infeed_hosts=2, infeed_host_index=host)
+    spec = data.spec()
+    for batch in data:
+        assert {name: array.shape for name, array in batch.FlattenItems()} == {
+            name: tuple(one.shape) for name, one in spec.FlattenItems()
+        }
+        numbers = batch.provenance.index_within_shard
+        for row, segments in enumerate(batch.segment_ids):
+            count = segments.max()
+            assert [batch.labels[row][segments == k + 1].tolist() for k in range(count)] == [
+                ROWS[number] for number in numbers[row, :count]
+            ]
+            assert set(numbers[row, count:].tolist()) <= {-1}
+        assert np.array_equal(batch.provenance.num_shards > 0, numbers >= 0)
+
+
+def test_all_examples_of_an_epoch_are_named_once_by_the_packed_rows_of_all_hosts() -> None:
+    hosts = [packed(OnDisk.HParams(), num_infeed_hosts=2, infeed_host_index=host) for host in (0, 1)]
+    named = np.concatenate([batch.provenance.index_within_shard.ravel() for data in hosts for batch in data])
+    assert sorted(named[named >= 0].tolist()) == list(range(len(ROWS)))

@@ -11,7 +11,7 @@ from xdpx.datasets.inputs.adaptors import (
 )
 from xdpx.datasets.inputs.ahead_of_time import PrefetchedInput, build_input
 from xdpx.datasets.inputs.base_input import ArraySpec, BaseInput, with_hosts
-from xdpx.datasets.inputs.codecs import Characters, Codec, HouseTokenizer
+from xdpx.datasets.inputs.codecs import Characters, Codec, HouseTokenizer, SentencePiece
 from xdpx.datasets.inputs.converters import (
     FeatureConverter,
     LanguageModelFeatures,
@@ -59,6 +59,7 @@ __all__ = [
     "PrefixLMFeatures",
     "RebatchAdaptor",
     "SavedDataset",
+    "SentencePiece",
     "SeqIOInput",
     "SequenceModelFeatures",
     "Source",

@@ -12,7 +12,7 @@ from typing import Any
 
 from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.base_input import BaseInput, State, refused, state_number
-from xdpx.datasets.inputs.opening import Opening, ShardBy, listens_to, open_batches, own_state, seed_field
+from xdpx.datasets.inputs.opening import Opening, ShardBy, listens_to, open_batches, own_state, return_to, seed_field
 from xdpx.datasets.inputs.rows import as_batch, join_rows, num_rows, take_rows, with_sample_weights
 from xdpx.datasets.inputs.windows import is_end_of_data
 from xdpx.utils.nested_map import NestedMap
@@ -94,7 +94,7 @@ class LingvoInputAdaptor(BaseInput):
     # ---- batches
 
     def get_next(self) -> NestedMap:
-        """Give the next batch, every row with the weight 1 where it has none. Raises StopIteration at the end."""
+        """Return the next batch, every row with the weight 1 where it has none. Raises StopIteration at the end."""
         return self._next_batch()
 
     def _next_batch(self) -> NestedMap:
@@ -106,7 +106,7 @@ class LingvoInputAdaptor(BaseInput):
         return with_sample_weights(as_batch(group[self.host_index if step > 1 else 0]))
 
     def _draw(self) -> Any:
-        """Take one batch of the inner thing."""
+        """Return the next batch of the inner iterator."""
         if self._iterator is None:
             self._iterator = self._open()
         try:
@@ -154,10 +154,19 @@ class LingvoInputAdaptor(BaseInput):
             return
         self._iterator = self._open()
         if "inner" in state:
-            self._iterator.set_state(state["inner"])  # type: ignore[attr-defined]
+            return_to(self._iterator, state["inner"])
         else:
             self._skip(items)
         self._items = items
+
+    @property
+    def replay(self) -> str:
+        """Why its place is found by reading again; '' where the iterator keeps a state of its own."""
+        self._iterator = self._iterator or self._open()
+        if own_state(self._iterator) is not None:
+            return ""
+        kind = type(self._iterator).__name__
+        return f"its {kind} has no state of its own (get_state and set_state, or state_dict and load_state_dict)"
 
     def _skip(self, count: int) -> None:
         """Read `count` batches for nothing. Raises ValueError when there are not so many."""
@@ -189,7 +198,7 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
             raise refused(self.hparams, "batch_size", "is missing.", "Give the rows per host that a batch shall have.")
 
     def get_next(self) -> NestedMap:
-        """Give `batch_size` rows. At the end, what is left of them is left out."""
+        """Return `batch_size` rows. At the end, what is left of them is left out."""
         size = self.hparams.batch_size
         while sum(num_rows(batch) for _, batch in self._kept) - self._used < size:
             state = super().get_state()

@@ -42,7 +42,7 @@ class PrefetchedInput(BaseInput):
         return getattr(self.__dict__["inner"], name)
 
     def get_next(self) -> NestedMap:
-        """Give the next batch; what making it raised is raised here, after the batches before it."""
+        """Return the next batch; what making it raised is raised here, after the batches before it."""
         if self._running is None:
             self._running = ahead(self._produce, depth=self.depth)
         batch, self._state = next(self._running)
@@ -66,6 +66,11 @@ class PrefetchedInput(BaseInput):
         self.inner.set_state(state)
         self._state = self.inner.get_state()
 
+    @property
+    def replay(self) -> str:
+        """Ask the other input."""
+        return self.inner.replay
+
     def reset(self) -> None:
         """Throw away what was made ahead and begin anew."""
         self._stop()
@@ -73,7 +78,7 @@ class PrefetchedInput(BaseInput):
         self._state = self.inner.get_state()
 
     def spec(self) -> NestedMap:
-        """Give the ArraySpec of every array: without a batch where the other input knows it."""
+        """Return the ArraySpec of every array: without a batch where the other input knows it."""
         return BaseInput.spec(self) if type(self.inner).spec is BaseInput.spec else self.inner.spec()
 
     def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:

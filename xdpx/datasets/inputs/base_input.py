@@ -36,7 +36,7 @@ class BaseInput(Configurable):
 
     A subclass overrides `get_next`, which gives a NestedMap of arrays whose first axis is the batch, and raises
     StopIteration at the end. Where it stands, `get_state` tells; a subclass that knows no shorter way is brought back
-    to a state by `reset` and as many `get_next` as there were.
+    to a state by `reset` and as many `get_next` as there were, and jobs say so (`replay`).
     """
 
     class HParams(BaseHParams):
@@ -90,19 +90,19 @@ class BaseInput(Configurable):
     # ---- batches
 
     def get_next(self) -> NestedMap:
-        """Give this host's rows of the next batch. Raises StopIteration at the end of the data."""
+        """Return this host's rows of the next batch. Raises StopIteration at the end of the data."""
         raise NotImplementedError(f"{type(self).__name__} does not say what its batches are: override get_next.")
 
     def reset(self) -> None:
         """Begin anew: the next batch is the first one. Never called on data that are trained on."""
 
     def get_next_padded(self) -> NestedMap:
-        """Give the next batch as the devices want it: with `batch_padding_size` rows without weight behind it."""
+        """Return the next batch as the devices want it: with `batch_padding_size` rows without weight behind it."""
         batch = self.get_next()
         return pad_rows(batch, self.hparams.batch_padding_size)
 
     def peek_padded(self) -> NestedMap | None:
-        """Give the next batch and stay where it is; None at the end of the data.
+        """Return the next batch and stay where it is; None at the end of the data.
 
         A state that is taken before or after a peek is the same, and so is the batch that comes next.
         """
@@ -123,10 +123,26 @@ class BaseInput(Configurable):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Return to where it stood when `state` was taken. Raises ValueError for a state of something else."""
+        if "batches" not in state and type(self).get_state is not BaseInput.get_state:
+            kind = type(self).__name__
+            raise ValueError(f"{self.name}: {kind} overrides get_state, but not set_state. Override both, or neither.")
         count = state_number(state, "batches", self)
         self.reset()
-        for _ in range(count):
-            self.get_next()
+        for number in range(count):
+            try:
+                self.get_next()
+            except StopIteration:
+                raise ValueError(
+                    f"{self.name}: {count} batches were read before, now there are {number}. The data changed, or "
+                    f"{type(self).__name__} has no reset() to begin anew."
+                ) from None
+
+    @property
+    def replay(self) -> str:
+        """Why a place is found by reading everything before it again; '' where a state leads there."""
+        if type(self).set_state is not BaseInput.set_state:
+            return ""
+        return f"{type(self).__name__} has no set_state of its own"
 
     # ---- what it is
 
@@ -156,7 +172,7 @@ class BaseInput(Configurable):
         return window_of(self.hparams)
 
     def spec(self) -> NestedMap:
-        """Give an ArraySpec for every array of a padded batch; where nothing else is known, by a look at one.
+        """Return an ArraySpec for every array of a padded batch; where nothing else is known, by a look at one.
 
         Raises:
             ValueError: there is no batch to look at.
@@ -180,7 +196,7 @@ class BaseInput(Configurable):
         return [" ".join(map(str, row[:length])) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def tokenizer_digest(self, key: str | None = None) -> str | None:
-        """Give what two inputs must share for their ids to mean the same; None where no tokenizer is known."""
+        """Return what two inputs must share for their ids to mean the same; None where no tokenizer is known."""
         del key
         return None
 
@@ -195,7 +211,7 @@ class BaseInput(Configurable):
 
 
 def with_hosts(hparams: Any, index: int, count: int) -> Any:
-    """Give a copy of an input's HParams that knows its host; what somebody set by hand stays.
+    """Return a copy of an input's HParams that knows its host; what somebody set by hand stays.
 
     Args:
         hparams: `BaseInput.HParams` of any kind; those inside a `MultiInput` are filled in too.
@@ -212,7 +228,7 @@ def with_hosts(hparams: Any, index: int, count: int) -> Any:
 
 
 def name_of(hparams: Any) -> str:
-    """Give the name of an input from its HParams."""
+    """Return the name of an input from its HParams."""
     return hparams.name or ("train" if hparams.is_training else "input")
 
 

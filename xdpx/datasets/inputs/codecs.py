@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,8 @@ from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.processors.samples import Ragged, offsets_of
 from xdpx.tokenizers import tokenizers
-from xdpx.tokenizers.base import Tokenizer
+from xdpx.tokenizers.base import LibraryTokenizer, Tokenizer
 from xdpx.tokenizers.encoder import Encoder
-from xdpx.tokenizers.library import LibraryTokenizer
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -32,11 +32,11 @@ class Codec(Configurable):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """Give the ids of each text, int32."""
+        """Return the ids of each text, int32."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Give the text of a row of ids."""
+        """Return the text of a row of ids."""
 
     @property
     @abstractmethod
@@ -172,7 +172,7 @@ class HouseTokenizer(Codec):
         return Ragged(encoded.values, encoded.offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Give the text: by the library where one is at work, else tokens with white space between them."""
+        """Return the text: by the library where one is at work, else tokens with white space between them."""
         if isinstance(self._tokenizer, LibraryTokenizer):
             return str(self._tokenizer.library.decode(list(ids), skip_special_tokens=False))
         tokens = self.vocabulary.tokens
@@ -187,6 +187,72 @@ class HouseTokenizer(Codec):
     def digest(self) -> str:
         """SHA-256 of the vocabulary."""
         return self.vocabulary.digest
+
+
+class SentencePiece(Codec):
+    """A model of SentencePiece, as Pax's and T5's vocabularies are: `pip install 'xdpx[sentencepiece]'`."""
+
+    class HParams(Codec.HParams):
+        """What the codec can be told.
+
+        Attributes:
+            model_file: the `.model` file, at any path.
+        """
+
+        model_file: str = ""
+
+    @cached_property
+    def _content(self) -> bytes:
+        with open_raw(self.hparams.model_file) as file:
+            return file.read()
+
+    @cached_property
+    def _processor(self) -> Any:
+        path = self.hparams.model_file
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError:
+            remedy = "Install it: pip install 'xdpx[sentencepiece]'."
+            raise _fault(f"'{path}' needs the package sentencepiece.", remedy) from None
+        try:
+            return SentencePieceProcessor(model_proto=self._content)
+        except RuntimeError as error:
+            problem = f"'{path}' is no model of SentencePiece ({len(self._content)} bytes)."
+            raise _fault(problem, "Give the .model file that spm_train wrote, not its .vocab or a pointer.") from error
+
+    @property
+    def end(self) -> int:
+        """The id that ends a text. Raises ConfigError where the model has none."""
+        found = int(self._processor.eos_id())
+        if found < 0:
+            problem = f"'{self.hparams.model_file}' has no piece that ends a text."
+            raise _fault(problem, "Train it with one: spm_train --eos_id=1 --pad_id=0 --unk_id=2 --bos_id=-1.")
+        return found
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """Encode all texts at once."""
+        rows = self._processor.encode(list(texts), out_type=int)
+        values = np.fromiter(chain.from_iterable(rows), np.int32)
+        return Ragged(values, offsets_of(np.fromiter(map(len, rows), np.int64, len(rows))))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text; what a larger model writes beyond the vocabulary is an unknown piece."""
+        unknown, size = int(self._processor.unk_id()), self.vocab_size
+        return str(self._processor.decode([int(i) if 0 <= i < size else unknown for i in ids]))
+
+    @property
+    def vocab_size(self) -> int:
+        """Pieces of the model."""
+        return int(self._processor.get_piece_size())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return hashlib.sha256(self._content).hexdigest()
+
+
+def _fault(problem: str, remedy: str) -> ConfigError:
+    return ConfigError(THIS_RUN, [Fault("vocabulary", problem, remedy)])
 
 
 def _codes(text: str) -> NDArray[np.uint32]:

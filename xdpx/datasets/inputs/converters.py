@@ -58,7 +58,7 @@ class FeatureConverter(Configurable):
         return first_fit(self.row_lengths(lengths), np.array(limits))
 
     def spec(self, batch_size: int, limits: tuple[int, ...]) -> NestedMap:
-        """Give the ArraySpec of every array, without any data."""
+        """Return the ArraySpec of every array, without any data."""
         nothing = {name: Ragged(np.zeros(0, np.int32), np.zeros(1, np.int64)) for name in self.feature_names}
         columns = len(limits)
         empty = Packed(np.zeros(0, np.int64), np.zeros((0, columns), np.int64), np.zeros(0, np.int64), batch_size)
@@ -191,7 +191,7 @@ class _Layout:
         return rows
 
     def sequence(self, values: NDArray[Any], *, bos_id: int, alone: bool) -> NestedMap:
-        """Give ids (one later than labels, within each example), labels, paddings and segments.
+        """Return ids (one later than labels, within each example), labels, paddings and segments.
 
         An example that has its row alone keeps its last token in the ids too, behind the others, as Pax does.
         """

@@ -68,7 +68,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
         return num_rows(self._rows)
 
     def get_next(self) -> NestedMap:
-        """Give this host's rows of the next batch. Raises StopIteration after `batches_per_epoch`."""
+        """Return this host's rows of the next batch. Raises StopIteration after `batches_per_epoch`."""
         limit = self.hparams.num_batches
         if self._batch >= self.batches_per_epoch or (limit is not None and self._batch >= limit):
             raise StopIteration
@@ -152,7 +152,7 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
             pass
 
     def _read(self, count: int) -> Iterator[NestedMap]:
-        """Give the next `count` rows, in pieces as they come."""
+        """Yield the next `count` rows, in pieces as they come."""
         while count > 0:
             if not self._rest:
                 self._rest = [self._next_piece()]
@@ -178,7 +178,7 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
         return piece
 
     def _weighed(self, batch: NestedMap) -> NestedMap:
-        """Take the weights of rows from the field that holds them."""
+        """Read the weights of rows from the field that holds them."""
         name = self.hparams.weight_field
         if name not in batch:
             raise refused(self.hparams, "weight_field", f"is '{name}'; a batch has {', '.join(batch)}.", "Name one.")

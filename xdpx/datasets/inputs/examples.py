@@ -86,7 +86,7 @@ class Examples:
         return {name: self._ended(name, column) for name, column in features.items()}
 
     def row_lengths(self, rows: Rows) -> Lengths:
-        """Give how many tokens each feature of each example has, without reading them where that can be known."""
+        """Return how many tokens each feature of each example has, without reading them where that can be known."""
         whole = self._whole
         if whole is None:
             return {name: column.lengths.astype(np.int64) for name, column in self.take(rows).items()}
@@ -94,14 +94,14 @@ class Examples:
         return {name: self._ended_lengths(name, lengths) for name, lengths in found.items()}
 
     def untrimmed(self, row: int, feature: str) -> list[int]:
-        """Give all tokens of a feature of one example, as the source has them."""
+        """Return all tokens of a feature of one example, as the source has them."""
         whole = self._whole
         one = np.array([row])
         column = self._features(self.source.take(one))[feature] if whole is None else whole[feature].take(one)
         return list(column.row(0).tolist())
 
     def raw(self, row: int) -> dict[str, Any]:
-        """Give one example as the source has it."""
+        """Return one example as the source has it."""
         columns = self.source.take(np.array([row]))
         return {name: c.row(0).tolist() if isinstance(c, Ragged) else c[0] for name, c in columns.items()}
 
@@ -204,14 +204,14 @@ class Pool:
         return {name: joined.ragged(name) for name in joined.columns}
 
     def measured(self, which: Rows, rows: Rows) -> tuple[Lengths, dict[str, Ragged] | None]:
-        """Give how many tokens each feature of each example has; and the examples, where that meant to read them."""
+        """Return how many tokens each feature of each example has; and the examples, where that meant to read them."""
         if all(part.is_at_hand for part in self.parts):
             return self.row_lengths(which, rows), None
         taken = self.take(which, rows)
         return {name: column.lengths.astype(np.int64) for name, column in taken.items()}, taken
 
     def row_lengths(self, which: Rows, rows: Rows) -> Lengths:
-        """Give how many tokens each feature of each example has."""
+        """Return how many tokens each feature of each example has."""
         if len(self.parts) == 1:
             return self.parts[0].row_lengths(rows)
         lengths = {name: np.zeros(len(rows), np.int64) for name in self.parts[0].lengths}

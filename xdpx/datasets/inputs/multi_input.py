@@ -44,7 +44,7 @@ class MultiInput(BaseInput):
         self.children: dict[str, BaseInput] = {name: build_input(child) for name, child in hparams.inputs.items()}
 
     def get_next(self) -> NestedMap:
-        """Give the next batch of every child. Raises StopIteration when the first of them ends."""
+        """Return the next batch of every child. Raises StopIteration when the first of them ends."""
         batches = {name: child.get_next_padded() for name, child in self.children.items()}
         outer = math.gcd(*map(num_rows, batches.values()))
         return NestedMap({name: _folded(batch, outer) for name, batch in batches.items()})
@@ -68,8 +68,14 @@ class MultiInput(BaseInput):
         for name, child in self.children.items():
             child.set_state(state[name])
 
+    @property
+    def replay(self) -> str:
+        """Why the first child that cannot do better finds its place by reading again; '' where all can."""
+        told = ((name, child.replay) for name, child in self.children.items())
+        return next((f"of its inputs {name}: {reason}" for name, reason in told if reason), "")
+
     def child(self, key: str | None) -> BaseInput:
-        """Give the child of a name, or the default one. Raises KeyError when there is none."""
+        """Return the child of a name, or the default one. Raises KeyError when there is none."""
         name = key or self.hparams.default_input or next(iter(self.children))
         if name not in self.children:
             raise KeyError(f"{self.name} has no input '{name}', only {', '.join(self.children)}.")
@@ -80,7 +86,7 @@ class MultiInput(BaseInput):
         return self.child(key).ids_to_strings(ids, lengths)
 
     def tokenizer_digest(self, key: str | None = None) -> str | None:
-        """Give the digest of the tokenizer of the child named by `key`."""
+        """Return the digest of the tokenizer of the child named by `key`."""
         return self.child(key).tokenizer_digest()
 
     def close(self) -> None:

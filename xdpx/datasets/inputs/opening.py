@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from xdpx.config.hparams import BaseHParams
+from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import is_end_of_data
 
 ShardBy = Literal["inner", "seed", "batch"]
@@ -33,7 +34,7 @@ class Opening(NamedTuple):
     epoch: int
 
     def for_keywords(self) -> dict[str, Any]:
-        """Give the names under which functions and classes may ask for it."""
+        """Return the names under which functions and classes may ask for it."""
         named = {"host_index": self.host_index, "num_hosts": self.num_hosts, "epoch": self.epoch}
         return named if self.seed is None else {**named, "seed": self.seed}
 
@@ -63,7 +64,7 @@ def open_batches(thing: Any, opening: Opening) -> Iterator[Any]:
 
 
 def listens_to(thing: Any) -> frozenset[str]:
-    """Give which of host_index, num_hosts, seed and epoch a class, function or template takes."""
+    """Return which of host_index, num_hosts, seed and epoch a class, function or template takes."""
     known = {"host_index", "num_hosts", "seed", "epoch"}
     if isinstance(thing, BaseHParams):
         return frozenset({"seed"} if seed_field(thing) else ())
@@ -79,7 +80,7 @@ def listens_to(thing: Any) -> frozenset[str]:
 
 
 def seed_field(template: BaseHParams) -> str | None:
-    """Give the name of a template's field that holds its seed."""
+    """Return the name of a template's field that holds its seed."""
     names = {name for name, _ in template.fields_and_values()}
     return next((name for name in SEED_FIELDS if name in names), None)
 
@@ -112,17 +113,28 @@ def _calls(getter: Callable[[], Any]) -> Iterator[Any]:
         yield item
 
 
-def own_state(iterator: Any) -> dict[str, Any] | None:
-    """Give the iterator's own state, where it keeps one that JSON can hold; None otherwise."""
-    if not (hasattr(iterator, "get_state") and hasattr(iterator, "set_state")):
+_STATES = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
+
+
+def own_state(iterator: Any) -> Any:
+    """Return the iterator's own state as JSON can hold it; None where it keeps none, or one that JSON cannot hold."""
+    names = _state_names(iterator)
+    if names is None:
         return None
-    state = iterator.get_state()
-    return dict(state) if isinstance(state, Mapping) and _is_plain(state) else None
+    try:
+        return to_json(getattr(iterator, names[0])())
+    except TypeError:
+        return None
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(name, str) and _is_plain(item) for name, item in value.items())
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
+def return_to(iterator: Any, state: Any) -> None:
+    """Bring an iterator to a state that `own_state` gave."""
+    names = _state_names(iterator)
+    if names is None:
+        raise ValueError(f"The state is of an iterator that kept its own; a {type(iterator).__name__} does not.")
+    getattr(iterator, names[1])(from_json(state))
+
+
+def _state_names(iterator: Any) -> tuple[str, str] | None:
+    """Return the names of the methods that tell a state and return to it: ours and grain's, or those of torch."""
+    return next((names for names in _STATES if all(hasattr(iterator, name) for name in names)), None)

@@ -57,7 +57,7 @@ class Order:
 
     def _shuffled(self, block: int) -> Rows:
         """Look the examples up that stand in a block of places."""
-        epochs, offsets = np.divmod(_places_of(block), self.size)
+        epochs, offsets = np.divmod(np.arange(block * PLACES_PER_BLOCK, (block + 1) * PLACES_PER_BLOCK), self.size)
         if self.size <= FEW_EXAMPLES:
             return self._sorted(epochs, offsets)
         rows = np.empty_like(offsets)
@@ -120,7 +120,7 @@ class Blend:
         return which, rows
 
     def _block(self, block: int) -> Rows:
-        """Give, for each place of a block, the dataset and the number of times it was drawn before."""
+        """Return, for each place of a block, the dataset and the number of times it was drawn before."""
         pattern = np.repeat(np.arange(len(self.sizes)), self.quotas)
         order = np.arange(PLACES_PER_BLOCK)
         pattern = pattern[permute(order, PLACES_PER_BLOCK, key(self.seed or 0, block, BLEND_ORDER))]
@@ -128,10 +128,6 @@ class Blend:
         for part, quota in enumerate(self.quotas.tolist()):
             numbers[pattern == part] = block * quota + np.arange(quota)
         return np.stack([pattern, numbers], axis=1)
-
-
-def _places_of(block: int) -> Rows:
-    return np.arange(block * PLACES_PER_BLOCK, (block + 1) * PLACES_PER_BLOCK)
 
 
 def _by_block(places: Rows, kept: dict[int, Rows], make: Callable[[int], Rows]) -> Rows:
@@ -154,7 +150,7 @@ def _kept_block(block: int, kept: dict[int, Rows], make: Callable[[int], Rows]) 
 
 
 def part_of(batch_size: int, num_hosts: int, host: int, *, first: int) -> Rows:
-    """Give the places that a host takes of the global batch that begins at place `first`: one unbroken part.
+    """Return the places that a host takes of the global batch that begins at place `first`: one unbroken part.
 
     The arrays of all hosts, laid behind one another, are then the same whatever the number of hosts.
     """

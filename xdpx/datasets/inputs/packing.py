@@ -41,7 +41,7 @@ class Packed(NamedTuple):
 
 
 def one_per_row(count: int, num_features: int) -> Packed:
-    """Give each example a row of its own."""
+    """Return each example a row of its own."""
     return Packed(np.arange(count), np.zeros((count, num_features), np.int64), np.ones(count, np.int64), count)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from xdpx.datasets.inputs.base_input import BaseInput, with_hosts
 from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
+from xdpx.datasets.inputs.seqio_metrics import origins
 from xdpx.logger import log
 from xdpx.utils.nested_map import NestedMap
 
@@ -17,7 +18,7 @@ WIDEST = 240
 
 
 def peek_input(template: Any, *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
-    """Say what one host would see, line by line: the arrays, and each row as text with its weight.
+    """Yield what one host would see, line by line: the arrays, and each row as text with its weight.
 
     Args:
         template: HParams of any input.
@@ -29,7 +30,7 @@ def peek_input(template: Any, *, host: int = 0, num_hosts: int = 1, num_batches:
 
 
 def peek_inputs(templates: Iterable[Any], *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
-    """Say the same of all inputs of an experiment, and then what looks wrong with them together: `warnings_about`."""
+    """Yield the same of all inputs of an experiment, and then what looks wrong with them together: `warnings_about`."""
     built: list[BaseInput] = []
     try:
         for template in templates:
@@ -53,7 +54,7 @@ def _first_batches(data: BaseInput, num_batches: int) -> Iterator[str]:
 
 
 def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[str]:
-    """Say what is in a batch, line by line."""
+    """Yield what is in a batch, line by line."""
     arrays = ", ".join(f"{path} {array.dtype}{list(array.shape)}" for path, array in batch.FlattenItems())
     yield f"batch {number}: {arrays}"
     for path, key in _token_arrays(batch):
@@ -65,7 +66,7 @@ def describe_batch(data: BaseInput, batch: NestedMap, number: int) -> Iterator[s
 
 
 def _token_arrays(batch: NestedMap) -> Iterator[tuple[str, str | None]]:
-    """Give the path of each array worth reading; below the children of a `MultiInput`, with the child's name."""
+    """Yield the path of each array worth reading; below the children of a `MultiInput`, with the child's name."""
     found = [path for path, _ in batch.FlattenItems() if path.split(".")[-1] in SHOWN]
     for path in found:
         first = path.split(".")[0]
@@ -87,20 +88,22 @@ def _lengths(batch: NestedMap, path: str) -> Any:
 def _facts(batch: NestedMap, row: int) -> str:
     facts: list[str] = []
     if PROVENANCE in batch:
-        where = batch[PROVENANCE]
-        facts.append(f"example {where.index_within_shard[row]} of shard {where.shard_index[row]}")
+        found = origins(batch)[row] or [(-1, -1, -1)]
+        numbers = ", ".join(str(index) for _, _, index in found)
+        facts.append(f"example{'s'[: len(found) > 1]} {numbers} of shard {found[0][0]}")
     if SAMPLE_WEIGHTS in batch and batch[SAMPLE_WEIGHTS][row] != 1:
         facts.append(f"weight {batch[SAMPLE_WEIGHTS][row]:g}")
     return f" ({', '.join(facts)})" if facts else ""
 
 
 def warnings_about(inputs: Iterable[BaseInput]) -> list[str]:
-    """Give what looks wrong with the inputs of one experiment, taken together: a sentence each.
+    """Return what looks wrong with the inputs of one experiment, taken together: a sentence each.
 
-    Different tokenizers, and fixed seeds of data whose place is not kept.
+    Different tokenizers, fixed seeds of data whose place is not kept, and places that are found by reading again.
     """
     inputs = list(inputs)
-    return [*_different_tokenizers(inputs), *filter(None, map(_lost_place, inputs))]
+    alone = [sentence for look in (_lost_place, _replay) for sentence in map(look, inputs) if sentence]
+    return [*_different_tokenizers(inputs), *alone]
 
 
 def warn_about(inputs: Iterable[BaseInput]) -> None:
@@ -127,4 +130,14 @@ def _lost_place(data: BaseInput) -> str:
     return (
         f"{data.name}: input_random_seed={p.input_random_seed} is fixed and input_checkpointing_enabled is False: a "
         "job that is interrupted sees the first data again. Keep the place in checkpoints, or leave the seed out."
+    )
+
+
+def _replay(data: BaseInput) -> str:
+    if not data.hparams.is_training or not data.hparams.input_checkpointing_enabled or not data.replay:
+        return ""
+    return (
+        f"{data.name}: {data.replay}: a job that goes on reads every batch before its place again, which takes as "
+        "long as the first time and is right only where the same batches come again. Give it get_state and "
+        "set_state, or set input_checkpointing_enabled=False to begin the data anew."
     )

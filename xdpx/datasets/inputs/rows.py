@@ -14,7 +14,9 @@ SAMPLE_WEIGHTS = "eval_sample_weights"
 """Weight of each row, float32, (B,): 0 for rows that only fill a batch up."""
 
 PROVENANCE = "provenance"
-"""Where each row comes from: int32 (B,) arrays shard_index, num_shards and index_within_shard; -1 for filling rows."""
+"""Where each row comes from: int32 (B,) arrays shard_index, num_shards and index_within_shard; -1 for filling rows.
+
+Of packed rows (B, S): entry k - 1 is that of segment k; -1 behind the last one."""
 
 _WITHOUT_WEIGHT = frozenset({SAMPLE_WEIGHTS, "weights"})
 
@@ -68,7 +70,7 @@ def join_rows(batches: Sequence[NestedMap]) -> NestedMap:
 
 
 def with_sample_weights(batch: NestedMap) -> NestedMap:
-    """Give every row the weight 1, where the batch has no weights of rows."""
+    """Return every row the weight 1, where the batch has no weights of rows."""
     if SAMPLE_WEIGHTS in batch:
         return batch
     weighted = NestedMap(batch)
@@ -85,7 +87,7 @@ def pad_rows(batch: NestedMap, count: int) -> NestedMap:
 
 
 def without_weight(batch: NestedMap) -> NestedMap:
-    """Take the weight of all rows: weights 0, paddings 1, provenance -1."""
+    """Remove the weight of all rows: weights 0, paddings 1, provenance -1."""
     return batch.TransformWithKey(_weightless)
 
 

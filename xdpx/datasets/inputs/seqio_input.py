@@ -142,11 +142,10 @@ class SeqIOInput(BaseInput):
 
     @property
     def _has_provenance(self) -> bool:
-        p = self.hparams
-        return not p.is_training and not self.converter.hparams.pack and isinstance(self.task, Task)
+        return not self.hparams.is_training and isinstance(self.task, Task)
 
     def get_next(self) -> NestedMap:
-        """Give this host's rows of the next batch. Raises StopIteration at the end of an epoch that is not repeated."""
+        """Return this host's rows of the next batch. StopIteration ends an epoch not repeated."""
         return self.stream.next_batch()
 
     def reset(self) -> None:
@@ -191,13 +190,14 @@ class SeqIOInput(BaseInput):
     # ---- what it is
 
     def spec(self) -> NestedMap:
-        """Give the ArraySpec of every array of a padded batch, without any data."""
+        """Return the ArraySpec of every array of a padded batch, without any data."""
         rows = self.hparams.batch_size + self.hparams.batch_padding_size
         specs = self.converter.spec(rows, self.limits)
         specs[SAMPLE_WEIGHTS] = ArraySpec((rows,), np.dtype(np.float32))
         if self._has_provenance:
             names = ("index_within_shard", "num_shards", "shard_index")
-            specs[PROVENANCE] = NestedMap({name: ArraySpec((rows,), np.dtype(np.int32)) for name in names})
+            shape = (rows, max(self.limits)) if self.converter.hparams.pack else (rows,)
+            specs[PROVENANCE] = NestedMap({name: ArraySpec(shape, np.dtype(np.int32)) for name in names})
         return specs
 
     @property
@@ -214,7 +214,7 @@ class SeqIOInput(BaseInput):
         return [self.codec.decode(row[:n]) for row, n in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def tokenizer_digest(self, key: str | None = None) -> str | None:
-        """Give the digest of the task's vocabulary."""
+        """Return the digest of the task's vocabulary."""
         del key
         return None if self.codec is None else self.codec.digest
 
@@ -231,7 +231,7 @@ class SeqIOInput(BaseInput):
         return isinstance(self.task, Task) and self.task.has_score_metrics
 
     def row_keys(self, batch: NestedMap) -> list[str | None]:
-        """Give the key of each row by which outputs find their example; None for rows that only fill a batch up."""
+        """Return the key of each row by which outputs find their example; None for rows that only fill a batch up."""
         return seqio_metrics.row_keys(batch)
 
     def predict_metrics(self, outputs: Sequence[tuple[str | None, Any]]) -> dict[str, float]:

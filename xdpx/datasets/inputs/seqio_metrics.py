@@ -22,43 +22,50 @@ class Judged(Protocol):
 
     @property
     def hparams(self) -> Any:
-        """Give its template."""
+        """Its template."""
 
     @property
     def name(self) -> str:
-        """Give what it is called in messages."""
+        """What it is called in messages."""
 
     @property
     def task(self) -> Any:
-        """Give the task or mixture it reads."""
+        """The task or mixture it reads."""
 
     @property
     def converter(self) -> Any:
-        """Give what makes batches of its examples."""
+        """What makes batches of its examples."""
 
     @property
     def window(self) -> Any:
-        """Give how much of it one evaluation takes."""
+        """How much of it one evaluation takes."""
 
     @property
     def pool(self) -> Any:
-        """Give its examples."""
+        """Its examples."""
 
 
 def row_keys(batch: NestedMap) -> list[str | None]:
-    """Give `shard/shards/index` of each row; None for rows that only fill a batch up.
+    """Return `shard/shards/index` of each row; None for rows that only fill a batch up.
 
     Raises:
-        ValueError: the batch does not say where its rows come from.
+        ValueError: the batch does not say where its rows come from, or a row is of several examples.
     """
-    if PROVENANCE not in batch:
+    if PROVENANCE not in batch or np.ndim(batch[PROVENANCE].shard_index) > 1:
         raise ValueError(
-            "The batch does not say where its rows come from: it is trained on, packed, or of a mixture. Evaluate one "
-            "task, with a converter that does not pack."
+            "The batch does not say where its rows come from as one example each: it is trained on, packed, or of a "
+            "mixture. Evaluate one task, with a converter that does not pack."
         )
+    found = origins(batch)
+    return ["/".join(map(str, row[0])) if row else None for row in found]
+
+
+def origins(batch: NestedMap) -> list[list[tuple[int, int, int]]]:
+    """Return (shard, shards, index) of each example of each row: several of a packed row, none of a filling one."""
     where = batch[PROVENANCE]
-    rows = zip(where.shard_index, where.num_shards, where.index_within_shard, strict=True)
-    return [f"{shard}/{shards}/{index}" if shard >= 0 else None for shard, shards, index in rows]
+    names = ("shard_index", "num_shards", "index_within_shard")
+    stacked = np.stack([np.asarray(where[name]).reshape(len(where[name]), -1) for name in names], axis=-1)
+    return [[tuple(one) for one in row if one[0] >= 0] for row in stacked.tolist()]
 
 
 def judge(data: Judged, outputs: Outputs, kind: Kind) -> dict[str, float]:
@@ -124,7 +131,7 @@ def _refuse_missing(data: Judged, found: Mapping[int, Any]) -> None:
 
 
 def _target(data: Judged, row: int) -> Any:
-    """Give the target of an example as metric functions see it: all of it, however little of it the model saw."""
+    """Return the target of an example as metric functions see it: all of it, however little of it the model saw."""
     part = data.pool.parts[0]
     ids = part.untrimmed(row, "targets")[: data.hparams.eval_metrics_targets_length]
     value = ids if part.codec is None else part.codec.decode(ids)

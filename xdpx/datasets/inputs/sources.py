@@ -47,7 +47,7 @@ class Source(Configurable):
         """Gather examples in the given order."""
 
     def whole(self) -> Columns | None:
-        """Give all columns where they lie in memory, or are mapped into it; None where that would mean to read all."""
+        """Return all columns where they lie in memory, or are mapped into it; None where all would be read."""
         return None
 
 
@@ -65,7 +65,7 @@ class InMemory(Source):
         return max((len(column) for column in self.columns.values()), default=0)
 
     def whole(self) -> Columns:
-        """Give all columns."""
+        """Return all columns."""
         return self.columns
 
     def take(self, rows: Rows) -> Columns:

@@ -71,7 +71,7 @@ class Stream(ABC):
 
     @abstractmethod
     def next_batch(self) -> NestedMap:
-        """Give this host's rows of the next batch. Raises StopIteration at the end."""
+        """Return this host's rows of the next batch. Raises StopIteration at the end."""
 
     @abstractmethod
     def place(self) -> Place:
@@ -124,7 +124,7 @@ class OnePerRow(Stream):
 
 
 def provenance(rows: Rows, real: NDArray[np.bool_], batch_size: int, num_hosts: int) -> NestedMap:
-    """Say where each example stands: in which shard, of how many, at which place of it; -1 for rows without weight.
+    """Return where each example stands: in which shard, of how many, at which place of it; -1 for rows without weight.
 
     A shard is what one host sees in an epoch that is not shuffled.
     """
@@ -134,6 +134,24 @@ def provenance(rows: Rows, real: NDArray[np.bool_], batch_size: int, num_hosts: 
         "shard_index": rows // batch_size % num_hosts,
     }
     return NestedMap({name: np.where(real, values, -1).astype(np.int32) for name, values in numbers.items()})
+
+
+def packed_provenance(sources: Rows, where: Packed, width: int) -> NestedMap:
+    """Return which examples a packed row holds: entry k - 1 belongs to segment k of the row, and -1 to no segment.
+
+    Packing knows no shards: a number is that of the example in its source, the only shard.
+
+    Args:
+        sources: number of each example in its source, shape (N,).
+        where: where each of them went.
+        width: most segments that a row can have.
+    """
+    ones = np.ones_like(sources)
+    numbers = {"index_within_shard": sources, "num_shards": ones, "shard_index": ones - 1}
+    laid = {name: np.full((where.num_rows, width), -1, np.int32) for name in numbers}
+    for name, values in numbers.items():
+        laid[name][where.rows, where.segments - 1] = values
+    return NestedMap(laid)
 
 
 def source_row(shard_index: int, num_shards: int, index_within_shard: int, *, batch_size: int) -> int:
@@ -152,6 +170,20 @@ class _Window(NamedTuple):
 
     packed: Packed
     features: dict[str, Ragged] | None
+
+
+class _Part(NamedTuple):
+    """What one host lays out of a window.
+
+    Attributes:
+        features: of the examples; empty where there is none.
+        where: rows of this host's batch, places in them, segments.
+        sources: number of each example in its source.
+    """
+
+    features: dict[str, Ragged]
+    where: Packed
+    sources: Rows
 
 
 class PackedRows(Stream):
@@ -225,7 +257,7 @@ class PackedRows(Stream):
             raise ValueError("No example has a single token, so there is nothing to pack. Check features and source.")
 
     def _places(self, window: int) -> Rows | None:
-        """Give the places of a window; None behind the end."""
+        """Return the places of a window; None behind the end."""
         first = window * self._examples_per_window
         last = first + self._examples_per_window
         length = self.recipe.order.length
@@ -241,32 +273,37 @@ class PackedRows(Stream):
             self._windows[window] = _Window(r.converter.pack(lengths, r.limits), features)
         return self._windows[window]
 
-    def _part(self, window: int, row: int, count: int, first: int) -> tuple[dict[str, Ragged], Packed]:
+    def _part(self, window: int, row: int, count: int, first: int) -> _Part:
         """Gather what this host needs of a stretch whose first row is row `first` of the global batch."""
         r, plan = self.recipe, self._plan(window)
         low = max(r.host * r.batch_size, first)
         high = min((r.host + 1) * r.batch_size, first + count)
         which, where = plan.packed.of(row + low - first, max(high - low, 0))
+        task, sources = r.at(which + window * self._examples_per_window)
         if not len(which):
             features = {}
         elif plan.features is not None:
             features = {name: column.take(which) for name, column in plan.features.items()}
         else:
-            features = r.pool.take(*r.at(which + window * self._examples_per_window))
-        return features, where._replace(rows=where.rows + low - r.host * r.batch_size)
+            features = r.pool.take(task, sources)
+        return _Part(features, where._replace(rows=where.rows + low - r.host * r.batch_size), sources)
 
-    def _laid(self, parts: list[tuple[dict[str, Ragged], Packed]]) -> NestedMap:
+    def _laid(self, parts: list[_Part]) -> NestedMap:
         r = self.recipe
-        full = [part for part in parts if part[0]]
+        full = [part for part in parts if part.features]
         columns = range(len(r.limits))
         where = Packed(
-            np.concatenate([np.zeros(0, np.int64), *(packed.rows for _, packed in full)]),
-            np.concatenate([np.zeros((0, len(columns)), np.int64), *(packed.starts for _, packed in full)]),
-            np.concatenate([np.zeros(0, np.int64), *(packed.segments for _, packed in full)]),
+            np.concatenate([np.zeros(0, np.int64), *(part.where.rows for part in full)]),
+            np.concatenate([np.zeros((0, len(columns)), np.int64), *(part.where.starts for part in full)]),
+            np.concatenate([np.zeros(0, np.int64), *(part.where.segments for part in full)]),
             r.batch_size,
         )
         names = r.converter.feature_names
-        return r.converter.convert({n: _end_to_end([f[n] for f, _ in full]) for n in names}, where, r.limits)
+        batch = r.converter.convert({n: _end_to_end([p.features[n] for p in full]) for n in names}, where, r.limits)
+        if r.provenance:
+            sources = np.concatenate([np.zeros(0, np.int64), *(part.sources for part in full)])
+            batch[PROVENANCE] = packed_provenance(sources, where, max(r.limits))
+        return batch
 
 
 def _end_to_end(columns: list[Ragged]) -> Ragged:

@@ -110,7 +110,7 @@ class SyntheticInput(BaseInput):
         self._batch = rows // self.global_batch_size
 
     def spec(self) -> NestedMap:
-        """Give the ArraySpec of every array, without making one."""
+        """Return the ArraySpec of every array, without making one."""
         rows, width = self.hparams.batch_size + self.hparams.batch_padding_size, self.hparams.seq_len
         integers = ("ids", "labels", "segment_ids", "segment_pos")
         specs = {name: ArraySpec((rows, width), np.dtype(np.int32)) for name in integers}

@@ -85,7 +85,7 @@ class WindowFields(Protocol):
     eval_loop_num_batches: Any
 
     def given(self) -> frozenset[str]:
-        """Give the names of the fields that somebody set."""
+        """Return the names of the fields that somebody set."""
 
 
 def window_of(hparams: WindowFields) -> EvalWindow:
@@ -150,7 +150,7 @@ class Walkable(Protocol):
     """An input, as far as a walk needs it."""
 
     def get_next_padded(self) -> Any:
-        """Give the next batch."""
+        """Return the next batch."""
 
     def reset(self) -> None:
         """Begin anew."""
@@ -193,7 +193,7 @@ def walk(data: Walkable, window: EvalWindow | str | None = None) -> Iterator[Any
 
 
 def _next(data: Walkable) -> Any:
-    """Give the next batch; None at the end, told by StopIteration or by TensorFlow's error for the same."""
+    """Return the next batch; None at the end, told by StopIteration or by TensorFlow's error for the same."""
     try:
         return data.get_next_padded()
     except StopIteration:
@@ -205,7 +205,7 @@ def _next(data: Walkable) -> Any:
 
 
 def is_end_of_data(error: BaseException) -> bool:
-    """Whether an exception says that data are used up: StopIteration, or `tf.errors.OutOfRangeError`."""
+    """Tell whether an exception says that data are used up: StopIteration, or `tf.errors.OutOfRangeError`."""
     if isinstance(error, StopIteration):
         return True
     kinds = type(error).__mro__

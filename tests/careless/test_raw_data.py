@@ -1,0 +1,234 @@
+"""Raw data as people mail them: quoted, with headers, with the wrong delimiter, swapped, or read by the wrong model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.datasets.store import Store
+from xdpx.run import main
+
+Said = Callable[[], str]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Return what was told on the console since the last time."""
+
+    def read() -> str:
+        captured = capsys.readouterr()
+        return captured.out + captured.err
+
+    return read
+
+
+def prepro(folder: Path, *, code: int = 0, data: str = "data", **values: Any) -> Path:
+    """Run x-prepro on `folder/raw` and return its data_dir, `folder/data`."""
+    keys = {"loader": "single", "processor": "single", "tokenizer": "space", "max_len": 64, "data_files": "*", **values}
+    places = [f"data_source={folder / 'raw'}", f"data_dir={folder / data}"]
+    assert main(["x-prepro", *places, *(f"{key}={json.dumps(value)}" for key, value in keys.items())]) == code
+    return folder / data
+
+
+def raw(folder: Path, **texts: str) -> None:
+    """Write raw files; `train_tsv` becomes train.tsv."""
+    (folder / "raw").mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / "raw" / name.replace("_", ".")).write_text(text, encoding="utf-8")
+
+
+def texts_and_labels(data: Path, split: str = "train") -> list[tuple[str, str]]:
+    words, labels = ((data / name).read_text().splitlines() for name in ("vocab.txt", "target_map.txt"))
+    store = Store.open(str(data / f"{split}.pt"))
+    samples = [store.sample(index) for index in range(len(store))]
+    return [(" ".join(words[each] for each in sample["tokens"]), labels[sample["target"]]) for sample in samples]
+
+
+# ---- cells in quotes, rows too wide or too narrow
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_comma_inside_quotes_is_text_and_no_label(tmp_path: Path, header: bool) -> None:
+    rows = '"good, tasty",1\n"so ""bad""\nand cold",0\nfine,1\n'
+    raw(tmp_path, train_csv=("review,label\n" if header else "") + rows)
+    fields = {"fields": ["review", "label"]} if header else {}
+    data = prepro(tmp_path, parser="csv", delimiter=",", **fields)
+    assert texts_and_labels(data) == [("good, tasty", "1"), ('so "bad" and cold', "0"), ("fine", "1")]
+
+
+def test_a_row_with_more_cells_than_the_header_is_a_fault_with_its_line(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_csv="review,label\ngood,1\ngood, tasty,1\nbad,0\n")
+    prepro(tmp_path, code=2, parser="csv", delimiter=",", fields=["review", "label"])
+    assert "train.csv:3: has 3 columns, more than the header (2)" in said()
+    assert not (tmp_path / "data" / "train.pt").exists()
+
+
+def test_a_quoted_file_read_without_quotes_names_quotechar(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_csv='review,label\n"good, tasty",1\n"bad, cold",0\n')
+    prepro(tmp_path, code=2, parser="csv", delimiter=",", fields=["review", "label"], quotechar=None)
+    told = said()
+    assert "train.csv:2: has 3 columns, with quotes" in told
+    assert "set quotechar: '\"'" in told
+
+
+def test_quoted_cells_around_tabs_name_quotechar(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv='fine\t1\n"good\ttasty"\t1\n')
+    prepro(tmp_path, code=2)
+    assert "set quotechar: '\"'" in said()
+
+
+def test_quotes_in_a_tsv_stay_text(tmp_path: Path) -> None:
+    raw(tmp_path, train_tsv='"It is," he said\t1\n"fine"\t0\n')
+    assert texts_and_labels(prepro(tmp_path)) == [('"it is," he said', "1"), ('"fine"', "0")]
+
+
+def test_a_cell_that_opens_with_a_quotation_is_refused_and_told_how_to_be_text(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_csv='"It is" he said,1\nfine,0\n')
+    prepro(tmp_path, code=2, parser="csv", delimiter=",")
+    assert "train.csv:1: is no quoted csv" in (told := said())
+    assert "set quotechar: null" in told
+    data = prepro(tmp_path, parser="csv", delimiter=",", quotechar=None)
+    assert texts_and_labels(data) == [('"it is" he said', "1"), ("fine", "0")]
+
+
+# ---- a header taken for a row, a delimiter that is another, columns swapped
+
+
+ROWS = [("good", "1"), ("bad", "0"), ("fine film", "1"), ("poor", "0"), ("nice", "1"), ("cold", "0")]
+
+
+def table(delimiter: str, *, header: str = "") -> str:
+    return header + "".join(f"{text}{delimiter}{label}\n" for text, label in ROWS)
+
+
+@pytest.mark.parametrize("first", ["text\tlabel", "what people said\tlabel", "sentence\tpolarity", "say\tverdict"])
+def test_a_header_line_makes_no_sample_and_no_class(tmp_path: Path, said: Said, first: str) -> None:
+    raw(tmp_path, train_tsv=table("\t", header=f"{first}\n"), dev_tsv=table("\t", header=f"{first}\n"))
+    prepro(tmp_path, code=2)
+    assert "dev.tsv:1: the first row looks like the names of columns" in (told := said())
+    assert "start_line: 1" in told
+    assert texts_and_labels(prepro(tmp_path, start_line=1)) == ROWS
+
+
+def test_a_header_of_a_test_without_labels_is_seen_too(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv=table("\t"), test_tsv="text\ngood\nbad\n")
+    prepro(tmp_path, code=2)
+    assert "test.tsv:1" in said()
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", " ", "   "])
+def test_labels_behind_another_delimiter_are_a_fault_and_no_unlabelled_data(
+    tmp_path: Path, said: Said, delimiter: str
+) -> None:
+    raw(tmp_path, train_txt=table(delimiter) * 4, dev_txt=table("\t"))
+    prepro(tmp_path, code=2)
+    assert "train.txt:1: no line has a label, but" in said()
+
+
+def test_a_quoted_table_read_as_tsv_is_told_of_its_comma_and_its_names(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, all_csv="label,review\n" + '1,"good, tasty"\n0,"so ""bad""\nand cold"\n1,fine\n' * 4)
+    prepro(tmp_path, code=2)
+    assert "all.csv:1: no line has a label, but ',' cuts each into 2 columns. Set delimiter: ','" in said()
+    prepro(tmp_path, code=2, parser="csv", delimiter=",")
+    assert 'fields: ["review", "label"]' in said()
+
+
+def test_json_lines_read_as_text_are_a_fault(tmp_path: Path, said: Said) -> None:
+    lines = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS)
+    raw(tmp_path, train_jsonl=lines)
+    prepro(tmp_path, code=2)
+    assert "parser: jsonl, fields: [...] of: text, label" in said()
+    assert texts_and_labels(prepro(tmp_path, parser="jsonl", fields=["text", "label"])) == ROWS
+
+
+def test_a_train_file_without_labels_beside_a_dev_file_with_labels_is_a_fault(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv="good or bad\nfine\n", dev_tsv=table("\t"))
+    prepro(tmp_path, code=2)
+    assert "train: no line has a label, as those of 'dev' have; the first is 'good or bad'" in said()
+    prepro(tmp_path, ignore_findings=["no_labels"])
+
+
+def test_what_is_rightly_without_labels_stays_so(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv=table("\t"), test_tsv="\n".join(text for text, _ in ROWS), corpus_txt="a b\nc, d\n")
+    prepro(tmp_path, data_files=["train.tsv", "test.tsv"])
+    prepro(tmp_path, data_files="corpus.txt", loader="corpus", parser="none", data="other")
+    assert "no_labels" not in said()
+
+
+def test_the_label_in_front_of_the_text_is_a_fault(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv="".join(f"{number % 2}\ttext number {number}\n" for number in range(40)))
+    prepro(tmp_path, code=2)
+    assert "40 different labels in 40 rows" in said()
+
+
+# ---- what is in the data
+
+
+def test_the_same_rows_in_train_and_test_are_told_with_their_lines(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv=table("\t"), test_tsv="else\t1\nGood\t1\n")
+    data = prepro(tmp_path)
+    assert "test: 1 of 2 texts (50.00%) stand in training too" in (told := said())
+    assert "test.tsv:2 = " in told
+    found = json.loads((data / "findings.json").read_text())
+    assert "leakage" in {each["code"] for each in found["findings"]}
+    assert found["looked_at"] == {"train": 6, "test": 2}
+    prepro(tmp_path, ignore_findings=["leakage"])
+    assert "stand in training" not in said()
+
+
+def test_duplicates_and_texts_under_two_labels_are_told(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv=table("\t") + "good\t1\ncold\t1\n")
+    prepro(tmp_path)
+    told = said()
+    assert "1 of 8 rows came before in the same split" in told
+    assert "1 texts have two labels or more" in told
+
+
+def test_labels_written_in_two_ways_are_told(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv="a\tPos\nb\tpos\nc\tneg\nd\t1\ne\t1.0\n")
+    prepro(tmp_path)
+    told = said()
+    assert "label 'Pos' is also written 'pos': one class" in told
+    assert "labels '1', '1.0' are written almost alike, but are different classes" in told
+
+
+CHINESE = [f"这家宾馆在小街道上不大好找房间也很旧{chr(0x4E00 + number)}下次不会再来了" for number in range(200)]
+
+
+def test_an_english_vocabulary_on_chinese_text_is_a_fault(tmp_path: Path, said: Said) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "这", "大", "小", "上"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    raw(tmp_path, train_tsv="".join(f"{text}\t{index % 2}\n" for index, text in enumerate(CHINESE)))
+    keys: dict[str, Any] = {"tokenizer": "bert", "vocab_file": str(tmp_path / "vocab.txt"), "processor": "bert_single"}
+    data = prepro(tmp_path, code=2, **keys)
+    assert "of the tokens are not in the vocabulary. Is it that of another language" in said()
+    assert not (data / "train.pt").exists()
+    prepro(tmp_path, ignore_findings=["unknown_tokens"], **keys)
+
+
+def test_one_token_for_a_whole_chinese_text_is_told(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv="".join(f"{text}\t{index % 2}\n" for index, text in enumerate(CHINESE)))
+    prepro(tmp_path, tokenizer="space")
+    assert "texts are not cut into words" in (told := said())
+    assert "char_zh" in told
+    prepro(tmp_path, tokenizer="char_zh", data="other")
+    assert "not cut" not in said()
+
+
+def test_words_of_held_out_texts_are_unknown_as_they_will_be_in_use(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv=table("\t"), dev_tsv="good unheard unseen\t1\nbad\t0\n")
+    prepro(tmp_path)
+    told = said()
+    assert "dev: 2 samples of 2 lines; 4 tokens, 50.00% of them unknown" in told
+    assert "50.0% of the tokens are unknown, but none in training" in told
+    assert "threshold: 1" in told
+
+
+def test_a_train_file_of_blank_lines_is_a_fault(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_txt="\n \n\n")
+    prepro(tmp_path, code=2)
+    assert "train: none of its 3 texts has a token" in said()

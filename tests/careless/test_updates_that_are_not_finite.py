@@ -1,0 +1,130 @@
+"""An update whose gradient overflows, through both doors of PyTorch: what becomes of it in fp32, bf16 and fp16."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.trainer_work import Points
+from tests.golden import x_train
+from tests.golden.record import hash_of
+from tests.golden.trainer import Overflowing
+from tests.trainer.test_trainer import losses
+from xdpx import Trainer, TrainerCallback, TrainingArguments
+from xdpx.models import models
+from xdpx.reports.run_logs import read_table
+
+PLANTED = 5
+
+
+def trained_by_x_train(folder: Path, **keys: Any) -> dict[str, list[Any]]:
+    """Plant an infinite gradient at the fifth update of a run of `cls_cnn`; return the columns of its log."""
+    network = models["cls_cnn"]
+    forward, seen = network.forward, 0
+
+    def planted(self: Any, *arguments: Any, **more: Any) -> Tensor:
+        nonlocal seen
+        found: Tensor = forward(self, *arguments, **more)
+        seen += self.training
+        if self.training and seen == PLANTED:
+            found.register_hook(lambda gradient: gradient * torch.inf)
+        return found
+
+    with mock.patch.object(network, "forward", planted):
+        x_train.train(folder, "run", "single", {**x_train.CNN, "eval_interval": 1, **keys})
+    return read_table(str(folder / "run/train.log.tsv"))
+
+
+def reason(folder: Path) -> str:
+    found: str = json.loads((folder / "run/status.json").read_text())["reason"]
+    return found
+
+
+def weights_after(folder: Path, step: int) -> str:
+    return hash_of(torch.load(folder / f"run/checkpoint-{step}.pt", weights_only=True))
+
+
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}, {"fp16": True}])
+def test_x_train_leaves_such_an_update_out_and_counts_it(tmp_path: Path, precision: dict[str, Any]) -> None:
+    log = trained_by_x_train(tmp_path, nonfinite_steps="skip", **precision)
+    assert len(log["loss"]) == 12
+    assert weights_after(tmp_path, PLANTED - 1) == weights_after(tmp_path, PLANTED) != weights_after(tmp_path, 6)
+    state = torch.load(tmp_path / "run/checkpoint-12.pts", weights_only=True)["engine"]
+    assert state["num_updates"] == 12
+    assert state["loss_scale"]["scale"] == (64.0 if precision.get("fp16") else 1.0), (
+        "it begins at 128, and is halved once"
+    )
+
+
+def test_x_train_ends_at_such_an_update_and_saves_nothing_of_it(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="failed"):
+        trained_by_x_train(tmp_path)
+    assert "the loss or gradient of step 5 is no number" in reason(tmp_path)
+    assert {path.name for path in (tmp_path / "run").glob("checkpoint-?.pt")} == {
+        f"checkpoint-{n}.pt" for n in range(1, 5)
+    }
+
+
+def test_x_train_takes_such_an_update_where_that_is_asked_for_and_refuses_to_save_its_weights(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="failed"):
+        trained_by_x_train(tmp_path, nonfinite_steps="keep")
+    assert "after step 5 weights are NaN or infinite" in reason(tmp_path)
+
+
+class Watch(TrainerCallback):
+    """Notes the weights, the loss scale and the learning rate after each update."""
+
+    trainer: Trainer
+
+    def __init__(self) -> None:
+        self.weights: list[str] = []
+        self.scales: list[float] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
+        self.weights.append(hash_of(brought["model"].state_dict()))
+        scaler = self.trainer.accelerator.scaler
+        self.scales.append(1.0 if scaler is None else scaler.get_scale())
+
+
+@pytest.mark.parametrize("precision", [{}, {"bf16": True}, {"fp16": True}])
+def test_the_trainer_leaves_such_an_update_out_and_counts_it(tmp_path: Path, precision: dict[str, Any]) -> None:
+    watch = Watch()
+    args = TrainingArguments(
+        str(tmp_path), max_steps=12, use_cpu=True, disable_tqdm=True, logging_steps=1, save_strategy="no",
+        learning_rate=0.01, nonfinite_steps="skip", **precision,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    watch.trainer = trainer = Trainer(Overflowing(0.1), args, train_dataset=Points(130), callbacks=[watch])
+    trainer.train()
+    assert trainer.state.global_step == len(losses(trainer)) == 12
+    assert watch.weights[PLANTED - 2] == watch.weights[PLANTED - 1] != watch.weights[PLANTED]
+    if precision.get("fp16"):
+        assert watch.scales == [65536.0] * (PLANTED - 1) + [32768.0] * (12 - PLANTED + 1)
+        assert all(math.isfinite(loss) for loss in losses(trainer)), (
+            "an overflow of the gradient leaves the loss as it is"
+        )
+    rates = [row["learning_rate"] for row in trainer.state.log_history if "learning_rate" in row]
+    assert rates[PLANTED] == rates[PLANTED - 1], "the schedule waits"
+
+
+def test_a_loss_scale_that_no_update_fits_ends_x_train_with_a_report(tmp_path: Path) -> None:
+    network = models["cls_cnn"]
+    forward = network.forward
+
+    def always(self: Any, *arguments: Any, **more: Any) -> Tensor:
+        found: Tensor = forward(self, *arguments, **more)
+        if self.training:
+            found.register_hook(lambda gradient: gradient * torch.inf)
+        return found
+
+    keys = {**x_train.CNN, "fp16": True, "fp16_init_scale": 4, "min_loss_scale": 0.5}
+    with mock.patch.object(network, "forward", always), pytest.raises(RuntimeError, match="failed"):
+        x_train.train(tmp_path, "run", "single", keys)
+    assert "update 4: gradients overflow in fp16 at any loss scale down to 0.25" in reason(tmp_path)

@@ -1,0 +1,49 @@
+"""Labels that are as many as rows, written in two ways, or missing where they are to be learned."""
+
+from __future__ import annotations
+
+import pytest
+
+from xdpx.datasets.findings.labels import many_labels, missing_labels, spellings
+
+
+@pytest.mark.parametrize(
+    ("labels", "rows", "severity"),
+    [(20, 20, "fault"), (10, 20, "fault"), (8, 20, "warning"), (2, 20, None), (9, 9, None)],
+)
+def test_labels_as_many_as_rows_are_a_fault(labels: int, rows: int, severity: str | None) -> None:
+    counts = {f"text {index}": rows // labels + (index < rows % labels) for index in range(labels)}
+    assert [each.severity for each in many_labels(counts)] == ([severity] if severity else [])
+
+
+def test_numbers_as_labels_are_sent_to_their_type() -> None:
+    (found,) = many_labels({f"{index / 7:.3f}": 1 for index in range(50)})
+    assert "target_type: number" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers", "told"),
+    [
+        (["Pos", "pos", "neg"], False, "'Pos' is also written 'pos'"),
+        (["1", "1.0", "0"], False, "'1', '1.0' are written almost alike"),
+        (["not good", "not  good"], False, "almost alike"),
+        (["1", "\uff11"], False, "almost alike"),
+        (["1", "1.0", "0"], True, ""),
+        (["pos", "neg", "neutral"], False, ""),
+        (["B-LOC", "I-LOC", "O"], False, ""),
+        (["1", "10", "-1"], False, ""),
+    ],
+)
+def test_labels_that_are_written_alike_are_told(labels: list[str], numbers: bool, told: str) -> None:
+    found = [each.problem for each in spellings(dict.fromkeys(labels, 3), numbers=numbers)]
+    assert (told in found[0]) if told else not found
+
+
+@pytest.mark.parametrize(
+    ("labelled", "severity"),
+    [({"train": False, "dev": True}, "fault"), ({"train": False}, "warning"), ({"train": True, "test": False}, None)],
+)
+def test_training_data_without_labels_are_told(labelled: dict[str, bool], severity: str | None) -> None:
+    trained = {split: split == "train" for split in labelled}
+    found = missing_labels(labelled, dict.fromkeys(labelled, "a text"), trained=trained)
+    assert [each.severity for each in found] == ([severity] if severity else [])

@@ -1,0 +1,81 @@
+"""Labels that are none: as many as rows, missing, or one label written in two ways."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+
+from xdpx.datasets.findings.finding import Finding, Severity, some
+from xdpx.tokenizers.target_map import by_writing, folded, number_of
+
+PLACE = "labels"
+
+FEWEST_ROWS = 20
+TOO_MANY = 0.5
+MANY = 0.2
+"""Labels per row, from which they are too many to be learned, or so many that one should look."""
+
+
+def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Find a column of labels that is nearly as manifold as the rows."""
+    rows, found = sum(counts.values()), by_writing(counts)
+    share = len(found) / max(rows, 1)
+    if rows < FEWEST_ROWS or share < MANY:
+        return
+    problem = f"{len(found):,} different labels in {rows:,} rows, such as {some(found, 2)}."
+    if all(number_of(label) is not None for label in found):
+        remedy = "To predict numbers, set target_type: number. Else: is it the right column?"
+    else:
+        remedy = 'Is it the right column? The label comes last; fields: ["text", "label"] takes columns by name.'
+    yield Finding("many_labels", "fault" if share >= TOO_MANY else "warning", PLACE, problem, remedy)
+
+
+def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
+    """Find labels that differ only in how they are written: those that count as one, and those that do not.
+
+    Args:
+        counts: how often each writing of each label was seen.
+        numbers: whether labels stand for their value, so that 1 and 1.0 are the same anyway.
+    """
+    written = by_writing(counts)
+    for label, (_, *others) in written.items():
+        if others:
+            problem = f"label '{label}' is also written {some(others)}: one class, as case does not tell labels apart."
+            yield Finding("label_spelling", "warning", PLACE, problem, "If they are two, name them apart.")
+    alike: dict[str, list[str]] = {}
+    for label in written:
+        alike.setdefault(_plainest(label, numbers=numbers), []).append(label)
+    for first, *others in alike.values():
+        if others:
+            problem = f"labels {some([first, *others])} are written almost alike, but are different classes."
+            yield Finding("label_spelling", "warning", PLACE, problem, "If they are one, write them alike.")
+
+
+def _plainest(label: str, *, numbers: bool) -> str:
+    plain = folded(unicodedata.normalize("NFKC", label))
+    value = None if numbers else number_of(plain)
+    return "".join(sign for sign in plain if sign not in " _-\t'\"") if value is None else str(value)
+
+
+def missing_labels(
+    labelled: Mapping[str, bool], firsts: Mapping[str, str], *, trained: Mapping[str, bool]
+) -> Iterator[Finding]:
+    """Find splits to train on without labels.
+
+    Args:
+        labelled: whether the rows of each split have labels.
+        firsts: the first row of each split, to be shown.
+        trained: whether each split is one to train on.
+    """
+    named = any(trained.values())
+    bare = [split for split in labelled if (trained[split] or not named) and not labelled[split]]
+    others = [split for split, has in labelled.items() if has]
+    if others and named:
+        remedy = "Look at its columns and their delimiter."
+        for split in bare:
+            problem = f"no line has a label, as those of {some(others)} have; the first is {firsts[split]!r:.80}."
+            yield Finding("no_labels", "fault", split, problem, remedy)
+    elif not others:
+        remedy = "Fine to predict, or to learn from a teacher; no classifier can be trained on it."
+        severity: Severity = "warning" if named else "note"
+        yield from (Finding("no_labels", severity, split, "no line has a label.", remedy) for split in bare)

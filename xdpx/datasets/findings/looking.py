@@ -1,0 +1,149 @@
+"""One look at all data of an x-prepro, while they are read and made anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xdpx.datasets.findings import labels, raw_files, tokens
+from xdpx.datasets.findings.finding import Findings
+from xdpx.datasets.findings.same_texts import SameTexts, TextKeys
+from xdpx.datasets.findings.tokens import Tally
+from xdpx.loaders.base import Loader
+from xdpx.loaders.parsers.base import Parser
+from xdpx.tokenizers.target_map import folded
+
+
+@dataclass(frozen=True)
+class SplitFile:
+    """A raw file: where it is, and whether its rows have labels."""
+
+    path: str
+    labelled: bool
+
+
+def is_trained_on(split: str) -> bool:
+    """Tell by its name whether a split is one to train on: `train`, `train_0`, `sst2.train`."""
+    return "train" in split.lower()
+
+
+class Look:
+    """What was seen of some data: what is certainly wrong is refused at once, the rest is told at the end.
+
+    Args:
+        sources: raw files by split.
+        loader, parser: as the config picks them.
+        findings: takes what is found.
+        target_type: what labels stand for.
+        own_labels: whether the labels are those of these data, and were not given in a file.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, SplitFile],
+        loader: Loader,
+        parser: Parser,
+        findings: Findings,
+        *,
+        target_type: str,
+        own_labels: bool,
+    ) -> None:
+        self._sources = sources
+        self._loader = loader
+        self._parser = parser
+        self._findings = findings
+        self._numbers = target_type == "number"
+        self._own_labels = own_labels
+        self._trained = {split: is_trained_on(split) for split in sources}
+        self._heads = {split: raw_files.head_of(each.path, parser) for split, each in sources.items()}
+        self._tallies: dict[str, Tally] = {}
+        self._same = SameTexts()
+        self._ready = True
+
+    @property
+    def remembers_texts(self) -> bool:
+        """Whether the keys of texts are wanted: where lines are joined no text is a sample."""
+        return self._loader.merger(1) is None
+
+    def at_files(self, *, learns_labels: bool) -> None:
+        """Look at the first rows of the raw files.
+
+        Args:
+            learns_labels: whether samples of this kind are made to learn labels from.
+
+        Raises:
+            ConfigError: a header would be a row, or lines are cut otherwise than they were written.
+        """
+        for split, source in self._sources.items():
+            head = self._heads[split]
+            if self._loader.num_targets:
+                self._findings.add(raw_files.header(source.path, head, self._parser, labelled=False))
+            if not source.labelled:
+                self._findings.add(raw_files.another_reading(source.path, head, self._parser, self._loader))
+        if learns_labels and self._loader.num_targets and not self._loader.between:
+            labelled = {split: source.labelled for split, source in self._sources.items()}
+            firsts = {split: "\t".join(head.rows[0]) for split, head in self._heads.items() if head.rows}
+            self._findings.add(labels.missing_labels(labelled, firsts, trained=self._trained))
+
+    def at_labels(self, counts: Mapping[str, int]) -> None:
+        """Look at how often each label was seen.
+
+        Raises:
+            ConfigError: a header gave one of them, or they are as many as the rows.
+        """
+        if not counts or not self._own_labels:
+            return
+        if not self._loader.several_labels:
+            self._look_for_headers(counts)
+            if not self._numbers:
+                self._findings.add(labels.many_labels(counts))
+        self._findings.add(labels.spellings(counts, numbers=self._numbers))
+
+    def _look_for_headers(self, counts: Mapping[str, int]) -> None:
+        """Look for files whose first row has a label that no other row has."""
+        firsts = {
+            split: head.rows[0][-1]
+            for split, head in self._heads.items()
+            if head.rows and self._sources[split].labelled
+        }
+        times: dict[str, int] = {}
+        for label, count in counts.items():
+            times[folded(label)] = times.get(folded(label), 0) + count
+        for split, label in firsts.items():
+            if times.get(folded(label)) == sum(folded(other) == folded(label) for other in firsts.values()):
+                path, head = self._sources[split].path, self._heads[split]
+                self._findings.add(raw_files.header(path, head, self._parser, labelled=True, labels=counts))
+
+    def at_vocabulary(self, *, ready: bool) -> None:
+        """Note whether the vocabulary was given, and not counted in these data."""
+        self._ready = ready
+
+    def at_rows(self, split: str, keys: TextKeys | None) -> None:
+        """Remember some rows of a split."""
+        if keys is not None:
+            self._same.add(split, keys)
+
+    def at_split(self, split: str, tally: Tally) -> None:
+        """Look at what became of the texts of a split, before it is kept.
+
+        Raises:
+            ConfigError: the vocabulary knows less than half of what is trained on.
+        """
+        self._tallies[split] = tally
+        self._findings.add(tokens.tokens(split, tally, trained=self._trained[split], ready=self._ready))
+
+    def finish(self, data_dir: str, sizes: Mapping[str, int], *, dropped: bool) -> None:
+        """Compare the splits, tell all that was found, and write it down.
+
+        Args:
+            data_dir: where to.
+            sizes: samples of each split.
+            dropped: whether rows that came before in the same file were dropped.
+        """
+        if not self._ready:
+            self._findings.add(tokens.untrained_unknown(self._tallies, trained=self._trained))
+        paths = {split: source.path for split, source in self._sources.items()}
+        one_class = not self._numbers and not self._loader.several_labels and not self._loader.before
+        self._findings.add(self._same.findings(self._trained, paths, dropped=dropped, classes=one_class))
+        self._findings.report()
+        self._findings.write(data_dir, {split: sizes[split] for split in self._tallies})

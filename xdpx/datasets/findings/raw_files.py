@@ -1,0 +1,223 @@
+"""Raw files that are read otherwise than they were written: their header a row, their delimiter a part of the text."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from xdpx.datasets.findings.finding import Finding
+from xdpx.loaders.base import Loader
+from xdpx.loaders.parsers.base import Parser, Row
+from xdpx.loaders.parsers.csv import QUOTED_BY_CUSTOM, CSVParser
+from xdpx.loaders.parsers.lines import LineParser
+from xdpx.tokenizers.target_map import folded, number_of
+
+LOOKED_AT = 1000
+"""Rows at the top of a file that are looked at."""
+
+FEWEST = 4
+"""Fewer rows than this show no pattern."""
+
+FEWEST_FOR_BLANKS = 10
+"""The last word of a line tells less than what stands behind a comma."""
+
+DELIMITERS = {"\t": "'\\t'", ",": "','", ";": "';'", "|": "'|'"}
+
+_NAME = re.compile(
+    r"(?:#\d+ )?(?:text|texts|sentence|sent|question|query|passage|context|review|comment|content|title|body|message|"
+    r"premise|hypothesis|string|utterance|document|word|words|label|labels|target|targets|class|category|cat|"
+    r"sentiment|score|rating|grade|gold|gold_label|quality|polarity|tag|tags|id|idx|index|y|"
+    r"文本|句子|标签|类别|内容|评论|问题|标题|情感)(?:[ _-]?(?:\d|a|b|id|text|label))?"
+)
+LABEL_NAMES = frozenset({
+    "label", "labels", "target", "targets", "class", "category", "cat", "sentiment", "score", "rating", "grade",
+    "gold", "gold_label", "quality", "polarity", "tag", "tags", "y", "标签", "类别", "情感",
+})  # fmt: skip
+
+
+class Head(NamedTuple):
+    """The first rows of a raw file: `first_line` is where the first of them begins."""
+
+    first_line: int
+    rows: list[Row]
+
+
+def head_of(path: str, parser: Parser) -> Head:
+    """Read the first rows of a raw file; of those that are nothing or cannot be read, none is there."""
+    for block in islice(parser.blocks(path), 1):
+        parsed = parser.parse(block)
+        rows = [(line, row) for line, row in zip(parsed.lines, parsed.rows, strict=True) if row != [""]][:LOOKED_AT]
+        return Head(rows[0][0] if rows else 1, [row for _, row in rows])
+    return Head(1, [])
+
+
+def names_no_columns(parser: Parser) -> bool:
+    """Tell whether a parser takes the first line of a file for a row: columns have no names, no line is skipped."""
+    known = parser.parameters
+    return isinstance(parser, LineParser) and not getattr(known, "fields", None) and not known.start_line
+
+
+def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Collection[str] = ()) -> Iterator[Finding]:
+    """Find a first row that holds the names of columns.
+
+    Args:
+        path: the raw file.
+        head: its first rows.
+        parser: reads it.
+        labelled: whether the last column is a label.
+        labels: the true ones, where they are known; the first row's is none of them, or stands nowhere else.
+    """
+    if not head.rows or not names_no_columns(parser):
+        return
+    first = [folded(cell.strip("\"'")) for cell in head.rows[0]]
+    others = {folded(label) for label in labels} - {folded(head.rows[0][-1])}
+    named = all(_NAME.fullmatch(cell) for cell in first)
+    label = labelled and (first[-1] in LABEL_NAMES or _alone_no_number(first[-1], others)) and bool(others)
+    if named or label:
+        problem = f"the first row looks like the names of columns: {', '.join(map(repr, head.rows[0]))[:80]}."
+        remedy = "Leave it out: start_line: 1"
+        if isinstance(parser, CSVParser):
+            by_name = sorted(head.rows[0], key=lambda name: folded(name) in LABEL_NAMES)  # the label comes last
+            remedy += f"; or take the columns by name: fields: {json.dumps(by_name, ensure_ascii=False)}"
+        yield Finding("header", "fault", f"{path}:{head.first_line}", problem, f"{remedy}.")
+
+
+def _alone_no_number(label: str, others: Collection[str]) -> bool:
+    """Tell whether all labels but one are numbers."""
+    return bool(others) and number_of(label) is None and all(number_of(other) is not None for other in others)
+
+
+def another_reading(
+    path: str, head: Head, parser: Parser, loader: Loader, labels: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Find lines that another delimiter or parser would cut into texts and labels.
+
+    Args:
+        path: the raw file.
+        head: its first rows.
+        parser: reads it.
+        loader: makes records of their columns.
+        labels: those that a model knows, folded; none where they are still to be learnt.
+    """
+    if type(parser) not in {CSVParser, LineParser} or not head.rows:
+        return
+    given = parser.delimiter if isinstance(parser, CSVParser) else ""
+    remedy = how_to_cut([given.join(row) for row in head.rows], loader, given=given, labels=labels)
+    if remedy is not None:
+        yield Finding("delimiter", "fault", f"{path}:{head.first_line}", *remedy)
+
+
+def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -> Iterator[Finding]:
+    """Find labels that are read as a text, and texts that are read as labels, of a model that knows its labels.
+
+    Args:
+        path: the raw file.
+        head: its first rows.
+        labelled: whether the last column is read as a label.
+        labels: those that the model knows, folded.
+    """
+    last = [folded(row[-1]) for row in head.rows]
+    if len(last) < FEWEST or not labels:
+        return
+    place = f"{path}:{head.first_line}"
+    if not labelled and len(head.rows[0]) > 1 and set(last) <= set(labels):
+        problem = f"the last column, read as a text, holds labels, such as {head.rows[0][-1]!r}: a text is missing."
+        yield Finding("columns", "fault", place, problem, "Give a file with the texts that the model was trained on.")
+    numbers = all(number_of(label) is not None for label in {*labels, *last})  # to be predicted, whatever their values
+    if labelled and not numbers and not set(last) & set(labels) and not _repeats(set(last), len(last)):
+        problem = f"the last column, read as a label, holds none that training knew, such as {head.rows[0][-1]!r:.60}."
+        yield Finding("columns", "fault", place, problem, "Give the texts alone, or their labels behind them.")
+
+
+def first_row_left_out(path: str, parser: LineParser, labels: Collection[str]) -> Iterator[Finding]:
+    """Find a first line that is left out as a header, as training did, but is a row with one of the folded labels."""
+    known = parser.parameters
+    if known.start_line != 1:
+        return
+    head = head_of(path, type(parser)(known.model_copy(update={"start_line": 0, "fields": None})))
+    if head.first_line == 1 and head.rows and folded(head.rows[0][-1]) in labels:
+        problem = f"start_line: 1 leaves out a row that is no header: {', '.join(map(repr, head.rows[0]))[:80]}."
+        yield Finding("header", "fault", f"{path}:1", problem, "start_line: 0 reads it.")
+
+
+def how_to_cut(
+    lines: Sequence[str], loader: Loader, *, given: str, labels: Collection[str] = ()
+) -> tuple[str, str] | None:
+    """Tell of lines without a label what they are, and how to read them; None where they seem to be plain text.
+
+    Args:
+        lines: of a raw file, all that were looked at.
+        loader: makes records of their columns.
+        given: the delimiter that was tried; '' for none.
+        labels: those that a model knows, folded; none where they are still to be learnt.
+    """
+    if all(line.lstrip()[:1] == "{" for line in lines) and all(map(_is_object, lines[:3])):
+        keys = ", ".join(json.loads(lines[0]))
+        return "every line is a JSON object, read as text.", f"Use parser: jsonl, fields: [...] of: {keys[:80]}."
+    if not loader.num_targets or len(lines) < FEWEST:
+        return None
+    fewest = loader.num_sections + len(loader.before) + loader.num_targets
+    for delimiter, shown in DELIMITERS.items():
+        rows = [] if delimiter == given else _cut(lines, delimiter)
+        width = len(rows[0]) if rows else 0
+        named = any(map(_NAME.fullmatch, map(folded, rows[0] if rows else [])))
+        even = all(len(row) == width for row in rows)
+        if width >= max(fewest, 2) and even and _few_values(rows[named:], width):
+            how = f"delimiter: {shown}, parser: csv"
+            if width > fewest or named:
+                how += f", and fields: [...] with {fewest} of the names in the first line, the label last"
+            return f"no line has a label, but {shown} cuts each into {width} columns.", f"Set {how}."
+    if len(lines) >= FEWEST_FOR_BLANKS and _ends_in_labels(lines, fewest - loader.num_targets, labels):
+        words = sorted({line.split()[-1] for line in lines})
+        problem = f"no line has a label, but each ends in a blank and one of {', '.join(words[:3])}."
+        return problem, "Put a tab in front of it: sed -E 's/ +([^ ]+)$/\\t\\1/'."
+    return None
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), Mapping)
+    except ValueError:
+        return False
+
+
+def _cut(lines: Sequence[str], delimiter: str) -> list[Row]:
+    """Cut lines at a delimiter, by the rules of quotes where it has some; give nothing where they are broken."""
+    if delimiter not in QUOTED_BY_CUSTOM:
+        return [line.split(delimiter) for line in lines]
+    rows: list[Row] = []
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        rows.extend(reader)
+    except csv.Error:
+        return rows if reader.line_num == len(lines) else []  # behind the last line that was read a cell goes on
+    return rows
+
+
+def _few_values(rows: Sequence[Row], width: int) -> bool:
+    """Tell whether some column is like labels."""
+    return any(_repeats({row[column] for row in rows}, len(rows)) for column in range(width))
+
+
+def _repeats(values: Collection[str], rows: int) -> bool:
+    return len(values) <= min(max(3, rows // 5), rows // 2) and all(0 < len(value) <= 40 for value in values)
+
+
+def _ends_in_labels(lines: Sequence[str], texts: int, labels: Collection[str]) -> bool:
+    """Tell whether the last words of lines are few enough to be labels.
+
+    Words of a language must be fewer; and where labels are known, be some of them.
+    """
+    words = [line.split() for line in lines]
+    last = {each[-1] for each in words if each}
+    apart = all("  " in line.strip() for line in lines) or all(number_of(word) is not None for word in last)
+    return (
+        1 < len(last) <= max(2, len(words) // (10 if apart else 50))
+        and (apart or not labels or set(map(folded, last)) <= set(labels))
+        and all(len(each) > texts for each in words)
+        and all(word.isalnum() for word in last)
+    )

@@ -1,0 +1,85 @@
+"""What a vocabulary and a tokenizer make of texts: no token at all, unknown ones, tokens as long as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from xdpx.datasets.findings.finding import Finding
+
+FEWEST_TOKENS = 100
+"""Fewer tokens show nothing."""
+
+HALF_UNKNOWN = 0.5
+MANY_UNKNOWN = 0.1
+MANY_NEW = 0.2
+"""Shares of unknown tokens: nothing to read; too many for a ready vocabulary; too many for one that was counted."""
+
+LONG = 12.0
+"""Characters of an average token, blanks included: words of any language that writes blanks have 4 to 9."""
+
+NEARLY_ONE = 1.2
+LONG_FOR_ONE = 8.0
+"""Tokens of a text, and characters of a token, where most texts have become one token."""
+
+UNTRAINED = 0.02
+"""Share of tokens from which it counts that the unknown one was never trained."""
+
+
+@dataclass
+class Tally:
+    """What texts became: their number, their characters, their tokens, and how many of these are unknown."""
+
+    texts: int = 0
+    characters: int = 0
+    tokens: int = 0
+    unknown: int = 0
+
+    @property
+    def unknown_share(self) -> float:
+        """How many of the tokens are unknown, 0 to 1."""
+        return self.unknown / self.tokens if self.tokens else 0.0
+
+
+def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[Finding]:
+    """Find texts that are empty, that a vocabulary does not know, or that a tokenizer does not cut.
+
+    Args:
+        split: the split.
+        tally: of its texts.
+        trained: whether it is one to train on.
+        ready: whether the vocabulary was given, and not counted in these data.
+    """
+    if tally.texts and not tally.tokens:
+        problem = f"none of its {tally.texts:,} texts has a token: lines are blank, or a wrong column is read."
+        yield Finding("no_text", "fault" if trained else "warning", split, problem, "Look at the raw file.")
+        return
+    whole = tally.tokens <= NEARLY_ONE * tally.texts and tally.characters >= LONG_FOR_ONE * tally.tokens
+    if tally.tokens >= FEWEST_TOKENS and (whole or tally.characters >= LONG * tally.tokens):
+        length = tally.characters / tally.tokens
+        problem = f"a token has {length:.0f} characters on average: texts are not cut into words."
+        remedy = "For text without blanks, such as Chinese, use tokenizer: char_zh, or bert with its vocab_file."
+        yield Finding("long_tokens", "warning", split, problem, remedy)
+    share = tally.unknown_share
+    if tally.tokens < FEWEST_TOKENS or share < (MANY_UNKNOWN if ready else MANY_NEW):
+        return
+    useless = ready and trained and share >= HALF_UNKNOWN
+    if ready:
+        remedy = "Is it that of another language, or cased where lower: true?"
+    else:
+        remedy = "Look at threshold and nwords." if trained else "Is it text of the same kind as that of training?"
+    problem = f"{share:.1%} of the tokens are not in the vocabulary."
+    yield Finding("unknown_tokens", "fault" if useless else "warning", split, problem, remedy)
+
+
+def untrained_unknown(tallies: Mapping[str, Tally], *, trained: Mapping[str, bool]) -> Iterator[Finding]:
+    """Find an unknown token that stands in held-out texts, but nowhere in those that are trained on."""
+    training = [split for split in tallies if trained[split]]
+    if not training or any(tallies[split].unknown for split in training):
+        return
+    for split, tally in tallies.items():
+        if not trained[split] and tally.unknown_share >= UNTRAINED:
+            share = f"{tally.unknown_share:.1%}"
+            problem = f"{share} of the tokens are unknown, but none in training, where that token would be learned."
+            remedy = "threshold: 1 makes words that were seen once unknown."
+            yield Finding("untrained_unknown", "note", split, problem, remedy)

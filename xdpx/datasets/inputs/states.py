@@ -1,0 +1,53 @@
+"""Where an input stands, as JSON can keep it: numbers, texts, bytes and arrays, and lists, tuples and dicts of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_BYTES, _ARRAY, _TUPLE = "__bytes__", "__array__", "__tuple__"
+
+
+def to_json(value: Any, path: str = "") -> Any:
+    """Turn a state into what JSON can hold.
+
+    Args:
+        value: the state.
+        path: of the value, for messages.
+
+    Raises:
+        TypeError: there is something else in it, named by its path.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return {_BYTES: base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufcSU":
+        array = np.asarray(value)
+        return {_ARRAY: [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]}
+    if isinstance(value, list | tuple):
+        items = [to_json(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return items if isinstance(value, list) else {_TUPLE: items}
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: to_json(item, f"{path}.{name}" if path else name) for name, item in value.items()}
+    what = "a dict whose keys are not all texts" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+    raise TypeError(f"{path or 'the state'} is {what}")
+
+
+def from_json(value: Any) -> Any:
+    """Turn back what `to_json` gave."""
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _BYTES in value:
+        return base64.b64decode(value[_BYTES])
+    if _ARRAY in value:
+        kind, shape, content = value[_ARRAY]
+        return np.frombuffer(base64.b64decode(content), np.dtype(kind)).reshape(shape).copy()
+    if _TUPLE in value:
+        return tuple(from_json(item) for item in value[_TUPLE])
+    return {name: from_json(item) for name, item in value.items()}
