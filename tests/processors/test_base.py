@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xdpx.processors import processors
@@ -58,22 +58,25 @@ def without_others(sample: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", list(processors))
+@example([([5] * 6, [], [], [], []), ([6] * 9, [7], [], [], [])])  # what is too long may become several windows
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 def test_many_records_become_the_samples_that_each_becomes_alone(name: str, make: Any, records: Any) -> None:
     processor = make(name, max_len=7, min_len=2, **NEEDED.get(name, {}))
     fields = dict(zip(processor.text_fields, ([*rows] for rows in zip(*records, strict=True)), strict=False))
     targets = np.arange(len(records))
-    alone = [
-        processor.numerize({field: rows[index] for field, rows in fields.items()}, index)
-        for index in range(len(records))
-    ]
     columns, kept = processor.numerize_many({field: ragged(rows) for field, rows in fields.items()}, targets)
-    together = Samples(columns)
-    for place, index in enumerate(kept):
-        assert without_others(together.sample(place)) == without_others(alone[index])
     assert set(columns) == set(processor.columns(labelled=True))
-    assert all(alone[index] is None for index in set(range(len(records))) - set(kept.tolist()))
+    together = Samples(columns)
+    for index in range(len(records)):
+        record = {field: rows[index] for field, rows in fields.items()}
+        one = {field: ragged([row]) for field, row in record.items()}
+        alone, _ = processor.numerize_many(one, targets[index : index + 1])
+        several = [without_others(Samples(alone).sample(window)) for window in range(len(alone["length"]))]
+        assert [without_others(together.sample(place)) for place in np.flatnonzero(kept == index)] == several
+        first = processor.numerize(record, index)
+        assert (several[0] if several else None) == (first and without_others(first))
+    assert np.all(np.diff(kept) >= 0)
 
 
 def test_every_processor_names_the_special_words_it_needs() -> None:

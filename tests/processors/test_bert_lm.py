@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
+from xdpx.loaders.marks import WORD_START
 from xdpx.processors.bert_lm import BertLMProcessor
 
 
@@ -116,3 +117,51 @@ def test_without_a_vocabulary_only_single_tokens_can_be_masked(make: Any, sample
     whole = BertLMProcessor(BertLMProcessor.Parameters(**known))
     with pytest.raises(ConfigError, match=r"mask_whole_words: needs the text of the tokens.*vocab.txt"):
         whole.collate(samples)
+
+
+def test_both_texts_are_masked_and_the_label_is_told(make: Any, sampled: Any) -> None:
+    processor = make("bert_supervised", max_len=12, mask_prob=1.0, max_predictions=1.0)
+    samples = sampled(processor, [[[5, 6], [8, 9, 11]], [[20], [21]]], targets=[1, 0])
+    batch = processor.collate(samples, epoch=1, seed=1)
+    given = batch["net_input"]
+    assert batch["cls_target"].tolist() == [1, 0]
+    assert batch["target"].tolist() == [5, 6, 8, 9, 11, 20, 21]
+    assert given["masked_positions"].tolist() == [1, 2, 4, 5, 6, 9, 11]
+    assert given["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0, 0]]
+
+
+def test_the_longer_text_is_cut_and_unlabelled_pairs_have_no_class(make: Any, sampled: Any) -> None:
+    processor = make("bert_supervised", max_len=8)
+    samples = sampled(processor, [[[5, 6], [8, 9, 11, 12, 14]]])
+    assert samples.sample(0) == {"input_ids": [5, 6, 8, 9, 11], "first_length": 2, "length": 8}
+    assert "cls_target" not in processor.collate(samples)
+
+
+def test_words_that_the_loader_marks_are_masked_whole(make: Any, sampled: Any) -> None:
+    processor = make("bert_supervised", max_len=32, mask_prob=0.01, max_predictions=10)
+    marked = [[[5 | WORD_START, 6, 8], [9 | WORD_START, 11]]]
+    samples = sampled(processor, marked)
+    counts = {len(processor.collate(samples, epoch=epoch)["target"]) for epoch in range(40)}
+    assert counts == {2, 3}
+    assert processor.decode(samples.sample(0)) == "w5 w6 w8 w9 w11"
+
+
+def test_each_mask_has_a_chance_of_its_own_that_its_sample_alone_decides(make: Any, sampled: Any, blocks: Any) -> None:
+    processor = make("electra", max_len=32)
+    samples = sampled(processor, blocks)
+    batch = processor.collate(samples, epoch=1, seed=1)
+    given = batch["net_input"]
+    assert (given["input_ids"].ravel()[given["masked_positions"]] == 4).all()
+    assert len(set(given["noise"].tolist())) == len(batch["target"])
+    alone = [processor.collate(samples.take(np.array([row])), epoch=1, seed=1) for row in range(len(samples))]
+    together = np.concatenate([each["net_input"]["noise"] for each in alone])
+    assert together.tolist() == given["noise"].tolist()
+    assert processor.collate(samples, epoch=2, seed=1)["net_input"]["noise"].tolist() != together.tolist()
+
+
+def test_a_batch_cut_in_parts_keeps_its_noise(make: Any, sampled: Any, blocks: Any) -> None:
+    processor = make("electra", max_len=32)
+    batch = processor.collate(sampled(processor, blocks), epoch=1, seed=1)
+    parts = [part["net_input"] for part in processor.split(batch, 3)]
+    assert np.concatenate([part["noise"] for part in parts]).tolist() == batch["net_input"]["noise"].tolist()
+    assert all(len(part["noise"]) == len(part["masked_positions"]) for part in parts)

@@ -3,9 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from xdpx.loaders.marks import WORD_START as W
-from xdpx.processors.samples import Ragged
+from xdpx.processors.samples import Ragged, Samples
 
 
 def test_the_first_token_of_each_word_stands_for_it(make: Any, sampled: Any) -> None:
@@ -17,13 +18,42 @@ def test_the_first_token_of_each_word_stands_for_it(make: Any, sampled: Any) -> 
     assert batch["ntokens"] == 8
 
 
-def test_words_that_are_cut_off_lose_their_tags(make: Any, sampled: Any) -> None:
+def in_windows(processor: Any, texts: list[list[int]]) -> Samples:
+    """Return the samples of texts, with the number of its text as the target of each."""
+    tokens = Ragged(np.concatenate(texts), np.cumsum([0, *map(len, texts)]))
+    return Samples(processor.numerize_many({"tokens": tokens}, np.arange(len(texts)))[0])
+
+
+def test_words_beyond_max_len_stand_in_further_windows_with_their_tags(make: Any) -> None:
     processor = make("bert_token", max_len=5)
-    samples = sampled(processor, [[[5 | W, 6, 8 | W, 9 | W]]], targets=[0])
-    tags = Ragged(np.array([1, 2, 3], np.int32), np.array([0, 3]))
-    batch = processor.collate(samples.replaced("target", tags), pad_multiple=4)
-    assert batch["target"].tolist() == [[1, 2, -100, -100]]
-    assert processor.split(batch, 1)[0]["ntokens"] == 5
+    samples = in_windows(processor, [[5 | W, 6, 8 | W, 9 | W, 10 | W, 11], [7 | W]])
+    tags = Ragged(np.array([1, 2, 3, 4, 5], np.int32), np.array([0, 4, 5]))
+    batch = processor.collate(processor.with_label_sets(samples, tags), pad_multiple=4)
+    assert batch["net_input"]["input_ids"][:, 1:4].tolist()[:2] == [[5, 6, 8], [6, 8, 9]]
+    assert [row[row >= 0].tolist() for row in batch["target"]] == [[1], [2], [3], [4], [5]]
+    assert batch["window"].tolist() == [0, 1, 2, 3, 0]
+
+
+@pytest.mark.parametrize("stride", [None, 1, 2, 4, 9])
+def test_every_word_is_one_of_exactly_one_window(make: Any, stride: int | None) -> None:
+    processor = make("bert_token", max_len=6, doc_stride=stride)
+    dice = np.random.default_rng(3)
+    texts = [np.where(dice.random(size) < 0.6, W, 0) | dice.integers(5, 12, size) for size in range(1, 30)]
+    texts = [np.concatenate([[5 | W], text]).tolist() for text in texts]
+    samples = in_windows(processor, texts)
+    texts_again = np.cumsum(samples.numbers("window") == 0) - 1
+    starts, ids = samples.ragged("word_starts"), samples.ragged("input_ids")
+    for number, text in enumerate(texts):
+        windows = np.flatnonzero(texts_again == number)
+        found = np.concatenate([ids.row(each)[starts.row(each)] for each in windows])
+        assert found.tolist() == [token & ~W for token in text if token & W]
+
+
+def test_samples_of_an_older_store_have_one_window_each(make: Any, sampled: Any) -> None:
+    processor = make("bert_token")
+    samples = sampled(processor, [[[5 | W]], [[6 | W]]])
+    del samples.columns["window"]
+    assert processor.collate(samples)["window"].tolist() == [0, 0]
 
 
 def test_without_words_every_token_is_one(make: Any, sampled: Any) -> None:

@@ -25,7 +25,7 @@ def samples_of(processor: Any, *texts: list[int]) -> Samples:
 
 
 def parts(batch: dict[str, Any], row: int) -> tuple[list[int], list[int]]:
-    """Give both parts of a row, which are what stands between [CLS], [SEP] and [SEP]."""
+    """Return both parts of a row, which are what stands between [CLS], [SEP] and [SEP]."""
     given = batch["net_input"]
     ids = given["input_ids"][row][given["attention_mask"][row]]
     middle, last = np.flatnonzero(ids == 3)

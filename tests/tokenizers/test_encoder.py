@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xdpx.tokenizers import boundaries
+from xdpx.tokenizers import characters
 from xdpx.tokenizers.bert import SPECIAL_WORDS, BertTokenizer
-from xdpx.tokenizers.boundaries import Boundaries, ranges
+from xdpx.tokenizers.characters import Boundaries, ranges
 from xdpx.tokenizers.encoder import Encoder
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -86,7 +86,7 @@ def test_every_border_of_the_table_is_a_border_to_the_library(lower: bool) -> No
     wrong = []
     for code in kinds.nonzero()[0].tolist():
         pieces = [piece for piece, _ in cut(normalize(f"a{chr(code)}b"))]
-        expected = {boundaries.WHITE: 2, boundaries.SINGLE: 3, boundaries.HIDDEN: 1}[int(kinds[code])]
+        expected = {characters.WHITE: 2, characters.SINGLE: 3, characters.HIDDEN: 1}[int(kinds[code])]
         if len(pieces) != expected:
             wrong.append(hex(code))
     assert not wrong
@@ -96,14 +96,14 @@ def test_python_takes_nothing_else_for_white_space() -> None:
     kinds = Boundaries.of_bert().kinds
     white = {code for code in range(0x110000) if chr(code).isspace()}
     assert white == {
-        code for code in kinds.nonzero()[0].tolist() if kinds[code] in {boundaries.WHITE, boundaries.HIDDEN}
+        code for code in kinds.nonzero()[0].tolist() if kinds[code] in {characters.WHITE, characters.HIDDEN}
     }
 
 
 def test_characters_of_special_words_are_no_borders() -> None:
     kinds = Boundaries.of_bert(whole=["[MASK]"]).kinds
-    assert kinds[ord("[")] == boundaries.WORD
-    assert kinds[ord("(")] == boundaries.SINGLE
+    assert kinds[ord("[")] == characters.WORD
+    assert kinds[ord("(")] == characters.SINGLE
 
 
 def test_forgetting_changes_nothing(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,20 @@ from pathlib import Path
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.tokenizers.target_map import TargetMap
+from xdpx.tokenizers.target_map import TargetMap, by_writing
 
 
 def test_labels_stand_by_frequency_then_alphabet_special_ones_first() -> None:
-    counts = {"b": 3, "a": 3, "unknown": 1, "c": 5}
-    assert TargetMap.by_frequency(counts, ["Unknown"]).labels == ["unknown", "c", "a", "b"]
+    counts = {"b": 3, "A": 3, "UNKNOWN": 1, "c": 5}
+    assert TargetMap.by_frequency(counts, ["Unknown"]).labels == ["UNKNOWN", "c", "A", "b"]
+
+
+def test_a_label_is_called_as_it_is_mostly_written() -> None:
+    assert by_writing({"pos": 1, "Pos": 2, "neg": 5}) == {"neg": {"neg": 5}, "Pos": {"Pos": 2, "pos": 1}}
+
+
+def test_labels_that_an_older_map_holds_in_lower_case_are_found() -> None:
+    assert TargetMap(["o", "b-loc"]).classes(["B-LOC", "O"]).tolist() == [1, 0]
 
 
 def test_a_special_label_that_no_sample_has_is_refused_with_the_nearest_one() -> None:

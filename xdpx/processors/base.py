@@ -54,6 +54,8 @@ class Processor(ABC):
     """Tokens that a vocabulary must have beside those for padding and for the unknown."""
     num_special: ClassVar[int] = 0
     """How many tokens of `max_len` are taken by special ones."""
+    learns_labels: ClassVar[bool] = False
+    """Whether samples are made to learn labels from, so that training data without any are a mistake."""
     reads_marks: ClassVar[int] = 0
     """Marks of `xdpx.loaders.marks` that may stand on the ids in `numerize`, and do where the loader knows them."""
 
@@ -66,7 +68,7 @@ class Processor(ABC):
         self.pad_index = self._token_index("pad_index", parameters.pad_index, parameters.pad_word)
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Give the schema of the samples: this processor's own columns, `length`, and `target` if labelled."""
+        """Return the schema of the samples: this processor's own columns, `length`, and `target` if labelled."""
         target = {"target": "int64"} if labelled else {}
         return {**self.schema, "length": "int32", **target}
 
@@ -87,6 +89,10 @@ class Processor(ABC):
                 samples.append(sample)
                 kept.append(index)
         return Samples.from_dicts(samples, self.columns(labelled=targets is not None)).columns, np.array(kept, np.int64)
+
+    def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
+        """Return samples whose `target` is the row of classes it was the number of. Override where windows share it."""
+        return samples.replaced("target", sets.take(samples.numbers("target")))
 
     @abstractmethod
     def collate(
@@ -112,7 +118,7 @@ class Processor(ABC):
         return [self._rows(batch, start, stop) for start, stop in pairwise(edges) if start < stop]
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Give the samples from `start` to before `stop`. Override it where an array has no row for each sample."""
+        """Return the samples from `start` to before `stop`. Override it where an array has no row for each sample."""
         cut = {name: value[start:stop] for name, value in batch.items() if isinstance(value, np.ndarray)}
         net_input = {name: value[start:stop] for name, value in batch["net_input"].items()}
         return {**batch, **cut, "net_input": net_input, "ntokens": self._num_tokens(net_input)}
@@ -126,7 +132,7 @@ class Processor(ABC):
         return sum(len(fields[name]) for name in self.text_fields) + self.num_special
 
     def meta(self) -> dict[str, Any]:
-        """Give what training inherits: the declared parameters, with ids and sizes filled in from the vocabulary."""
+        """Return what training inherits: the declared parameters, with ids and sizes filled in from the vocabulary."""
         known: dict[str, Any] = {key: value for key, value in self.parameters.model_dump().items() if value is not None}
         known["pad_index"] = self.pad_index
         if self.vocabulary is not None:
@@ -134,7 +140,7 @@ class Processor(ABC):
         return known
 
     def decode(self, sample: Mapping[str, Any]) -> str:
-        """Give the text of a sample's tokens, for people to look at."""
+        """Return the text of a sample's tokens, for people to look at."""
         rows = [sample[name] for name, kind in self.schema.items() if kind == "ragged int32"]
         return " | ".join(self._text(row) for row in rows)
 
@@ -154,7 +160,7 @@ class Processor(ABC):
         return Ragged(values, offsets)
 
     def _token_index(self, parameter: str, index: int | None, token: str) -> int:
-        """Give the id a config names, or else that of the token in the vocabulary."""
+        """Return the id a config names, or else that of the token in the vocabulary."""
         if index is not None:
             return index
         found = self.vocabulary.find(token) if self.vocabulary is not None else None
@@ -179,7 +185,7 @@ class Processor(ABC):
         return ids, mask
 
     def _targets(self, samples: Samples) -> NDArray[Any]:
-        """Give the class of each sample, (B,); where rows have several labels, 1 for each of them, (B, C) float32."""
+        """Return the class of each sample, (B,); where rows have several labels, 1 for each of them, (B, C) float32."""
         column = samples.columns["target"]
         if not isinstance(column, Ragged):
             return column
@@ -207,7 +213,7 @@ class ColumnProcessor(Processor):
         """Make samples of many records. Returns (their columns, index of the record that each came from)."""
 
     def numerize(self, fields: Fields, target: int | None) -> dict[str, Any] | None:
-        """Make one sample, or None to drop the record."""
+        """Make one sample, the first window of a record that becomes several, or None to drop the record."""
         rows = {name: Ragged(np.array(ids, np.int32), np.array([0, len(ids)])) for name, ids in fields.items()}
         columns, kept = self.numerize_many(rows, None if target is None else np.array([target]))
         return Samples(columns).sample(0) if len(kept) else None

@@ -39,6 +39,7 @@ class BertProcessor(ColumnProcessor):
 class BertSingleProcessor(BertProcessor):
     """[CLS] text [SEP]. Samples {input_ids, target}; batches {input_ids, attention_mask}."""
 
+    learns_labels: ClassVar[bool] = True
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32"}
     num_special: ClassVar[int] = 2
@@ -64,6 +65,7 @@ class BertPairProcessor(BertProcessor):
     Where the second text begins is stored as one number per sample, `second_start`; token types are made from it.
     """
 
+    learns_labels: ClassVar[bool] = True
     text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "second_start": "int32"}
     num_special: ClassVar[int] = 3

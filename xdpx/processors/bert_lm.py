@@ -1,4 +1,7 @@
-"""Masked language modelling: blocks of text of which a share must be guessed, another share in every epoch."""
+"""Masked language modelling: blocks of text of which a share must be guessed, another share in every epoch.
+
+ELECTRA adds the chance by which a generator fills the masks, bert_supervised a weak label of a pair (clicks, replies).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.loaders import marks
-from xdpx.processors.base import Batch
-from xdpx.processors.bert import BertProcessor
+from xdpx.processors.base import Batch, Processor, with_targets
+from xdpx.processors.bert import BertProcessor, balanced_cut
 from xdpx.processors.masking import Masking, cumulative_weights
-from xdpx.processors.samples import Column, Integers, Ragged, Samples
+from xdpx.processors.randomness import bits, key, units
+from xdpx.processors.samples import Column, Integers, Ragged, Samples, joined
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -92,7 +96,7 @@ class BertLMProcessor(BertProcessor):
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Give the schema; what must be guessed is the text itself, so labels are not kept."""
+        """Return the schema; what must be guessed is the text itself, so labels are not kept."""
         return super().columns(labelled=False)
 
     def collate(
@@ -135,19 +139,19 @@ class BertLMProcessor(BertProcessor):
     def _corrupt(
         self, tokens: Ragged, ids: Integers, *, first: Integers | None, seed: int, epoch: int
     ) -> tuple[NDArray[np.bool_], Integers]:
-        """Give (which tokens must be guessed, the tokens after corruption), both of shape (V,)."""
+        """Return (which tokens must be guessed, the tokens after corruption), both of shape (V,)."""
         del first
         plain = Ragged(marks.plain(tokens.values), tokens.offsets)
         starts = self._word_starts(tokens.values, plain.values)
         return self.masking.corrupt(plain, ids=ids, word_starts=starts, seed=seed, epoch=epoch)
 
     def decode(self, sample: Mapping[str, Any]) -> str:
-        """Give the text of a sample's tokens, for people to look at."""
+        """Return the text of a sample's tokens, for people to look at."""
         rows = {name: sample[name] for name, kind in self.schema.items() if kind == "ragged int32"}
         return super().decode({**sample, **{name: marks.plain(np.array(row, np.int64)) for name, row in rows.items()}})
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Give some samples; masked positions are counted from the first of them."""
+        """Return some samples; masked positions are counted from the first of them."""
         places, width = batch["net_input"]["masked_positions"], batch["net_input"]["input_ids"][0].size
         first, last = np.searchsorted(places, [start * width, stop * width])
         found = super()._rows(batch, start, stop)
@@ -184,7 +188,7 @@ class BertLMProcessor(BertProcessor):
         )
 
     def _unk_index(self) -> int:
-        """Give the id of the unknown token, or that of padding where no vocabulary tells it."""
+        """Return the id of the unknown token, or that of padding where no vocabulary tells it."""
         found = self.vocabulary.find(self.parameters.unk_word) if self.vocabulary is not None else None
         return self.pad_index if found is None else found
 
@@ -232,3 +236,76 @@ def read_counts(lines: Iterable[str], path: str) -> dict[str, int]:
             raise ConfigError(path, [fault])
         counts[token] = int(count)
     return counts
+
+
+class BertSupervisedProcessor(BertLMProcessor):
+    """[CLS] first [SEP] second [SEP], masked as by `bert_lm`; `cls_target` (B,) is the label that the data give."""
+
+    class Parameters(BertLMProcessor.Parameters):
+        """How much is masked, and how."""
+
+    text_fields: ClassVar[tuple[str, ...]] = ("tokens1", "tokens2")
+    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "first_length": "int32"}
+    num_special: ClassVar[int] = 3
+
+    def numerize_many(
+        self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
+    ) -> tuple[dict[str, Column], NDArray[np.int64]]:
+        """Cut the longer text first, until both fit into `max_len` with their three special tokens."""
+        first, second = fields["tokens1"], fields["tokens2"]
+        room = self.parameters.max_len - self.num_special
+        kept_first, kept_second = balanced_cut(first.lengths, second.lengths, room)
+        tokens = joined([first.cut(kept_first), second.cut(kept_second)])
+        length = tokens.lengths + self.num_special
+        return with_targets({"input_ids": tokens, "first_length": kept_first, "length": length}, targets)
+
+    def columns(self, *, labelled: bool) -> dict[str, str]:
+        """Return the schema, with the label."""
+        return Processor.columns(self, labelled=labelled)
+
+    def collate(
+        self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
+    ) -> Batch:
+        """Mask and pad; what must be guessed is `target` (M,) and, of labelled data, `cls_target` (B,)."""
+        batch = self._masked(
+            samples.ragged("input_ids"), samples.ids, first=samples.numbers("first_length"),
+            epoch=epoch, seed=seed, pad_multiple=pad_multiple,
+        )  # fmt: skip
+        return {**batch, "cls_target": samples.numbers("target")} if "target" in samples else batch
+
+
+NOISE = 5
+"""Counter of the draw of a token that chooses what the generator puts in its place. Others use 0 to 4."""
+
+
+class ElectraProcessor(BertLMProcessor):
+    """As `bert_lm`, every chosen token masked; batches also hold `noise` (M,): numbers in [0, 1), one per mask.
+
+    Source: Clark et al., "ELECTRA", ICLR 2020, section 2.
+    """
+
+    class Parameters(BertLMProcessor.Parameters):
+        """How much is masked, and how."""
+
+        leave_unmasked_prob: float = param(0.0, doc="Share of these that are left as they are.", ge=0, le=1)
+        random_token_prob: float = param(0.0, doc="Share of these that become a random token.", ge=0, le=1)
+
+    schema: ClassVar[dict[str, str]] = BertLMProcessor.schema
+
+    def _masked(
+        self, tokens: Ragged, ids: Integers, *, first: Integers | None = None, epoch: int, seed: int, pad_multiple: int
+    ) -> Batch:
+        batch = super()._masked(tokens, ids, first=first, epoch=epoch, seed=seed, pad_multiple=pad_multiple)
+        given = batch["net_input"]
+        row, column = np.divmod(given["masked_positions"], given["input_ids"].shape[1])
+        draws = bits(bits(key(seed, epoch), ids)[row], column)
+        given["noise"] = units(bits(draws, NOISE)).astype(np.float32)
+        return batch
+
+    def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
+        """Return some samples, with the noise of their masks."""
+        found = super()._rows(batch, start, stop)
+        given = batch["net_input"]
+        edges = np.array([start, stop]) * given["input_ids"].shape[1]
+        found["net_input"]["noise"] = given["noise"][slice(*np.searchsorted(given["masked_positions"], edges))]
+        return found

@@ -26,6 +26,8 @@ class BertMixProcessor(BertProcessor):
     words every token is one; where it gives no words, `words` are unknown ones.
     """
 
+    learns_labels: ClassVar[bool] = True
+
     class Parameters(BertProcessor.Parameters):
         """Where words come from."""
 
@@ -127,19 +129,19 @@ class BertPairMixProcessor(BertMixProcessor):
 
 
 def _word_numbers(tokens: Ragged) -> Ragged:
-    """Give for each token the number of its word in its row, from 1."""
+    """Return for each token the number of its word in its row, from 1."""
     begins = marks.has(marks.WORD_START, tokens.values)
     counted = np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
     return Ragged(counted[1:] - np.repeat(counted[tokens.offsets[:-1]], tokens.lengths), tokens.offsets)
 
 
 def _counts(tokens: Ragged, numbers: Ragged) -> NDArray[np.int64]:
-    """Give how many words each row has: the number of its last token."""
+    """Return how many words each row has: the number of its last token."""
     return np.where(tokens.lengths > 0, np.append(0, numbers.values)[tokens.offsets[1:]], 0)
 
 
 def _unknown(counts: NDArray[np.int64]) -> Ragged:
-    """Give rows of the word 1, which stands behind that of the padding."""
+    """Return rows of the word 1, which stands behind that of the padding."""
     return Ragged(np.ones(counts.sum(), np.int32), offsets_of(counts))
 
 

@@ -27,6 +27,8 @@ class BertPromptSingleProcessor(BertProcessor):
     2021: tokens [unused1], [unused2], ... in front, whose vectors are trained.
     """
 
+    learns_labels: ClassVar[bool] = True
+
     class Parameters(BertProcessor.Parameters):
         """The template, and what stands for each class."""
 
@@ -126,7 +128,7 @@ class BertPromptSingleProcessor(BertProcessor):
         return below(bits(key(seed, epoch), samples.ids), len(self._frames))
 
     def _frame(self, words: list[str]) -> tuple[list[int], list[int]]:
-        """Give the ids in front of the text and behind it, with all blanks."""
+        """Return the ids in front of the text and behind it, with all blanks."""
         ids = [
             index
             for word in words
@@ -139,7 +141,7 @@ class BertPromptSingleProcessor(BertProcessor):
         return [self.mask_index] * self.parameters.label_length
 
     def _in_frame(self, texts: Ragged, frame: tuple[list[int], list[int]], width: int) -> NDArray[np.int64]:
-        """Give rows (n, width): [CLS] before text after [SEP], padded."""
+        """Return rows (n, width): [CLS] before text after [SEP], padded."""
         before, after = [self.cls_index, *frame[0]], [*frame[1], self.sep_index]
         ids = np.full((len(texts), width), self.pad_index, np.int64)
         ids[:, : len(before)] = before
@@ -150,13 +152,13 @@ class BertPromptSingleProcessor(BertProcessor):
         return ids
 
     def _first_blanks(self, texts: Ragged, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Give the place of the first blank of each row, (B,)."""
+        """Return the place of the first blank of each row, (B,)."""
         first, behind = np.array([self._blank_of(*frame) for frame in self._frames]).T
         places: NDArray[np.int64] = 1 + first[chosen] + behind[chosen] * texts.lengths
         return places
 
     def _blank_of(self, before: list[int], after: list[int]) -> tuple[int, int]:
-        """Give where the blanks of a template begin, without the text, and whether (1) they stand behind it."""
+        """Return where the blanks of a template begin, without the text, and whether (1) they stand behind it."""
         inside = self.mask_index in before
         return ([*before, *after].index(self.mask_index), 0 if inside else 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from xdpx.config.parameters import param
 from xdpx.loaders import marks
 from xdpx.processors.base import Batch, Fields, framed
 from xdpx.processors.bert import BertProcessor
-from xdpx.processors.samples import Column, Integers, Ragged, Samples, joined, offsets_of
+from xdpx.processors.samples import Column, Ragged, Samples, joined
+from xdpx.processors.windows import windows_of
 
 BETWEEN = -1
 """Stands between the answers of a question, and behind them."""
@@ -72,7 +73,7 @@ class BertQAProcessor(BertProcessor):
         return columns, rows
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Give the schema; answers are no labels."""
+        """Return the schema; answers are no labels."""
         del labelled
         return super().columns(labelled=False)
 
@@ -83,7 +84,7 @@ class BertQAProcessor(BertProcessor):
         return length if self.parameters.doc_stride is None else min(length, self.parameters.max_len)
 
     def decode(self, sample: Mapping[str, Any]) -> str:
-        """Give the text of a window, and its answers."""
+        """Return the text of a window, and its answers."""
         row = np.asarray(sample["answer"])
         answers = [part[part != BETWEEN] for part in np.split(row, np.flatnonzero(row == BETWEEN))]
         return " | ".join(map(self._text, [sample["input_ids"], *(each.tolist() for each in answers)]))
@@ -104,39 +105,6 @@ class BertQAProcessor(BertProcessor):
         batch["answer"] = np.full(there.shape, BETWEEN, np.int64)
         batch["answer"][there] = answer.values
         return batch
-
-
-class Windows(NamedTuple):
-    """Parts of rows, in the order of the rows; all of shape (W,).
-
-    Attributes:
-        rows: which row a window is of.
-        numbers: its number among those of the row, from 0.
-        starts: where in the row it begins.
-        lengths: how long it is.
-    """
-
-    rows: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-
-def windows_of(lengths: Integers, room: Integers, stride: int | None) -> Windows:
-    """Cut rows into windows that leave nothing out, or only their beginnings where there is no stride.
-
-    Args:
-        lengths: of the rows, (N,).
-        room: longest window of each row, (N,).
-        stride: from the beginning of a window to the next; a window's own length where that is shorter.
-    """
-    step = np.maximum(np.minimum(stride or 1, room), 1)
-    further = -(-np.maximum(lengths - room, 0) // step)
-    counts = np.where((room > 0) & (stride is not None), 1 + further, 1)
-    rows = np.repeat(np.arange(len(lengths)), counts)
-    numbers = np.arange(len(rows)) - np.repeat(offsets_of(counts)[:-1], counts)
-    starts = numbers * step[rows]
-    return Windows(rows, numbers, starts, np.minimum(room[rows], lengths[rows] - starts))
 
 
 def _apart(rows: Ragged) -> Ragged:

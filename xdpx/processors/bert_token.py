@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.parameters import param
 from xdpx.loaders import marks
-from xdpx.processors.base import Batch, framed
+from xdpx.processors.base import Batch, Fields, framed
 from xdpx.processors.bert import BertProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
+from xdpx.processors.windows import own_parts, windows_of
 
 NO_TAG = -100
 """Target of what is no word but padding."""
@@ -21,37 +23,68 @@ class BertTokenProcessor(BertProcessor):
     """[CLS] text [SEP], and the place of the first token of each word, which stands for the word.
 
     Batches {input_ids, attention_mask, word_starts (B, W), word_mask (B, W)}; `target` (B, W) holds the class of each
-    word. Words that `max_len` cuts off lose their tags. Where the loader marks no words every token is one.
+    word. A text that is too long becomes several samples, windows that overlap, and `window` (B,) counts those of a
+    text from 0; each word is one of the words of exactly one of them, the others only read it. Where the loader marks
+    no words every token is one.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 5.3.
     """
 
+    learns_labels: ClassVar[bool] = True
+
     class Parameters(BertProcessor.Parameters):
-        """What all processors for BERT share."""
+        """What becomes of a text that is too long."""
+
+        doc_stride: int | None = param(
+            None, gt=0, doc="Tokens from the beginning of one window of a long text to the next; null: half a window."
+        )
 
     text_fields: ClassVar[tuple[str, ...]] = ("tokens",)
-    schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "word_starts": "ragged int16"}
+    schema: ClassVar[dict[str, str]] = {
+        "input_ids": "ragged int32", "word_starts": "ragged int16", "window": "int32",
+    }  # fmt: skip
     num_special: ClassVar[int] = 2
     reads_marks: ClassVar[int] = marks.WORD_START
 
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Cut each text so that it fits with its special tokens; texts without a word are dropped."""
-        tokens = fields["tokens"].cut(self._room)
-        kept = np.flatnonzero(tokens.lengths > 0)
-        tokens = tokens if len(kept) == len(tokens) else tokens.take(kept)
+        """Cut each text into windows that fit with their special tokens; texts without a word are dropped."""
+        whole = fields["tokens"]
+        stride = self.parameters.doc_stride or max(self._room // 2, 1)
+        windows = windows_of(whole.lengths, np.full(len(whole), self._room), stride)
+        tokens = whole.parts(windows.rows, windows.starts, windows.lengths)
+        first, behind = (np.repeat(each, tokens.lengths) for each in own_parts(windows, whole.lengths))
+        place = tokens.places(windows.starts)  # within its text
         begins = marks.has(marks.WORD_START, tokens.values)
-        begins = begins if begins.any() else np.ones(len(begins), np.bool_)
-        counted = np.concatenate([[0], np.cumsum(begins)])
-        places = tokens.places(np.ones(len(tokens), np.int64))  # behind [CLS], in each row
-        word_starts = Ragged(places[begins].astype(np.int16), counted[tokens.offsets])
-        plain = Ragged(marks.plain(tokens.values), tokens.offsets)
+        begins = (begins if begins.any() else True) & (first <= place) & (place < behind)
+        counted = np.concatenate([[0], np.cumsum(begins)])[tokens.offsets]
+        kept = np.flatnonzero(np.diff(counted))  # a window may hold nothing but the rest of a very long word
+        rows = windows.rows[kept]
+        starts = Ragged(tokens.places(np.ones(len(tokens), np.int64))[begins].astype(np.int16), counted)  # behind [CLS]
+        plain = Ragged(marks.plain(tokens.values), tokens.offsets).take(kept)
         input_ids = framed([self.cls_index, self.sep_index], [plain], before=1)
-        columns: dict[str, Column] = {"input_ids": input_ids, "word_starts": word_starts, "length": input_ids.lengths}
+        columns: dict[str, Column] = {
+            "input_ids": input_ids,
+            "word_starts": starts.take(kept),
+            "window": np.arange(len(rows)) - np.searchsorted(rows, rows),
+            "length": input_ids.lengths,
+        }
         if targets is not None:
-            columns["target"] = targets[kept]
-        return columns, kept
+            columns["target"] = targets[rows]
+        return columns, rows
+
+    def with_label_sets(self, samples: Samples, sets: Ragged) -> Samples:
+        """Return each window the tags of its own words."""
+        counts = samples.ragged("word_starts").lengths
+        before = np.cumsum(counts) - counts
+        first = before - np.maximum.accumulate(np.where(samples.numbers("window") == 0, before, 0))
+        return samples.replaced("target", sets.parts(samples.numbers("target"), first, counts))
+
+    def full_length(self, fields: Fields) -> int:
+        """Length of a window, with its special tokens: nothing is cut."""
+        length: int = min(super().full_length(fields), self.parameters.max_len)
+        return length
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
@@ -66,7 +99,9 @@ class BertTokenProcessor(BertProcessor):
         net_input: dict[str, Any] = {
             "input_ids": input_ids, "attention_mask": mask, "word_starts": word_starts, "word_mask": word_mask,
         }  # fmt: skip
+        window = samples.numbers("window") if "window" in samples else np.zeros(len(samples))  # none in older stores
         batch: Batch = {"id": samples.ids, "net_input": net_input, "ntokens": int(mask.sum())}
+        batch["window"] = window.astype(np.int64)
         if "target" in samples:
             tags = samples.ragged("target").cut(starts.lengths)
             batch["target"] = np.full(word_mask.shape, NO_TAG, np.int64)

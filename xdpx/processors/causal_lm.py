@@ -36,7 +36,7 @@ class CausalLMProcessor(ColumnProcessor):
         return {"input_ids": tokens, "length": tokens.lengths}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Give the schema; what must be guessed is the text itself, so labels are not kept."""
+        """Return the schema; what must be guessed is the text itself, so labels are not kept."""
         return super().columns(labelled=False)
 
     def collate(

@@ -29,7 +29,7 @@ Ints = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenLayout:
     """Where each token stands: in which sample, at which position, in which word, and how far into the word.
 
     Attributes:
@@ -48,7 +48,7 @@ class Layout:
     lengths: Ints
 
     @classmethod
-    def of(cls, tokens: Ragged, word_starts: Bools | None) -> Layout:
+    def of(cls, tokens: Ragged, word_starts: Bools | None) -> TokenLayout:
         """Lay out rows of tokens. Without `word_starts` every token is a word."""
         lengths = tokens.lengths
         indices = np.arange(len(tokens.values))
@@ -98,7 +98,7 @@ class Masking:
         Returns:
             (which tokens must be guessed, the tokens after corruption), both of shape (V,).
         """
-        layout = Layout.of(tokens, word_starts)
+        layout = TokenLayout.of(tokens, word_starts)
         sample_keys = bits(key(seed, epoch), ids)
         word_keys = bits(sample_keys[layout.row[layout.first]], layout.position[layout.first])
         chosen = self._choose(layout, sample_keys, word_keys)
@@ -108,8 +108,8 @@ class Masking:
         corrupted[guessed] = self._replace(corrupted[guessed], token_keys, word_keys[layout.word[guessed]])
         return chosen, corrupted
 
-    def _choose(self, layout: Layout, sample_keys: Words, word_keys: Words) -> Bools:
-        """Take the words with the lowest scores of each sample, as many as are drawn and as the limit has room for.
+    def _choose(self, layout: TokenLayout, sample_keys: Words, word_keys: Words) -> Bools:
+        """Choose the words with the lowest scores of each sample, as many as are drawn and as the limit has room for.
 
         A word that alone is longer than the limit is guessed from its beginning as far as the limit goes.
         """
@@ -153,7 +153,7 @@ def _by_row_and_score(rows: Ints, scores: Words) -> Ints:
 
 
 def cumulative_weights(counts: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Give the cumulative probability of each token when it is drawn in proportion to count ** alpha."""
+    """Return the cumulative probability of each token when it is drawn in proportion to count ** alpha."""
     cumulative = np.cumsum(counts**alpha)
     cumulative /= cumulative[-1]
     cumulative[-1] = 1.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.processors.base import Batch
+from xdpx.processors.base import Batch, Fields
 from xdpx.processors.bert_lm import BertLMProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -44,6 +44,10 @@ class BertCLSinglePromptProcessor(BertLMProcessor):
         """Cut each block so that it fits behind the prompt; the prompt itself is put there later."""
         columns, kept = super().numerize_many(fields, targets)
         return {**columns, "length": np.asarray(columns["length"]) + len(self._prompt)}, kept
+
+    def full_length(self, fields: Fields) -> int:
+        """Length of a block behind the prompt, were nothing cut."""
+        return super().full_length(fields) + len(self._prompt)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1

@@ -65,7 +65,7 @@ class Ragged:
         return np.diff(self.offsets)
 
     def row(self, index: int) -> NDArray[Any]:
-        """Give row `index` without copying it."""
+        """Return row `index` without copying it."""
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
     def take(self, rows: Integers) -> Ragged:
@@ -100,7 +100,7 @@ Column = Ragged | NDArray[Any]
 
 
 def offsets_of(lengths: Integers) -> NDArray[np.int64]:
-    """Give where each row starts, and behind them where the last one ends, from the lengths of the rows."""
+    """Return where each row starts, and behind them where the last one ends, from the lengths of the rows."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -157,14 +157,14 @@ class Samples:
         return name in self.columns
 
     def ragged(self, name: str) -> Ragged:
-        """Give a column of rows. Raises KeyError with a reason when there is none of that name."""
+        """Return a column of rows. Raises KeyError with a reason when there is none of that name."""
         column = self._get(name)
         if not isinstance(column, Ragged):
             raise KeyError(f"Column '{name}' holds one number per sample, not a row.")
         return column
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Give a column of one number per sample. Raises KeyError with a reason when there is none of that name."""
+        """Return a column of one number per sample. Raises KeyError with a reason when there is none of that name."""
         column = self._get(name)
         if isinstance(column, Ragged):
             raise KeyError(f"Column '{name}' holds a row per sample, not one number.")
@@ -180,11 +180,11 @@ class Samples:
         return Samples(columns, ids=ids)
 
     def replaced(self, name: str, column: Column) -> Samples:
-        """Give the same samples with another column of that name."""
+        """Return the same samples with another column of that name."""
         return Samples({**self.columns, name: column}, ids=self.ids)
 
     def sample(self, index: int) -> dict[str, Any]:
-        """Give one sample as plain Python numbers and lists, as `numerize` made it."""
+        """Return one sample as plain Python numbers and lists, as `numerize` made it."""
         return {
             name: column.row(index).tolist() if isinstance(column, Ragged) else column[index].item()
             for name, column in self.columns.items()
@@ -197,7 +197,7 @@ class Samples:
 
 
 def multi_hot(rows: Ragged, num_classes: int) -> NDArray[np.float32]:
-    """Give 1 for each class that stands in a row, else 0; shape (N, num_classes)."""
+    """Return 1 for each class that stands in a row, else 0; shape (N, num_classes)."""
     found = np.zeros((len(rows), num_classes), np.float32)
     found[np.repeat(np.arange(len(rows)), rows.lengths), rows.values] = 1.0
     return found

@@ -68,7 +68,7 @@ class SentenceOrderProcessor(BertLMProcessor):
         return {**batch, "cls_target": order}
 
     def _ordered(self, samples: Samples, draws: NDArray[np.uint64]) -> Parts:
-        """Give (tokens of both parts, length of the first, class); all are drawn from one word per sample (B,)."""
+        """Return (tokens of both parts, length of the first, class); all are drawn from one word per sample (B,)."""
         tokens = samples.ragged("input_ids")
         cut = cuts(tokens, units(bits(draws, CUT)))
         order = below(bits(draws, ORDER), len(self.orders))
@@ -96,7 +96,7 @@ class NextSentenceProcessor(SentenceOrderProcessor):
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Give each block a part of another one."""
+        """Return each block a part of another one."""
         columns, kept = super().numerize_many(fields, targets)
         tokens = columns["input_ids"]
         assert isinstance(tokens, Ragged)  # noqa: S101 - for the type checker
@@ -104,7 +104,7 @@ class NextSentenceProcessor(SentenceOrderProcessor):
 
 
 def far_away(rows: Ragged) -> Ragged:
-    """Give for each row the one that stands half of all rows further, as if the last was followed by the first.
+    """Return for each row the one that stands half of all rows further, as if the last was followed by the first.
 
     Of a single row there is no other: its place stays empty.
     """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.parameters import param
 from xdpx.loaders import marks
-from xdpx.processors.base import Batch
+from xdpx.processors.base import Batch, Fields
 from xdpx.processors.bert_lm import BertLMProcessor
 from xdpx.processors.randomness import bits, key, units
 from xdpx.processors.samples import Column, Integers, Ragged, Samples
@@ -39,10 +39,15 @@ class SessionCorpusProcessor(BertLMProcessor):
     schema: ClassVar[dict[str, str]] = {"input_ids": "ragged int32", "other": "ragged int32"}
     reads_marks: ClassVar[int] = marks.WORD_START | marks.SENTENCE_START
 
+    def full_length(self, fields: Fields) -> int:
+        """Return 0: a session may be of any length. Its messages are measured where they are joined."""
+        del fields
+        return 0
+
     def numerize_many(
         self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None
     ) -> tuple[dict[str, Column], NDArray[np.int64]]:
-        """Keep sessions whole, and give each the messages of another one, at most `max_messages` of them."""
+        """Keep sessions whole, and return each the messages of another one, at most `max_messages` of them."""
         tokens = fields["tokens"]
         kept = np.flatnonzero(tokens.lengths > 0)
         tokens = tokens.take(kept)
@@ -80,7 +85,7 @@ class SessionCorpusProcessor(BertLMProcessor):
         return {**batch, "cls_target": target.reshape(-1, width)}
 
     def _rows(self, batch: Mapping[str, Any], start: int, stop: int) -> Batch:
-        """Give some sessions; messages are counted from the first of them."""
+        """Return some sessions; messages are counted from the first of them."""
         messages, slots = batch["net_input"]["messages"], batch["net_input"]["input_ids"].shape[1]
         first, last = np.searchsorted(messages, [start * slots, stop * slots])
         found = super()._rows(batch, start, stop)
@@ -90,7 +95,7 @@ class SessionCorpusProcessor(BertLMProcessor):
     def _window(
         self, samples: Samples, draws: NDArray[np.uint64]
     ) -> tuple[Ragged, Integers, Integers, NDArray[np.bool_]]:
-        """Give (messages (N,), the session of each, its place in the window, whether it was replaced)."""
+        """Return (messages (N,), the session of each, its place in the window, whether it was replaced)."""
         own, other = (_Messages.of(samples.ragged(name)) for name in ("input_ids", "other"))
         sizes = np.minimum(own.counts, self.parameters.max_messages)
         first = (units(bits(draws, WINDOW)) * (own.counts - sizes + 1)).astype(np.int64)
@@ -132,6 +137,6 @@ class _Messages(NamedTuple):
         return cls(rows, edges[:-1], np.diff(edges), sessions.offsets)
 
     def first(self, most: int) -> Integers:
-        """Give how many tokens the first messages of each session have together."""
+        """Return how many tokens the first messages of each session have together."""
         ends: Integers = self.rows.offsets[self.edges + np.minimum(self.counts, most)]
         return ends - self.offsets[:-1]

@@ -71,13 +71,13 @@ class SpanCorruptionProcessor(ColumnProcessor):
         return {"input_ids": tokens, "length": tokens.lengths + self.num_special}, kept
 
     def columns(self, *, labelled: bool) -> dict[str, str]:
-        """Give the schema; what must be guessed is the text itself, so labels are not kept."""
+        """Return the schema; what must be guessed is the text itself, so labels are not kept."""
         return super().columns(labelled=False)
 
     def collate(
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
-        """Take spans out and pad: input (B, T), and what the decoder reads and writes (B, U)."""
+        """Remove spans and pad: input (B, T), and what the decoder reads and writes (B, U)."""
         tokens = samples.ragged("input_ids")
         spans = self._spans(tokens.lengths, bits(key(seed, epoch), samples.ids))
         ends = (self.eos_index,)

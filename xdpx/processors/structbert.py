@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.parameters import param
-from xdpx.processors.masking import Layout
+from xdpx.processors.masking import TokenLayout
 from xdpx.processors.randomness import Words, below, bits, key, units
 from xdpx.processors.samples import Integers, Ragged
 from xdpx.processors.sentence_order import NextSentenceProcessor
@@ -73,7 +73,7 @@ def shuffled_trigrams(
     Returns:
         (index of the first token of each, (S,); its new order, (S, 3)).
     """
-    layout = Layout.of(tokens, None)
+    layout = TokenLayout.of(tokens, None)
     row, position = layout.row, layout.position
     begins = (position - below(bits(draws, PHASE), WIDTH)[row]) % WIDTH == 0
     begins &= position + WIDTH <= layout.lengths[row]

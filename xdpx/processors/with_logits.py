@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from xdpx.processors.base import Batch, ColumnProcessor
 from xdpx.processors.bert import BertPairProcessor, BertSingleProcessor
-from xdpx.processors.pair import PairProcessor
 from xdpx.processors.samples import Column, Ragged, Samples
-from xdpx.processors.single import SingleProcessor
+from xdpx.processors.texts import PairProcessor, SingleProcessor
 
 Made = tuple[dict[str, Column], NDArray[np.int64]]
 
 
 class WithLogits(ColumnProcessor):
     """What the processors below add to those they inherit: the logits of each record, where there are any."""
+
+    learns_labels: ClassVar[bool] = False
 
     def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
         """Let the logits of each record go with its sample."""
@@ -60,7 +61,7 @@ def _with_logits(made: tuple[Mapping[str, Column], NDArray[np.int64]], fields: M
 
 
 def _teacher_logits(samples: Samples) -> dict[str, NDArray[Any]]:
-    """Give {teacher_logits: (B, C)}; nothing where a sample has none."""
+    """Return {teacher_logits: (B, C)}; nothing where a sample has none."""
     logits = samples.ragged("logits")
     whole = len(logits) > 0 and bool(logits.lengths.all())
     return {"teacher_logits": logits.values.reshape(len(logits), -1)} if whole else {}

@@ -7,9 +7,11 @@ from xdpx.config.registry import Registry
 tokenizers: Registry[Any] = Registry(
     "tokenizer",
     {
-        "space": "xdpx.tokenizers.space:SpaceTokenizer",
-        "char_zh": "xdpx.tokenizers.char_zh:ChineseCharacterTokenizer",
+        "space": "xdpx.tokenizers.words:SpaceTokenizer",
+        "char_zh": "xdpx.tokenizers.words:ChineseCharacterTokenizer",
         "bert": "xdpx.tokenizers.bert:BertTokenizer",
+        "bert_id": "xdpx.tokenizers.bert:BertIdTokenizer",
+        "nltk": "xdpx.tokenizers.nltk:NLTKTokenizer",
         "auto": "xdpx.tokenizers.auto:AutoTokenizer",
     },
 )

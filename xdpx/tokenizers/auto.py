@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.tokenizers.boundaries import Boundaries
-from xdpx.tokenizers.library import LibraryTokenizer
+from xdpx.tokenizers.base import LibraryTokenizer
+from xdpx.tokenizers.characters import Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import hub, io
 
@@ -23,6 +23,8 @@ class AutoTokenizer(LibraryTokenizer):
         """What the automatic tokenizer can be told."""
 
         vocab_file: str | None = param(None, doc="The tokenizer: a folder, a tokenizer.json or a name on the hub.")
+
+    obeys_lower: ClassVar[bool] = False
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
         """Dump the tokenizer's own vocabulary. A number that no token has gets a name that no text holds."""
@@ -89,7 +91,7 @@ class AutoTokenizer(LibraryTokenizer):
 
 
 def _stays_whole(token: dict[str, Any]) -> bool:
-    """Whether an added token is found in a text whatever stands around it."""
+    """Tell whether an added token is found in a text whatever stands around it."""
     plain = not token.get("normalized") and not token.get("single_word")
     return plain and not any(character.isspace() for character in token["content"])
 

@@ -1,7 +1,8 @@
-"""What every tokenizer can do, and where a text may be cut without changing its tokens."""
+"""What every tokenizer can do, and those that the Hugging Face `tokenizers` library runs."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
-from xdpx.tokenizers.boundaries import Boundaries
+from xdpx.tokenizers.characters import Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 
@@ -20,15 +21,17 @@ class Tokenizer(ABC):
     Attributes:
         needs_vocabulary: whether tokens are pieces of a given vocabulary, so that none can be counted from data.
         boundaries: characters at which a text may be cut without changing its tokens; None when there are none.
+        obeys_lower: whether `lower` decides the case of texts, and not the vocabulary that the tokenizer brings.
     """
 
     needs_vocabulary: ClassVar[bool] = False
     boundaries: Boundaries | None = None
+    obeys_lower: ClassVar[bool] = True
 
     class Parameters(BaseParameters):
         """What every tokenizer can be told."""
 
-        lower: bool = param(True, doc="Turn texts into lower case; labels always are.")
+        lower: bool = param(True, doc="Turn texts into lower case; labels stay as they are written.")
 
     def __init__(self, parameters: Parameters, *, resources: str | None = None) -> None:
         """Build from parameters.
@@ -46,12 +49,12 @@ class Tokenizer(ABC):
         """Cut one text into tokens."""
 
     def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary | None:
-        """Give the vocabulary the tokenizer brings along, or None when it is to be counted or read."""
+        """Return the vocabulary the tokenizer brings along, or None when it is to be counted or read."""
         del pad_word, unk_word
         return None
 
     def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
-        """Give the ids of the tokens of each text."""
+        """Return the ids of the tokens of each text."""
         return [vocabulary.indices(self.tokenize(text)) for text in texts]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
@@ -59,5 +62,29 @@ class Tokenizer(ABC):
         return Counter(chain.from_iterable(map(self.tokenize, texts)))
 
     def files(self) -> dict[str, str]:
-        """Give further text files, by name, that `data_dir` must hold so that the tokenizer can be built again."""
+        """Return further text files, by name, that `data_dir` must hold so that the tokenizer can be built again."""
         return {}
+
+
+# The library's own threads and our worker processes would fight for the same cores.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+class LibraryTokenizer(Tokenizer):
+    """Cuts as a tokenizer of the library does that brings its own vocabulary."""
+
+    needs_vocabulary: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def library(self) -> Any:
+        """The library's tokenizer, without truncation and padding."""
+
+    def tokenize(self, text: str) -> list[str]:
+        """Cut one text into tokens."""
+        return list(self.library.encode(text, add_special_tokens=False).tokens)
+
+    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
+        """Return the ids of many texts; `vocabulary` is the one the tokenizer brought along."""
+        del vocabulary
+        return [encoding.ids for encoding in self.library.encode_batch_fast(list(texts), add_special_tokens=False)]

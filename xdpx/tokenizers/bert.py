@@ -1,15 +1,15 @@
-"""BERT's word pieces, as the Hugging Face `tokenizers` library cuts them."""
+"""BERT's word pieces, as the Hugging Face `tokenizers` library cuts them, and texts that are ids already."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.tokenizers.boundaries import Boundaries
-from xdpx.tokenizers.library import LibraryTokenizer
+from xdpx.tokenizers.base import LibraryTokenizer, Tokenizer
+from xdpx.tokenizers.characters import Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -72,3 +72,51 @@ def bert_library(ids: Mapping[str, int], *, lower: bool, unk_word: str) -> Any:
     special = [word for word in SPECIAL_WORDS if word in ids]
     library.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in special])
     return library
+
+
+class BertIdTokenizer(Tokenizer):
+    """Read the ids that another program made with `vocab_file`, such as `7592 2088`, without special ones."""
+
+    needs_vocabulary: ClassVar[bool] = True
+    boundaries = Boundaries.of_white_space()
+
+    class Parameters(Tokenizer.Parameters):
+        """What the tokenizer of ids can be told."""
+
+        vocab_file: str | None = param(None, doc="The vocabulary that the ids are numbers of, one token per line.")
+        unk_word: str = param("[UNK]", doc="Token for what the vocabulary lacks.")
+
+    def vocabulary(self, *, pad_word: str, unk_word: str) -> Vocabulary:
+        """Read the vocabulary.
+
+        Raises:
+            ConfigError: none is named.
+        """
+        source = self.parameters.vocab_file if self.resources is None else io.join(self.resources, "vocab.txt")
+        if source is None:
+            fault = Fault("vocab_file", "is missing: ids mean nothing without it.", "Name the model's vocab.txt.")
+            raise ConfigError(THIS_RUN, [fault])
+        return Vocabulary.read(source, pad_word=pad_word, unk_word=unk_word)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the tokens that the ids of one text stand for."""
+        known = self.vocabulary(pad_word="[PAD]", unk_word=self.parameters.unk_word)
+        return [known.tokens[number] for number in self.encode([text], known)[0]]
+
+    def encode(self, texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
+        """Return the ids of each text.
+
+        Raises:
+            ConfigError: something else than a number of the vocabulary stands there.
+        """
+        size = len(vocabulary)
+        return [[_number(word, size) for word in text.split()] for text in texts]
+
+
+def _number(word: str, size: int) -> int:
+    if word.isascii() and word.isdigit() and int(word) < size:
+        return int(word)
+    problem = f"is 'bert_id', but a text holds '{word}', which is not a number from 0 to {size - 1}."
+    raise ConfigError(
+        THIS_RUN, [Fault("tokenizer", problem, "Use tokenizer: bert for text, or the ids' own vocab_file.")]
+    )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.tokenizers.base import Tokenizer
-from xdpx.tokenizers.boundaries import HIDDEN, SINGLE, STAND_IN, WORD, Boundaries
+from xdpx.tokenizers.characters import HIDDEN, SINGLE, STAND_IN, WORD, Boundaries
 from xdpx.tokenizers.vocabulary import Vocabulary
 
 MAX_WORDS = 1 << 18
@@ -36,7 +36,7 @@ class Encoded(NamedTuple):
         return len(self.offsets) - 1
 
     def row(self, index: int) -> list[int]:
-        """Give the ids of one text."""
+        """Return the ids of one text."""
         return list(self.values[self.offsets[index] : self.offsets[index + 1]].tolist())
 
 
@@ -49,11 +49,11 @@ class Encoder:
         self._memo = _Memo(tokenizer, vocabulary) if tokenizer.boundaries is not None else None
 
     def encode(self, text: str) -> list[int]:
-        """Give the ids of one text."""
+        """Return the ids of one text."""
         return self.tokenizer.encode([text], self.vocabulary)[0]
 
     def encode_many(self, texts: Sequence[str]) -> Encoded:
-        """Give the ids of many texts; the same as `encode` of each."""
+        """Return the ids of many texts; the same as `encode` of each."""
         if self._memo is None or self.tokenizer.boundaries is None:
             return _flatten(self.tokenizer.encode(texts, self.vocabulary))
         return self._memo.encode(texts, self.tokenizer.boundaries)

@@ -18,15 +18,15 @@ UNKNOWN = -1
 
 
 class TargetMap:
-    """Labels, in lower case, and their classes.
+    """Labels, as they are written in the data, and their classes. Case does not tell labels apart.
 
     Attributes:
         labels: every label; its position is its class.
     """
 
     def __init__(self, labels: Iterable[str]) -> None:
-        self.labels = [plain_label(label) for label in labels]
-        self._classes = {label: index for index, label in enumerate(self.labels)}
+        self.labels = [label.strip() for label in labels]
+        self._classes = {folded(label): index for index, label in enumerate(self.labels)}
 
     @classmethod
     def read(cls, path: str) -> TargetMap:
@@ -40,7 +40,8 @@ class TargetMap:
                 found = cls(lines_of(file.read()))
         except UnicodeDecodeError as error:
             raise _refuse(path, f"is not UTF-8 text ({error.reason}).", "Give one label per line.") from error
-        twice = sorted({label for label in found.labels if found.labels.count(label) > 1})
+        keys = [folded(label) for label in found.labels]
+        twice = [label for label, key in zip(found.labels, keys, strict=True) if keys.count(key) > 1]
         if twice:
             raise _refuse(path, f"holds '{twice[0]}' twice (case does not count).", "Give each label once.")
         if not found.labels:
@@ -54,20 +55,21 @@ class TargetMap:
         """Order labels by how often they were seen, ties by alphabet, `special` ones first as given.
 
         Args:
-            counts: how often each label was seen.
+            counts: how often each label was seen, each in one writing (see `by_writing`).
             special: labels that come first.
             source: where they were seen, for messages.
 
         Raises:
             ConfigError: a special label was never seen.
         """
-        first = [plain_label(label) for label in special]
-        missing = [label for label in first if label not in counts]
+        written = {folded(label): label for label in counts}
+        missing = [label.strip() for label in special if folded(label) not in written]
         if missing:
             near = nearest(missing[0], counts)
             remedy = f"Did you mean '{near}'?" if near else f"The labels are: {_listed(counts)}."
             raise ConfigError(source, [Fault("special_targets", f"no sample is labelled '{missing[0]}'.", remedy)])
-        return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], label))])
+        first = [written[folded(label)] for label in special]
+        return cls([*first, *sorted(set(counts) - set(first), key=lambda label: (-counts[label], folded(label)))])
 
     @classmethod
     def by_number(cls, labels: Iterable[str], *, source: str = THIS_RUN) -> TargetMap:
@@ -112,16 +114,16 @@ class TargetMap:
         return len(self.labels)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._classes
+        return isinstance(label, str) and folded(label) in self._classes
 
     def find(self, label: str) -> int | None:
-        """Give the class of a label, or None when there is no such label."""
-        return self._classes.get(plain_label(label))
+        """Return the class of a label, or None when there is no such label."""
+        return self._classes.get(folded(label))
 
     def classes(self, labels: Sequence[str], *, unknown: int = UNKNOWN) -> NDArray[np.int64]:
-        """Give the class of each label (already plain), `unknown` for those not in the map; shape (labels,)."""
-        get = self._classes.get
-        return np.fromiter((get(label, unknown) for label in labels), np.int64, len(labels))
+        """Return the class of each label, `unknown` for those not in the map; shape (labels,)."""
+        known = {label: self._classes.get(folded(label), unknown) for label in set(labels)}
+        return np.fromiter((known[label] for label in labels), np.int64, len(labels))
 
     @property
     def text(self) -> str:
@@ -139,7 +141,7 @@ class TargetMap:
 
 
 def number_of(label: str) -> float | None:
-    """Give the finite number that a label is; None for another label."""
+    """Return the finite number that a label is; None for another label."""
     try:
         value = float(label)
     except ValueError:
@@ -147,9 +149,17 @@ def number_of(label: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def plain_label(label: str) -> str:
-    """Strip white space around a label and lower its case: `Positive ` and `positive` are one."""
+def folded(label: str) -> str:
+    """Return what tells a label from others: `Positive ` and `positive` are one."""
     return label.strip().lower()
+
+
+def by_writing(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return, for each label in its most frequent writing, how often each of its writings was seen."""
+    found: dict[str, dict[str, int]] = {}
+    for label in sorted(counts, key=lambda label: (-counts[label], label)):
+        found.setdefault(folded(label), {})[label] = counts[label]
+    return {next(iter(writings)): writings for writings in found.values()}
 
 
 def _listed(labels: Iterable[str]) -> str:

@@ -74,7 +74,7 @@ class Vocabulary:
         return cls([*special, *chosen[:room]], pad_word=special[0], unk_word=special[1])
 
     def doubles(self) -> list[str]:
-        """Give the tokens that stand in it more than once, in order."""
+        """Return the tokens that stand in it more than once, in order."""
         return [token for index, token in enumerate(self.tokens) if self._ids[token] != index]
 
     def __len__(self) -> int:
@@ -84,16 +84,16 @@ class Vocabulary:
         return token in self._ids
 
     def find(self, token: str) -> int | None:
-        """Give the id of a token, or None when there is no such token."""
+        """Return the id of a token, or None when there is no such token."""
         return self._ids.get(token)
 
     def index(self, token: str) -> int:
-        """Give the id of a token, or that of the unknown word. Raises KeyError when there is not even that one."""
+        """Return the id of a token, or that of the unknown word. Raises KeyError when there is not even that one."""
         found = self._ids.get(token)
         return self._ids[self.unk_word] if found is None else found
 
     def indices(self, tokens: Iterable[str]) -> list[int]:
-        """Give the ids of many tokens."""
+        """Return the ids of many tokens."""
         unknown = self.unk
         found = [self._ids.get(token, unknown) for token in tokens]
         if unknown is None and None in found:

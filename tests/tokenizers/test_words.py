@@ -1,13 +1,14 @@
-"""Words between white space."""
+"""Cut at white space, and Chinese character by character."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xdpx.tokenizers.encoder import Encoder
-from xdpx.tokenizers.space import SpaceTokenizer
 from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.tokenizers.words import ChineseCharacterTokenizer, SpaceTokenizer
 
 
 def tokens(text: str, *, lower: bool = True, rm_punc: bool = False) -> list[str]:
@@ -35,3 +36,19 @@ def test_many_texts_are_encoded_as_one_by_one(texts: list[str]) -> None:
         encoded = Encoder(tokenizer, vocabulary).encode_many(texts)
         expected = [vocabulary.indices(tokenizer.tokenize(text)) for text in texts]
         assert [encoded.row(index) for index in range(len(texts))] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("我有iPhone 12", ["我", "有", "iphone", "12"]),
+        ("好吃！！！真的。。。", ["好", "吃", "！", "真", "的", "。"]),
+        ("电话13800138000", ["电", "话", "NUM11"]),
+        ("2024年", ["2024", "年"]),
+        ("3.14 和 12345.6", ["3.14", "和", "NUM6"]),
+        ("a_b :) ", ["a", "_", "b", ":", ")"]),
+        ("", []),
+    ],
+)
+def test_tokens(text: str, expected: list[str]) -> None:
+    assert ChineseCharacterTokenizer(ChineseCharacterTokenizer.Parameters()).tokenize(text) == expected

@@ -1,0 +1,78 @@
+"""Tokens of data and of weights, and the case of both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from xdpx.tokenizers.agreement import case_conflict, of_data, of_weights
+
+
+def write(folder: Path, *tokens: str, name: str = "vocab.txt") -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(f"{token}\n" for token in tokens))
+    return str(folder)
+
+
+def test_the_first_token_that_differs_is_named_with_both_files(tmp_path: Path) -> None:
+    data, model = write(tmp_path / "data", "a", "c", "b"), write(tmp_path / "model", "a", "b", "c")
+    fault = of_weights("pretrained_model", f"{model}/model.safetensors", data)
+    assert fault is not None
+    assert f"line 2 is 'c' in {data}/vocab.txt, and 'b' in {model}/vocab.txt." in fault.problem
+
+
+@pytest.mark.parametrize("theirs", [["a", "b"], ["a", "[unused1]"], ["a", "b", "c"]])
+def test_tokens_that_agree_or_were_free_are_no_fault(tmp_path: Path, theirs: list[str]) -> None:
+    assert of_weights("pretrained_model", write(tmp_path / "m", *theirs), write(tmp_path / "data", "a", "b")) is None
+
+
+@pytest.mark.parametrize("vocab", [{"a": 0, "b": 1}, [["a", -1.0], ["b", -2.0]]])
+def test_a_tokenizer_json_numbers_tokens_too(tmp_path: Path, vocab: object) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    added = [{"content": "<s>", "id": 3}]
+    (model / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": added}))
+    same = write(tmp_path / "same", "a", "b", "[unused id 2]", "<s>")
+    assert of_weights("pretrained_model", str(model), same) is None
+    fault = of_weights("pretrained_model", str(model), write(tmp_path / "other", "b", "a"))
+    assert fault is not None
+    assert f"line 1 is 'b' in {tmp_path}/other/vocab.txt, and 'a' in {model}/tokenizer.json." in fault.problem
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]"])
+def test_weights_beside_which_no_tokens_lie_are_believed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert of_weights("pretrained_model", str(tmp_path / "model.pt"), write(tmp_path / "data", "a")) is None
+
+
+def test_labels_of_an_earlier_version_in_lower_case_are_the_same(tmp_path: Path) -> None:
+    used = f"{write(tmp_path / 'run', 'pos', 'neg', name='target_map.txt')}/target_map.txt"
+    other = f"{write(tmp_path / 'data', 'Pos', 'Neg', name='target_map.txt')}/target_map.txt"
+    assert of_data("valid_subset", used, other) is None
+    write(tmp_path / "data", "Neg", "Pos", name="target_map.txt")
+    fault = of_data("valid_subset", used, other)
+    assert fault is not None
+    assert "line 1 is 'neg' in" in fault.problem
+
+
+@pytest.mark.parametrize(
+    ("config", "tokens", "lower", "certain"),
+    [
+        ({"do_lower_case": False}, ["a"], True, True),
+        ({"do_lower_case": True}, ["A"], False, True),
+        ({"do_lower_case": True}, ["A"], True, None),
+        ({}, ["[UNK]", "Paris", "paris"], True, False),
+        ({}, ["[UNK]", "paris"], False, False),
+        ({}, ["[UNK]", "paris"], True, None),
+        ({}, ["[UNK]", "Paris"], False, None),
+        ({}, ["[UNK]", "中"], False, None),
+    ],
+)
+def test_the_case_of_texts_is_compared_with_that_of_the_vocabulary(
+    tmp_path: Path, config: dict[str, bool], tokens: list[str], lower: bool, certain: bool | None
+) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    found = case_conflict(str(tmp_path / "vocab.txt"), tokens, lower=lower)
+    assert (found and found[1]) == certain

@@ -1,0 +1,140 @@
+"""Whether texts were numbered by the vocabulary that weights were trained with, and written in its case.
+
+Both go wrong without a word otherwise: an embedding table takes any number below its size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+from xdpx.config.faults import Fault
+from xdpx.tokenizers.target_map import folded
+from xdpx.tokenizers.vocabulary import Vocabulary, lines_of
+from xdpx.utils import io
+
+VOCABULARY, LABELS, DEFINITION = "vocab.txt", "target_map.txt", "tokenizer.json"
+LISTS = (VOCABULARY, LABELS)
+"""Files whose lines number what a store holds."""
+
+FREE = re.compile(r"\[unused.*\]|<unused.*>|<extra_id_\d+>")
+"""Tokens that no text holds: their numbers may be given to others."""
+
+CASED_SHARE = 0.01
+"""From so many tokens with capital letters on a vocabulary is one for texts with case; uncased ones may hold a few."""
+
+CAPITAL = re.compile(r"[A-Z]")
+SPECIAL = re.compile(r"\[.*\]|<.*>")
+
+
+def of_weights(key: str, weights: str, data_dir: str) -> Fault | None:
+    """Return what is wrong when the tokens of a data_dir are not those that weights were trained with.
+
+    Where they are is a folder in Hugging Face format, a save_dir, or a file in one; None also where no tokens lie
+    beside the weights, or none in data_dir. How many there are is not looked at.
+    """
+    ours = io.join(data_dir, VOCABULARY)
+    found = _beside(weights if io.isdir(weights) else io.parent(weights))
+    if found is None or not io.isfile(ours) or io.abspath(ours) == io.abspath(found[0]):
+        return None
+    path, theirs = found
+    tokens = Vocabulary.read(ours).tokens
+    for line, (here, there) in enumerate(zip(tokens, theirs, strict=False), 1):
+        if here != there and not FREE.fullmatch(there) and not FREE.fullmatch(here):
+            problem = (
+                f"is '{weights}', whose tokens are not those that the texts were numbered by: line {line} is "
+                f"{here!r} in {ours}, and {there!r} in {path}."
+            )
+            remedy = f"Preprocess with vocab_file: {path}, or name the weights that belong to the data."
+            return Fault(key, problem, remedy)
+    return None
+
+
+def of_data(key: str, used: str, other: str) -> Fault | None:
+    """Return what is wrong when data were numbered by another list of tokens, or labels, than the model's.
+
+    Args:
+        key: what asks for the data.
+        used: the file that the model was trained with.
+        other: the file beside the data, whose name is the same; nothing is wrong where there is none.
+    """
+    if io.abspath(other) == io.abspath(used) or not io.isfile(other):
+        return None
+    ours, theirs = _lines(used), _lines(other)
+    if io.name(used) == LABELS:  # earlier versions wrote them in lower case
+        ours, theirs = [folded(label) for label in ours], [folded(label) for label in theirs]
+    if ours == theirs:
+        return None
+    pairs = enumerate(zip_longest(ours, theirs, fillvalue=None), 1)
+    line, (was, now) = next((line, pair) for line, pair in pairs if pair[0] != pair[1])
+    was, now = ("not there" if each is None else repr(each) for each in (was, now))
+    problem = f"leads to data that were numbered otherwise: line {line} is {now} in {other}, and {was} in {used}."
+    name = "vocab_file" if io.name(used) == VOCABULARY else "target_map_file"
+    return Fault(key, problem, f"Use the data_dir of the model, or preprocess again with {name}: {used}.")
+
+
+def case_conflict(vocab_file: str, tokens: Sequence[str], *, lower: bool) -> tuple[str, bool] | None:
+    """Return what is wrong between `lower` and the case of a vocabulary, and whether it is certain; None if nothing.
+
+    Certain is what tokenizer_config.json beside it says (`do_lower_case`); else the tokens themselves are looked at.
+    """
+    told = _lower_cases(io.join(io.parent(vocab_file), "tokenizer_config.json"))
+    if told is not None:
+        verb = "lower-cases its texts" if told else "keeps the case of its texts"
+        problem = f"is {str(lower).lower()}, but the model of {vocab_file} {verb} (tokenizer_config.json)"
+        return (f"{problem}. Set lower: {str(told).lower()}.", True) if told != lower else None
+    plain = [token for token in tokens if not SPECIAL.fullmatch(token)]
+    share = sum(bool(CAPITAL.search(token)) for token in plain) / max(len(plain), 1)
+    if lower and share >= CASED_SHARE:
+        problem = (
+            f"is true, but {share:.1%} of the tokens of {vocab_file} have capital letters, which no text will match"
+        )
+        return f"{problem}. If it belongs to a cased model, set lower: false.", False
+    letters = any("a" <= token[-1:] <= "z" for token in plain)
+    if not lower and not share and letters:
+        problem = f"is false, but no token of {vocab_file} has a capital letter: words with one will be unknown"
+        return f"{problem}. If it belongs to an uncased model, set lower: true.", False
+    return None
+
+
+def _lower_cases(path: str) -> bool | None:
+    """Return `do_lower_case` of a tokenizer_config.json, None where it does not say."""
+    found = _json(path).get("do_lower_case")
+    return found if isinstance(found, bool) else None
+
+
+def _beside(folder: str) -> tuple[str, list[str]] | None:
+    """Return the file in a folder that numbers tokens, and the tokens by their numbers."""
+    path = io.join(folder, VOCABULARY)
+    if io.isfile(path):
+        return path, Vocabulary.read(path).tokens
+    path = io.join(folder, DEFINITION)
+    definition = _json(path)
+    known = (definition.get("model") or {}).get("vocab") or {}
+    ids = dict(known) if isinstance(known, dict) else {piece: number for number, (piece, *_) in enumerate(known)}
+    ids |= {token["content"]: token["id"] for token in definition.get("added_tokens") or []}
+    if not ids:
+        return None
+    tokens = [f"[unused id {number}]" for number in range(max(ids.values()) + 1)]
+    for token, number in ids.items():
+        tokens[number] = token
+    return path, tokens
+
+
+def _json(path: str) -> dict[str, Any]:
+    if not io.isfile(path):
+        return {}
+    with io.open(path, encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError:
+            return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lines(path: str) -> list[str]:
+    with io.open(path, encoding="utf-8-sig", newline="") as file:
+        return lines_of(file.read())
