@@ -14,7 +14,7 @@ from torch.nn import functional
 from xdpx import Trainer, TrainingArguments
 from xdpx.engines.pytorch import collectives
 from xdpx.losses import losses
-from xdpx.losses.simcse import contrast
+from xdpx.losses.contrast import contrast
 from xdpx.models import models
 
 FOLDER = Path(sys.argv[1])

@@ -8,7 +8,7 @@ from torch import nn
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.losses.cross_entropy import CrossEntropy
-from xdpx.losses.metrics.named import OF_QUERIES
+from xdpx.metrics.named import OF_QUERIES
 
 
 class Fixed(nn.Module):
@@ -82,6 +82,30 @@ def test_two_classes_have_an_area_under_the_curve():
     assert found["auc"] == 1.0
     assert found["f1"] == pytest.approx(2 / 3)
     assert found["acc"] == pytest.approx(2 / 3)
+
+
+def test_f1_is_macro_unless_another_average_is_named() -> None:
+    rows = gathered([[0.9, 0.1]] * 4 + [[0.2, 0.8]], [0, 0, 0, 1, 1])
+    assert loss().metrics(rows)["f1"] == pytest.approx((6 / 7 + 2 / 3) / 2)
+    assert loss(f1_average="micro").metrics(rows)["f1"] == loss().metrics(rows)["acc"]
+
+
+def test_f1_of_several_labels_stays_micro_unless_another_average_is_named() -> None:
+    known = losses["bce"].Parameters(several_labels=True, num_classes=3)
+    assert (known.average, losses["bce"].Parameters(num_classes=3).average) == ("micro", "macro")
+
+
+def test_each_class_is_scored_by_its_name() -> None:
+    rows = gathered([[0.9, 0.1]] * 4 + [[0.2, 0.8]], [0, 0, 0, 1, 1])
+    assert loss().each_class(rows, ["no", "yes"]) == [("no", 0.75, 1.0, 6 / 7, 3, 4), ("yes", 1.0, 0.5, 2 / 3, 2, 1)]
+    assert [one.name for one in loss().each_class(rows, ["of", "other", "data"])] == ["0", "1"]
+
+
+def test_each_of_several_labels_is_scored_by_itself() -> None:
+    several = losses["bce"](losses["bce"].Parameters(several_labels=True, num_classes=2))
+    found = several.each_class({"target": np.array([[1, 1], [0, 1]]), "pred": np.array([[1, 0], [1, 1]])}, None)
+    assert [one.precision for one in found] == [0.5, 1.0]
+    assert [(one.name, one.recall, one.num_rows) for one in found] == [("0", 1.0, 1), ("1", 0.5, 2)]
 
 
 def test_query_level_scores_look_at_the_best_row_of_a_query():

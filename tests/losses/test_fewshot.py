@@ -36,7 +36,7 @@ def batch(episodes: int = 2, **more: Any) -> dict[str, Any]:
 
 
 def by_hand(vectors: Tensor, *, cosine: bool = False) -> tuple[float, int]:
-    """Give the loss sum and the right ones of equation 2, query by query."""
+    """Return the loss sum and the right ones of equation 2, query by query."""
     total, right = 0.0, 0
     for episode in vectors.double().numpy().reshape(-1, SHOTS + QUERIES, WAY, WIDTH):
         prototypes = [episode[:SHOTS, number].mean(axis=0) for number in range(WAY)]

@@ -13,7 +13,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.losses.minilm import divergence, regrouped, relation
 from xdpx.models import models
-from xdpx.models.pytorch.modules.insides import Heads
+from xdpx.models.pytorch.modules.activations import Heads
 
 Array = NDArray[Any]
 LENGTHS = (4, 2)

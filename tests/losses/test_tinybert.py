@@ -13,7 +13,7 @@ from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 from xdpx.losses.tinybert import score_gap, soft_cross_entropy, state_gap, uniform_map
 from xdpx.models import models
-from xdpx.models.pytorch.modules.insides import Heads, look_inside
+from xdpx.models.pytorch.modules.activations import Heads, capture_activations
 
 Array = NDArray[Any]
 LENGTHS = (4, 2)
@@ -74,7 +74,7 @@ def parts(name: str, student: Any, teacher: Any, batch: dict[str, Any] = BATCH, 
 def test_general_distillation_is_the_sum_of_the_formulas_over_all_layers() -> None:
     student = model("tinybert_encoder_only_distill", 8, 2, fit_size=16)
     teacher = model("minilm", 16, 4)
-    ours, theirs = look_inside(student, NET_INPUT), look_inside(teacher, NET_INPUT)
+    ours, theirs = capture_activations(student, NET_INPUT), capture_activations(teacher, NET_INPUT)
     with torch.no_grad():
         hidden = [state @ student.fit.hidden.weight.T + student.fit.hidden.bias for state in ours.hidden[1:]]
         embedding = ours.hidden[0] @ student.fit.embedding.weight.T + student.fit.embedding.bias

@@ -39,12 +39,12 @@ class Found(NamedTuple):
         return self.nothing - self.answers[0].score if self.answers else float("inf")
 
     def text(self, threshold: float | None) -> str:
-        """Give the best answer, or '' where the doubt is above the threshold; None never doubts."""
+        """Return the best answer, or '' where the doubt is above the threshold; None never doubts."""
         silent = not self.answers or (threshold is not None and self.doubt > threshold)
         return "" if silent else self.answers[0].text
 
     def shares(self, threshold: float | None) -> list[tuple[str, float]]:
-        """Give the answers, and '' unless the threshold is None, with their softmax, the likeliest first."""
+        """Return the answers, and '' unless the threshold is None, with their softmax, the likeliest first."""
         every = self.answers if threshold is None else [*self.answers, Answer("", self.nothing)]
         every = sorted(every, key=lambda answer: -answer.score)
         weights = np.exp([answer.score - every[0].score for answer in every]) if every else np.zeros(0)
@@ -52,12 +52,12 @@ class Found(NamedTuple):
         return [(answer.text, share) for answer, share in zip(every, shares, strict=True)]
 
 
-def by_question(sample_W: NDArray[Any], window_W: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """Give the windows of each question, in the order of the data.
+def by_text(sample_W: NDArray[Any], window_W: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """Return the windows of each text (or question), in the order of the data.
 
     Args:
-        sample_W: places of the windows in the data, where those of a question are neighbours.
-        window_W: number of each among those of its question, from 0.
+        sample_W: places of the windows in the data, where those of a text are neighbours.
+        window_W: number of each among those of its text, from 0.
     """
     order = np.argsort(sample_W, kind="stable")
     begins = np.flatnonzero(window_W[order] == 0)

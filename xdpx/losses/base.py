@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
-from xdpx.losses.metrics import named
 from xdpx.losses.parameters import LossParameters
+from xdpx.metrics import ClassScore, named
 
 Batch = Mapping[str, Any]
 Gathered = Mapping[str, NDArray[Any] | float]
@@ -44,31 +44,54 @@ class Loss:
     compares_rows: ClassVar[bool] = False
     """Whether the rows of a batch act on each other's loss, so that a batch in two halves gives another sum."""
 
+    spans_processes: ClassVar[bool] = False
+    """Of a loss that compares rows: whether it is the same when processes share a batch, because it gathers the rows of
+    all of them, or compares only what a sampler keeps together."""
+
+    learns_labels: ClassVar[bool] = False
+    """Whether every sample must have a label, so that data without any are refused before training."""
+
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give (loss sum in nats, count, facts). Facts are sums too, left on the device."""
+        """Return (loss sum in nats, count, facts). Facts are sums too, left on the device."""
         raise NotImplementedError
 
+    @classmethod
+    def accumulates(cls) -> bool:
+        """Tell whether `__call__`, of this class or of one that it extends, collects summaries over an evaluation."""
+        codes = (getattr(vars(kind).get("__call__"), "__code__", None) for kind in cls.__mro__)
+        return any(code is not None and "add_accumulative_summary" in code.co_names for code in codes)
+
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
-        """Give how far the logits (B, C) of two passes are apart, in nats summed over rows: if `reads_class_logits`."""
+        """Return the distance of two passes' logits (B, C), in nats summed over rows: if `reads_class_logits`."""
         raise NotImplementedError
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give what evaluation gathers: tensors with one row per sample, and single numbers that add up."""
+        """Return what evaluation gathers: tensors with one row per sample, and single numbers that add up."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what the loss has learned from the batches it saw, to resume with. Most learn nothing."""
+        """Return what the loss has learned from the batches it saw, to resume with. Most learn nothing."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
         """Compute every metric of a split, once, from its gathered predictions."""
         raise NotImplementedError
+
+    def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
+        """Return how well each class (or type of entity) is told in a split; none where nothing is classified.
+
+        Args:
+            gathered: its predictions.
+            labels: names of the classes, where they are known.
+        """
+        del gathered, labels
+        return []
 
     def metric(self, name: str, gathered: Gathered) -> float | None:
         """Compute one more metric that a config asks for by name; None when there is none of that name.
@@ -79,7 +102,7 @@ class Loss:
         return named.compute(name, gathered)
 
     def scores(self, gathered: Gathered) -> dict[str, float]:
-        """Give `metrics`, and beside them those that a config asks for by name.
+        """Return `metrics`, and beside them those that a config asks for by name.
 
         Raises:
             ConfigError: there is no metric of a name, or the data lack what it needs.
@@ -105,7 +128,7 @@ class Loss:
         return value
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:
-        """Give what x-pred writes for each sample under `header`; None where it is the class and its probability."""
+        """Return what x-pred writes for each sample under `header`; None where it is the class and its probability."""
         del predictions, labels
         return None
 
@@ -119,12 +142,12 @@ class Loss:
 
 
 def loss_in_bits(sums: Mapping[str, Any]) -> float:
-    """Give loss_sum / count in bits; nan when nothing was counted, and nan when the sum is."""
+    """Return loss_sum / count in bits; nan when nothing was counted, and nan when the sum is."""
     count = float(sums["count"])
     return float(sums["loss_sum"]) / count * BITS_PER_NAT if count else float("nan")
 
 
 def _major_metric(parameters: Any) -> str | None:
-    """Give the metric that decides what is best; None where the parameters do not tell."""
+    """Return the metric that decides what is best; None where the parameters do not tell."""
     name = getattr(parameters, "major_metric", None)
     return name if isinstance(name, str) else None

@@ -1,7 +1,8 @@
-"""One question per class: is the row of it, or not?"""
+"""One question per class: is the row of it, or not? Answers count alike, or by their difficulty."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from xdpx.losses import metrics
+from xdpx import metrics
+from xdpx.config import parameters as declare
+from xdpx.losses.arithmetic import DeviceConstant, tally
 from xdpx.losses.base import Gathered, loss_in_bits
-from xdpx.losses.classification_parameters import BCEParameters
 from xdpx.losses.cross_entropy import CrossEntropy
-from xdpx.losses.on_device import Constant
+from xdpx.losses.parameters import BCEParameters
+from xdpx.metrics import ClassScore
 
 
 class BinaryCrossEntropy(CrossEntropy):
@@ -36,39 +39,39 @@ class BinaryCrossEntropy(CrossEntropy):
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         given = parameters.predict_threshold
-        self._thresholds = None if given is None else Constant(given)
+        self._thresholds = None if given is None else DeviceConstant(given)
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Give the sum over rows and questions, in nats."""
+        """Return the sum over rows and questions, in nats."""
         return self.answers(logits, target).sum()
 
     def answers(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Give the loss of every question, (B, Q), times the weight of its class."""
+        """Return the loss of every question, (B, Q), times the weight of its class."""
         asked, wanted = self.questions(logits, target)
         each = functional.binary_cross_entropy_with_logits(asked, wanted, reduction="none")
         weights = self.weights(logits)
         return each if weights is None else each * weights[-asked.shape[1] :]
 
     def questions(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the logits of the questions and their right answers, (B, Q) each; Q is C, or C - 1 without class 0."""
+        """Return the logits of the questions and their right answers, (B, Q) each; Q is C, or C - 1 without class 0."""
         if target.dim() == 2:
             return logits, target.to(logits.dtype)
         return logits[:, 1:], functional.one_hot(target, logits.shape[1])[:, 1:].to(logits.dtype)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Give the probability of each class, (B, C); that of class 0 is what the likeliest other leaves over."""
+        """Return the probability of each class, (B, C); that of class 0 is what the likeliest other leaves over."""
         prob = logits.sigmoid()
         if self.parameters.several_labels:
             return prob
         return torch.cat([1 - prob[:, 1:].amax(dim=1, keepdim=True), prob[:, 1:]], dim=1)
 
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
-        """Give how far the answers of two passes are apart: (KL(p|q) + KL(q|p)) / 2, summed over questions."""
+        """Return how far the answers of two passes are apart: (KL(p|q) + KL(q|p)) / 2, summed over questions."""
         gap = (first.sigmoid() - second.sigmoid()) * (first - second)
         return (gap if self.parameters.several_labels else gap[:, 1:]).sum() / 2.0
 
     def predict(self, prob: Tensor) -> Tensor:
-        """Give the class of each row, (B,); with several labels whether the row has each, (B, C)."""
+        """Return the class of each row, (B,); with several labels whether the row has each, (B, C)."""
         several = self.parameters.several_labels
         asked = prob if several else prob[:, 1:]
         margin = asked - (0.5 if self._thresholds is None else self._thresholds.like(asked))
@@ -84,13 +87,75 @@ class BinaryCrossEntropy(CrossEntropy):
         return (right.all(dim=1) if right.dim() == 2 else right).sum()
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per row), acc (of whole rows), precision, recall, f1; auc of two classes."""
+        """Return loss (bits per row), acc (of whole rows), precision, recall, f1; auc of two classes."""
         if not self.parameters.several_labels:
             return super().metrics(gathered)
         pred, target = np.asarray(gathered["pred"]).astype(bool), np.asarray(gathered["target"]).astype(bool)
         known = self.parameters
         found = {"loss": loss_in_bits(gathered), "acc": float((pred == target).all(axis=1).mean())}
         found["precision"], found["recall"], found["f1"] = metrics.several_labels(
-            target, pred, average=known.f1_average, negative_classes=known.negative_classes_in_f1
+            target, pred, average=known.average, negative_classes=known.negative_classes_in_f1
         )
         return found
+
+    def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
+        """Return precision, recall and F1 of each class; of several labels each counts by itself."""
+        if not self.parameters.several_labels:
+            return super().each_class(gathered, labels)
+        pred, target = np.asarray(gathered["pred"]).astype(bool), np.asarray(gathered["target"]).astype(bool)
+        return metrics.each_class((pred & target).sum(axis=0), pred.sum(axis=0), target.sum(axis=0), labels)
+
+
+class GHMClassification(BinaryCrossEntropy):
+    """Answers are counted by the size g = |p - y| of their gradient, and each weighs less the more are like it.
+
+    The weights of a batch add up to its number of answers. Held-out data are scored by plain binary cross-entropy.
+    Counts are of a micro-batch, so that its size matters.
+
+    Source: Li, Liu and Wang, "Gradient Harmonized Single-stage Detector", AAAI 2019, equations 6 to 10; a range that
+    was never seen begins with the count of its first batch, not with a share of it.
+    """
+
+    class Parameters(BinaryCrossEntropy.Parameters):
+        """Keys of `ghmc`."""
+
+        bins: int = declare.param(10, ge=1, doc="Into how many ranges of difficulty rows are counted.")
+        momentum: float = declare.param(0.75, ge=0, lt=1, doc="Share of the counts that stays from batch to batch.")
+
+    parameters: Parameters
+
+    compares_rows = True
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self._counts = torch.zeros(parameters.bins)  # of answers in each range, averaged over batches
+
+    def objective(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the sum over rows and questions, in nats; counts what it sees."""
+        each = self.answers(logits, target)
+        return (each * self._harmonised(*self.questions(logits.detach(), target))).sum()
+
+    def held_out_objective(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return plain binary cross-entropy."""
+        return super().objective(logits, target)
+
+    def _harmonised(self, asked: Tensor, wanted: Tensor) -> Tensor:
+        """Return the weight of each answer, (B, Q), after counting them."""
+        known = self.parameters
+        size = (asked.sigmoid() - wanted).abs()
+        index = (size * known.bins).long().clamp(0, known.bins - 1)
+        here = tally(index.flatten(), known.bins).to(asked.dtype)
+        before = self._counts.to(here)
+        mixed = torch.where(before > 0, known.momentum * before + (1 - known.momentum) * here, here)
+        self._counts = torch.where(here > 0, mixed, before)
+        inverse = torch.where(here > 0, 1 / self._counts.clamp(min=1e-12), 0)
+        weights = inverse[index]
+        return weights * (weights.numel() / weights.sum().clamp(min=1e-12))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {"counts": self._counts}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore the counts."""
+        self._counts = saved["counts"].clone()

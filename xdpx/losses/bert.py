@@ -1,4 +1,7 @@
-"""BERT's two tasks at once: masked tokens, and one class for the whole text. B texts, M masked tokens."""
+"""Masked tokens beside another task: the class of a text, replaced tokens, or foreign messages of a session.
+
+B texts or sessions, K messages, T positions, M masked tokens, V tokens of the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.losses import metrics
+from xdpx import metrics
+from xdpx.config import parameters as declare
+from xdpx.losses.arithmetic import tally
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss
-from xdpx.losses.metrics.named import CLASSIFICATION
-from xdpx.losses.on_device import tally
-from xdpx.losses.parameters import BertLossParameters
+from xdpx.losses.parameters import LossParameters
+from xdpx.metrics.named import CLASSIFICATION
 
 OF_TOKENS = ("lm_loss", "acc", "top5_acc")
 OF_TEXTS = ("cls_loss", "cls_acc", "cls_auc")
@@ -28,8 +32,11 @@ class BertLoss(Loss):
     Source: Devlin et al., "BERT", NAACL 2019, appendix A.2.
     """
 
-    class Parameters(BertLossParameters):
+    class Parameters(LossParameters):
         """How much the masked tokens weigh."""
+
+        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
+        num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
 
     parameters: Parameters
 
@@ -40,7 +47,7 @@ class BertLoss(Loss):
     }
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over texts, their number, and what both tasks sum to and count."""
+        """Return the sum over texts, their number, and what both tasks sum to and count."""
         found = self._found(model, batch, scored=False)
         facts = {name: value for name, value in found.items() if value.ndim == 0 and name not in {"loss_sum", "count"}}
         if "target" in found:
@@ -48,7 +55,7 @@ class BertLoss(Loss):
         return found["loss_sum"], len(found["pred"]), {name: value.detach() for name, value in facts.items()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give prob (B, C), pred (B), and target (B) of labelled data; of masked tokens sums only."""
+        """Return prob (B, C), pred (B), and target (B) of labelled data; of masked tokens sums only."""
         return self._found(model, batch, scored=True)
 
     def _found(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
@@ -65,7 +72,7 @@ class BertLoss(Loss):
         return {**found, "loss_sum": loss_sum}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per text), lm_loss (bits per token), acc, top5_acc; cls_loss, cls_acc, cls_auc of labels."""
+        """Return loss (bits per text), lm_loss (bits per token), acc, top5_acc; cls_loss, cls_acc, cls_auc."""
         sums = {name: float(value) for name, value in gathered.items() if np.ndim(value) == 0}
         if "target" in gathered:
             pred, target, prob = (np.asarray(gathered[name]) for name in ("pred", "target", "prob"))
@@ -77,7 +84,7 @@ class BertLoss(Loss):
         return found
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss (bits per text), lm_loss (bits per token) and acc; cls_loss and cls_acc of labelled data."""
+        """Return loss (bits per text), lm_loss (bits per token) and acc; cls_loss and cls_acc of labelled data."""
         found = super().train_metrics(facts) | token_metrics(facts)
         if "cls_loss_sum" in facts:
             found["cls_loss"] = metrics.ratio(facts["cls_loss_sum"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
@@ -89,21 +96,21 @@ class BesideTokens(Loss):
     """A task of whole texts beside masked tokens, which gives sums only."""
 
     def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
-        """Give `loss_sum` and `count` of texts, and what `masked_tokens` counts. To be overridden."""
+        """Return `loss_sum` and `count` of texts, and what `masked_tokens` counts. To be overridden."""
         raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over texts, their number, and what both tasks sum to and count."""
+        """Return the sum over texts, their number, and what both tasks sum to and count."""
         facts = self.sums(model, batch, scored=False)
         loss_sum = facts.pop("loss_sum")
         return loss_sum, int(facts.pop("count")), {name: value.detach() for name, value in facts.items()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give the sums of held-out texts."""
+        """Return the sums of held-out texts."""
         return self.sums(model, batch, scored=True)
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give what `train_metrics` gives, and top5_acc of the tokens."""
+        """Return what `train_metrics` gives, and top5_acc of the tokens."""
         sums = {name: float(value) for name, value in gathered.items() if np.ndim(value) == 0}
         found = self.train_metrics(sums)
         found["top5_acc"] = metrics.ratio(sums["top5_correct"], sums["lm_count"], empty=float("nan"))
@@ -111,7 +118,7 @@ class BesideTokens(Loss):
 
 
 def masked_tokens(logits_MV: Tensor, batch: Batch, *, scored: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Give what the guesses at the masked tokens of some texts cost, and how good they are.
+    """Return what the guesses at the masked tokens of some texts cost, and how good they are.
 
     Args:
         logits_MV: a row for each masked token.
@@ -138,7 +145,7 @@ def right_tokens(logits_MV: Tensor, target_M: Tensor, *, scored: bool) -> dict[s
 
 
 def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Give lm_loss (bits per token) and acc from what `masked_tokens` counts."""
+    """Return lm_loss (bits per token) and acc from what `masked_tokens` counts."""
     count = sums["lm_count"]
     return {
         "lm_loss": metrics.ratio(sums["lm_loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
@@ -147,7 +154,7 @@ def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def detection_sums(told: Tensor, replaced: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """Give what `detection_metrics` asks for, and `mean_sum`: over rows, the sum of the mean loss of their real parts.
+    """Return what `detection_metrics` asks for, and `mean_sum`: the sum over rows of their mean loss.
 
     Args:
         told: logits (B, K) of each part having been replaced.
@@ -168,7 +175,7 @@ def detection_sums(told: Tensor, replaced: Tensor, real: Tensor) -> dict[str, Te
 
 
 def detection_metrics(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """Give loss (bits per part), acc, precision, recall and f1 of what was detected, each behind `prefix`."""
+    """Return loss (bits per part), acc, precision, recall and f1 of what was detected, each behind `prefix`."""
     count, hits, found, replaced = (sums[f"{prefix}{name}"] for name in ("count", "hits", "found", "replaced"))
     return {
         f"{prefix}loss": metrics.ratio(sums[f"{prefix}loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
@@ -184,3 +191,80 @@ def texts_of_tokens(net_input: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     ids = net_input["input_ids"]
     text = net_input["masked_positions"] // ids[0].numel()
     return text, tally(text, len(ids))[text]
+
+
+OF_REPLACED = ("rtd_loss", "rtd_acc", "rtd_precision", "rtd_recall", "rtd_f1")
+
+
+class ElectraLoss(BesideTokens):
+    """The generator guesses masked tokens; the encoder tells which tokens the generator got wrong.
+
+    Each text weighs the same: the mean over its masked tokens, plus `rtd_weight` times the mean over all its tokens.
+
+    Source: Clark et al., "ELECTRA", ICLR 2020, section 2.
+    """
+
+    class Parameters(LossParameters):
+        """How much the tasks weigh."""
+
+        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens, which train the generator.")
+        rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
+
+    parameters: Parameters
+
+    metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", *OF_REPLACED))
+
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Return the sums of both tasks."""
+        guesses, drawn, told = model(**batch["net_input"])
+        guesses, told, mask = guesses.float(), told.float(), batch["net_input"]["attention_mask"].bool()
+        replaced = torch.zeros_like(mask).flatten()
+        replaced = replaced.index_copy(0, batch["net_input"]["masked_positions"], drawn != batch["target"])
+        replaced = replaced.view_as(mask)
+        detected = detection_sums(told, replaced, mask)
+        known = self.parameters
+        guessed, counted = masked_tokens(guesses, batch, scored=scored)
+        return {
+            **counted,
+            "loss_sum": known.lm_weight * guessed + known.rtd_weight * detected.pop("mean_sum"),
+            "count": torch.tensor(len(mask)),
+            **{f"rtd_{name}": value for name, value in detected.items()},
+        }
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss (bits per text), lm_loss and acc of the generator, and the detection's measures."""
+        return super().train_metrics(facts) | token_metrics(facts) | detection_metrics(facts, "rtd_")
+
+
+OF_MESSAGES = ("cls_loss", "cls_acc", "cls_precision", "cls_recall", "cls_f1")
+
+
+class RMRLoss(BesideTokens):
+    """Which messages of a session are another's, plus `lm_weight` times the mean over the session's masked tokens.
+
+    Each session weighs the same: the mean over its messages.
+    """
+
+    class Parameters(BertLoss.Parameters):
+        """How much the masked tokens weigh."""
+
+    parameters: Parameters
+
+    metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", *OF_MESSAGES))
+
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Return the sums of both tasks."""
+        tokens, told = (logits.float() for logits in model(**batch["net_input"]))
+        real = batch["net_input"]["attention_mask"].bool().any(dim=-1)
+        detected = detection_sums(told, batch["cls_target"].bool() & real, real)
+        guessed, counted = masked_tokens(tokens, batch, scored=scored)
+        return {
+            **counted,
+            "loss_sum": detected.pop("mean_sum") + self.parameters.lm_weight * guessed,
+            "count": torch.tensor(len(real)),
+            **{f"cls_{name}": value for name, value in detected.items()},
+        }
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss (bits per session), lm_loss and acc of tokens, and the measures of messages."""
+        return super().train_metrics(facts) | token_metrics(facts) | detection_metrics(facts, "cls_")

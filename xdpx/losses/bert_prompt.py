@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.losses import metrics
+from xdpx import metrics
+from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch, Gathered
-from xdpx.losses.classification_parameters import PromptParameters
 from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.parameters import CrossEntropyParameters
 
 
 class BertPromptLoss(CrossEntropy):
@@ -24,8 +25,11 @@ class BertPromptLoss(CrossEntropy):
     Source: Schick and Schuetze, EACL 2021 (PET), section 3.1, with the loss of the language model on the same blanks.
     """
 
-    class Parameters(PromptParameters):
+    class Parameters(CrossEntropyParameters):
         """Keys of `bert_prompt_loss`."""
+
+        use_r_dropout: bool = declare.param(True, doc="R-Drop: two passes with different dropout that must agree.")
+        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the right tokens among the whole vocabulary.")
 
     parameters: Parameters
 
@@ -33,15 +37,15 @@ class BertPromptLoss(CrossEntropy):
     metric_names = {**CrossEntropy.metric_names, "mlm_acc": None}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over rows, their number, and facts; the blanks of a row weigh one row together."""
-        reader = _Reader(model, batch["verbalizers"])
+        """Return the sum over rows, their number, and facts; the blanks of a row weigh one row together."""
+        reader = _BlankScores(model, batch["verbalizers"])
         loss_sum, count, facts = super().__call__(reader, batch)
         likelihood = reader.mean_score().gather(1, batch["target"][:, None]).sum()
         return loss_sum - self.parameters.lm_weight * likelihood, count, {**facts, **reader.guessed(batch["target"])}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Add how many tokens of the right classes are guessed right."""
-        reader = _Reader(model, batch["verbalizers"])
+        reader = _BlankScores(model, batch["verbalizers"])
         found = super().predictions(reader, batch)
         return {**found, **(reader.guessed(batch["target"]) if "target" in batch else {})}
 
@@ -54,7 +58,7 @@ class BertPromptLoss(CrossEntropy):
         return {**super().train_metrics(facts), **_token_accuracy(facts)}
 
 
-class _Reader(nn.Module):
+class _BlankScores(nn.Module):
     """Reads what a model gives for L blanks in each of B texts, (B * L, V), as scores of classes, (B, C).
 
     It keeps the scores of every pass, and the likeliest tokens (B, L) of the last.
@@ -69,7 +73,7 @@ class _Reader(nn.Module):
         self._scores: list[Tensor] = []
 
     def forward(self, **net_input: Any) -> Tensor:
-        """Give the mean log probability of the tokens of each class."""
+        """Return the mean log probability of the tokens of each class."""
         wanted_CL = self.verbalizers
         log_prob_BLV = self.model(**net_input).float().log_softmax(dim=-1).unflatten(0, (-1, wanted_CL.shape[1]))
         self.best = log_prob_BLV.detach().argmax(dim=-1)
@@ -80,7 +84,7 @@ class _Reader(nn.Module):
         return self._scores[-1]
 
     def mean_score(self) -> Tensor:
-        """Give what `forward` gave, averaged over its passes."""
+        """Return what `forward` gave, averaged over its passes."""
         return torch.stack(self._scores).mean(dim=0)
 
     def guessed(self, target: Tensor) -> dict[str, Tensor]:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.losses.answers import Found, best_threshold, by_question, merged, right_answers
+from xdpx.config import parameters as declare
+from xdpx.losses.answers import Found, best_threshold, by_text, merged, right_answers
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
-from xdpx.losses.metrics import answer_f1, exact_match, ratio
-from xdpx.losses.parameters import QAParameters
+from xdpx.losses.parameters import LossParameters
+from xdpx.metrics import answer_f1, exact_match, ratio
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -35,8 +36,16 @@ class BertQALoss(Loss):
     Source: Devlin et al., "BERT", NAACL 2019, sections 4.2 and 4.3; scores: Rajpurkar et al., EMNLP 2016, section 6.1.
     """
 
-    class Parameters(QAParameters):
+    class Parameters(LossParameters):
         """How long answers may be, how many are told, and when there is none."""
+
+        max_answer_length: int = declare.param(30, gt=0, doc="Longest answer that is predicted, in tokens.")
+        n_best: int = declare.param(1, gt=0, doc="Answers that x-pred writes for a question, with their probabilities.")
+        null_threshold: float | None = declare.param(
+            0.0, doc="A question has no answer where that scores so much more than the best one; null: all have one."
+        )
+        max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
+        data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")
 
     parameters: Parameters
 
@@ -44,13 +53,13 @@ class BertQALoss(Loss):
     header: ClassVar[tuple[str, ...]] = ("answer",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over windows, their number, and for how many both ends are right."""
+        """Return the sum over windows, their number, and for how many both ends are right."""
         logits = model(**batch["net_input"])
         right = (best_span(logits.detach(), self.parameters.max_answer_length) == batch["target"]).all(dim=1)
         return _surprise(logits, batch["target"]), len(logits), {"correct": right.sum()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give for each window its best answers, `pred` (B, N, A) and `score` (B, N), and `nothing` (B,); and sums.
+        """Return for each window its best answers, `pred` (B, N, A) and `score` (B, N), and `nothing` (B,); and sums.
 
         `target` (B, L) holds the tokens of the right answers, `sample` (B,) the place in the data, `window` (B,) the
         number among the windows of the question.
@@ -76,11 +85,11 @@ class BertQALoss(Loss):
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per window and end), acc (windows with both ends right), em and f1 of the answers as text.
+        """Return loss (bits per window and end), acc (windows with both ends right), em and f1 of the answers as text.
 
         Where some questions have no answer, also best_f1, the best that any null_threshold gives, and that threshold.
         """
-        rows = by_question(np.asarray(gathered["sample"]), np.asarray(gathered["window"]))
+        rows = by_text(np.asarray(gathered["sample"]), np.asarray(gathered["window"]))
         asked = [self._found(gathered, each) for each in rows]
         wanted = [right_answers(np.asarray(gathered["target"])[each[0]], self._text) for each in rows]
         texts = [found.text(self.parameters.null_threshold) for found in asked]
@@ -97,7 +106,7 @@ class BertQALoss(Loss):
         return scores | {"best_f1": best, "best_null_threshold": threshold}
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss (bits per window and end) and acc of the training batches."""
+        """Return loss (bits per window and end) and acc of the training batches."""
         found = super().train_metrics(facts)
         return found | {"acc": ratio(facts["correct"], facts["count"], empty=float("nan"))}
 
@@ -106,11 +115,11 @@ class BertQALoss(Loss):
         return (*self.header, "n_best") if self.parameters.n_best > 1 else self.header
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Give for each window the answer to its question, '' for none; with n_best also a list in JSON with shares."""
+        """Return each window's answer, '' for none; with n_best also a list in JSON with shares."""
         del labels
         threshold = self.parameters.null_threshold
         cells: dict[int, list[str]] = {}
-        for rows in by_question(np.asarray(predictions["sample"]), np.asarray(predictions["window"])):
+        for rows in by_text(np.asarray(predictions["sample"]), np.asarray(predictions["window"])):
             found = self._found(predictions, rows)
             listed = json.dumps(found.shares(threshold), ensure_ascii=False)
             cells |= dict.fromkeys(rows.tolist(), [found.text(threshold), listed][: len(self.columns())])
@@ -141,14 +150,14 @@ def text_of(ids: Sequence[int], tokens: Sequence[str] | None) -> str:
 
 
 def best_span(logits_BT2: Tensor, longest: int) -> Tensor:
-    """Give the likeliest (first, last) position of each row, (B, 2): at most `longest` tokens, or (0, 0) for none."""
+    """Return the likeliest (first, last) position of each row, (B, 2): at most `longest` tokens, or (0, 0) for none."""
     spans, scores = best_spans(logits_BT2, longest, number=1)
     nothing = logits_BT2[:, 0].sum(dim=-1) >= scores[:, 0]
     return spans[:, 0].masked_fill(nothing.unsqueeze(-1), 0)
 
 
 def best_spans(logits_BT2: Tensor, longest: int, *, number: int) -> tuple[Tensor, Tensor]:
-    """Give the likeliest stretches of at most `longest` tokens, the first position apart, of each row.
+    """Return the likeliest stretches of at most `longest` tokens, the first position apart, of each row.
 
     Returns:
         (first and last position (B, number, 2), their scores (B, number), -inf where there are no more).
@@ -165,7 +174,7 @@ def best_spans(logits_BT2: Tensor, longest: int, *, number: int) -> tuple[Tensor
 
 
 def _surprise(logits_BT2: Tensor, target_B2: Tensor) -> Tensor:
-    """Give the negative log likelihood of both ends, averaged over them, summed over rows, in nats."""
+    """Return the negative log likelihood of both ends, averaged over them, summed over rows, in nats."""
     begin, end = logits_BT2.unbind(dim=-1)
     first = functional.cross_entropy(begin, target_B2[:, 0], reduction="sum")
     return (first + functional.cross_entropy(end, target_B2[:, 1], reduction="sum")) / 2.0

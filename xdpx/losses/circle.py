@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Gathered
-from xdpx.losses.classification_parameters import CircleParameters
 from xdpx.losses.cross_entropy import CrossEntropy
+from xdpx.losses.parameters import CircleParameters
 
 
 class Circle(CrossEntropy):
@@ -30,11 +31,11 @@ class Circle(CrossEntropy):
     metric_names = {**CrossEntropy.metric_names, "threshold": None}
 
     def similarity(self, logits: Tensor) -> Tensor:
-        """Give s in [0, 1] for each row, (B,), of logits (B, 2)."""
+        """Return s in [0, 1] for each row, (B,), of logits (B, 2)."""
         return logits.softmax(dim=-1)[:, 1]
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Give the loss of the batch times its rows, in nats."""
+        """Return the loss of the batch times its rows, in nats."""
         known, similarity = self.parameters, self.similarity(logits)
         weight_n = (similarity.detach() + known.margin).clamp(min=0)
         weight_p = (1 + known.margin - similarity.detach()).clamp(min=0)
@@ -47,12 +48,12 @@ class Circle(CrossEntropy):
         return loss + known.ce_weight * super().objective(logits, target) if known.ce_weight else loss
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
-        """Give the logarithms of 1 - s and s, (B, 2)."""
+        """Return the logarithms of 1 - s and s, (B, 2)."""
         similarity = self.similarity(logits)
         return torch.stack([1 - similarity, similarity], dim=1).clamp(min=1e-7).log()
 
     def predict(self, prob: Tensor) -> Tensor:
-        """Give 1 where the similarity reaches the threshold."""
+        """Return 1 where the similarity reaches the threshold."""
         return (prob[:, 1] >= self.parameters.predict_threshold).long()
 
     def correct(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -60,16 +61,29 @@ class Circle(CrossEntropy):
         return (self.predict(self.probabilities(logits)) == target).sum()
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give what cross-entropy gives, and `threshold`: that of the best F1."""
+        """Return what cross-entropy gives, and `threshold`: that of the best F1."""
         found = super().metrics(gathered)
         return {**found, "threshold": found["best_threshold"]}
 
 
 class CircleSiamese(Circle):
-    """The same for a model that encodes two texts apart and gives the cosine of their vectors, (B,) or (B, 1)."""
+    """The same for a model that encodes two texts apart and gives the cosine of their vectors, (B,) or (B, 1).
+
+    Of a model that gives the vectors themselves, (B, 2, H), such as `simcse`, it takes the cosine.
+    """
 
     reads_class_logits = False
 
     def similarity(self, logits: Tensor) -> Tensor:
-        """Give (1 + cosine) / 2."""
+        """Return (1 + cosine) / 2.
+
+        Raises:
+            ConfigError: the model gives neither cosines nor the vectors of two texts.
+        """
+        if logits.dim() == 3 and logits.shape[1] == 2:
+            logits = functional.cosine_similarity(logits[:, 0], logits[:, 1], dim=-1)
+        if logits.numel() != len(logits):
+            problem = f"is 'circle_siamese', but the model gives {tuple(logits.shape)} for {len(logits)} pairs."
+            remedy = "Set prediction: cosine (dssm, sbert_nli), use model: simcse, or loss: circle."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
         return (1 + logits.reshape(len(logits))) / 2

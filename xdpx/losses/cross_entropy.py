@@ -1,9 +1,9 @@
-"""Cross-entropy over classes, with accuracy, precision, recall, F1 and the area under the curve."""
+"""Classes, one for each row: cross-entropy, and what changes its probabilities, its labels or the weight of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx import metrics
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.losses import metrics
+from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
-from xdpx.losses.divergence import symmetric_divergence
-from xdpx.losses.metrics.named import CLASSIFICATION, best_threshold, compute
-from xdpx.losses.on_device import Constant
-from xdpx.losses.parameters import CrossEntropyParameters
+from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
+from xdpx.metrics.classes import ClassScore, Counts
+from xdpx.metrics.named import CLASSIFICATION, best_threshold, compute
 
 
 class CrossEntropy(Loss):
@@ -26,6 +27,8 @@ class CrossEntropy(Loss):
     Source of R-Drop: Liang et al., "R-Drop: Regularized Dropout for Neural Networks", NeurIPS 2021, with the
     likelihood term averaged over the two passes.
     """
+
+    learns_labels: ClassVar[bool] = True
 
     class Parameters(CrossEntropyParameters):
         """What is trained and how the scores count."""
@@ -42,10 +45,15 @@ class CrossEntropy(Loss):
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)
         given = parameters.class_weights
-        self._class_weights = None if given is None else Constant(given)
+        self._class_weights = None if given is None else DeviceConstant(given)
+
+    @property
+    def average(self) -> str:
+        """How classes are averaged in precision, recall and F1."""
+        return str(self.parameters.average)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over the rows of the batch, its number of rows, and how many are predicted right."""
+        """Return the sum over the rows of the batch, its number of rows, and how many are predicted right."""
         logits = model(**batch["net_input"]).float()
         target = batch["target"]
         loss = self.objective(logits, target)
@@ -56,28 +64,28 @@ class CrossEntropy(Loss):
         return loss, len(target), facts
 
     def objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Give the sum over rows, in nats, of what is minimised for logits (B, C) and classes (B). To be overridden."""
+        """Return the sum over rows, in nats, of what is minimised for logits (B, C) and classes (B). Override it."""
         log_prob = self.log_probabilities(logits)
         return functional.nll_loss(log_prob, target, weight=self.weights(logits), reduction="sum")
 
     def held_out_objective(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Give the same for held-out data; an objective that learns from what it sees has another for them."""
+        """Return the same for held-out data; an objective that learns from what it sees has another for them."""
         return self.objective(logits, target)
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
-        """Give the logarithm of the probability of each class, (B, C). To be overridden."""
+        """Return the logarithm of the probability of each class, (B, C). To be overridden."""
         return logits.log_softmax(dim=-1)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Give the probability of each class, (B, C)."""
+        """Return the probability of each class, (B, C)."""
         return self.log_probabilities(logits).exp()
 
     def disagreement(self, first: Tensor, second: Tensor) -> Tensor:
-        """Give how far two passes are apart, summed over rows: (KL(p|q) + KL(q|p)) / 2 in nats."""
+        """Return how far two passes are apart, summed over rows: (KL(p|q) + KL(q|p)) / 2 in nats."""
         return symmetric_divergence(self.log_probabilities(first), self.log_probabilities(second))
 
     def weights(self, logits: Tensor) -> Tensor | None:
-        """Give `class_weights` where the logits are; None for equal ones."""
+        """Return `class_weights` where the logits are; None for equal ones."""
         return None if self._class_weights is None else self._class_weights.like(logits)
 
     def correct(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -85,7 +93,7 @@ class CrossEntropy(Loss):
         return (logits.argmax(dim=-1) == target).sum()
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
+        """Return prob (B, C), pred (B), and for labelled batches target (B), loss_sum and count."""
         logits = model(**batch["net_input"]).float()
         prob = self.probabilities(logits)
         found = {"prob": prob, "pred": self.predict(prob)}
@@ -98,17 +106,16 @@ class CrossEntropy(Loss):
         return found
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per row), acc, precision, recall, f1; auc of two classes; with a threshold the best one."""
+        """Return loss (bits per row), acc; precision, recall, f1 in the average that `f1_average` says, else macro.
+
+        Also auc of two classes, and with a threshold the best one.
+        """
         prob, pred, target = (np.asarray(gathered[name]) for name in ("prob", "pred", "target"))
         found = {"loss": loss_in_bits(gathered)}
-        kept = self._scored_rows(gathered, prob)
-        table = metrics.confusion(target, pred, prob.shape[1])
-        found["acc"] = metrics.accuracy(table)
-        if kept is not None:
-            table = metrics.confusion(target[kept], pred[kept], prob.shape[1])
+        found["acc"] = metrics.accuracy(metrics.confusion(target, pred, prob.shape[1]))
         known = self.parameters
         found["precision"], found["recall"], found["f1"] = metrics.precision_recall_f1(
-            table, average=known.f1_average, negative_classes=known.negative_classes_in_f1
+            self._table(gathered), average=known.average, negative_classes=known.negative_classes_in_f1
         )
         if prob.shape[1] == 2:
             found["auc"] = metrics.area_under_curve(target, prob[:, 1])
@@ -117,12 +124,25 @@ class CrossEntropy(Loss):
             found["best_f1"], found["best_threshold"] = cut.f1, cut.threshold
         return found
 
+    def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
+        """Return precision, recall and F1 of each class, of the rows that count in F1."""
+        table = self._table(gathered)
+        return metrics.each_class(np.diag(table), table.sum(axis=0), table.sum(axis=1), labels)
+
+    def _table(self, gathered: Gathered) -> Counts:
+        """Count the rows that count in F1 by (target, prediction)."""
+        prob, pred, target = (np.asarray(gathered[name]) for name in ("prob", "pred", "target"))
+        kept = self._scored_rows(gathered, prob)
+        if kept is not None:
+            target, pred = target[kept], pred[kept]
+        return metrics.confusion(target, pred, prob.shape[1])
+
     def metric(self, name: str, gathered: Gathered) -> float | None:
         """Compute one more metric by its name; negative classes are left out of averages."""
         return compute(name, gathered, negative_classes=self.parameters.negative_classes_in_f1)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss (bits) and acc of the training batches; with R-Drop also its two parts."""
+        """Return loss (bits) and acc of the training batches; with R-Drop also its two parts."""
         found = super().train_metrics(facts)
         count = facts["count"]
         found["acc"] = metrics.ratio(facts["correct"], count, empty=float("nan"))
@@ -141,7 +161,7 @@ class CrossEntropy(Loss):
         return likelihood + self.parameters.kl_alpha * disagreement, facts
 
     def predict(self, prob: Tensor) -> Tensor:
-        """Give the class of each row, (B,), from probabilities (B, C)."""
+        """Return the class of each row, (B,), from probabilities (B, C)."""
         threshold = self.parameters.predict_threshold
         if threshold is None:
             return prob.argmax(dim=-1)
@@ -152,10 +172,79 @@ class CrossEntropy(Loss):
         return torch.where(best >= threshold, choice, choice.new_full((), negative[0]))
 
     def _scored_rows(self, gathered: Gathered, prob: NDArray[Any]) -> NDArray[np.int64] | None:
-        """Give the rows that count in precision, recall and F1; None for all."""
+        """Return the rows that count in precision, recall and F1; None for all."""
         if not self.parameters.query_level_f1:
             return None
         if "query_id" not in gathered:
             problem = "is true, but the data holds no query ids."
             raise ConfigError(THIS_RUN, [Fault("query_level_f1", problem, "Set it to false.")])
         return metrics.best_row_per_query(np.asarray(gathered["query_id"]), prob[:, -1])
+
+
+class LabelSmoothCrossEntropy(CrossEntropy):
+    """The right class is to get 1 - smoothing, and all C classes together the rest, smoothing / C each.
+
+    Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7.
+    """
+
+    class Parameters(CrossEntropy.Parameters):
+        """Keys of `label_smooth_ce`."""
+
+        smoothing: float = declare.param(0.1, ge=0, lt=1, doc="Share of the probability that all classes get alike.")
+
+    parameters: Parameters
+
+    def objective(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the sum over rows in nats; the weight of a row is that of its class."""
+        uniform = -self.log_probabilities(logits).mean(dim=-1)
+        weights = self.weights(logits)
+        if weights is not None:
+            uniform = uniform * weights[target]
+        share = self.parameters.smoothing
+        return (1 - share) * super().objective(logits, target) + share * uniform.sum()
+
+
+class Focal(CrossEntropy):
+    """The sum of -(1 - p)^gamma log p, where p is the probability of the right class; `class_weights` are its alpha.
+
+    Source: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, equation 5, over a softmax.
+    """
+
+    class Parameters(CrossEntropy.Parameters):
+        """Keys of `focal`."""
+
+        focal_gamma: float = declare.param(
+            2.0, ge=0, doc="How much rows that are right already count less; 0: not at all."
+        )
+
+    parameters: Parameters
+
+    def objective(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the sum over rows in nats."""
+        log_prob = self.log_probabilities(logits).gather(1, target[:, None])[:, 0]
+        # From below, so that the slope of the power stays finite where a row is right to the last digit.
+        wrong = (1 - log_prob.exp()).clamp(min=1e-7)
+        each = -(wrong**self.parameters.focal_gamma) * log_prob
+        weights = self.weights(logits)
+        return each.sum() if weights is None else (each * weights[target]).sum()
+
+
+class TaylorCrossEntropy(CrossEntropy):
+    """Probabilities are proportional to 1 + x + x^2/2! + ... + x^n/n!, which is positive for even n.
+
+    Source: de Brebisson and Vincent, "An Exploration of Softmax Alternatives Belonging to the Spherical Loss Family",
+    ICLR 2016, section 3.2, for n = 2; Banerjee et al., "Exploring Alternatives to Softmax Function", 2020, equation 3.
+    """
+
+    class Parameters(TaylorParameters):
+        """Keys of `taylor_ce`."""
+
+    parameters: Parameters
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        """Return the logarithm of the normalised series, (B, C)."""
+        series, term = torch.ones_like(logits), torch.ones_like(logits)
+        for power in range(1, self.parameters.taylor_n + 1):
+            term = term * logits / power
+            series = series + term
+        return series.log() - series.sum(dim=-1, keepdim=True).log()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.arithmetic import product, symmetric_divergence
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
-from xdpx.losses.divergence import symmetric_divergence
-from xdpx.losses.full_precision import product
-from xdpx.losses.metrics import ratio
-from xdpx.losses.parameters import FewshotParameters
+from xdpx.losses.parameters import EpisodeShape, LossParameters
+from xdpx.metrics import ratio
+from xdpx.models.pytorch.mlman import MatchesEpisodes
 
 TWO_SIDED_95 = 1.96
 """Standard errors on either side of a mean that hold 95 % of a normal distribution."""
@@ -30,17 +31,31 @@ class FewshotLoss(Loss):
     the cosine is that of Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016, section 2.1.
     """
 
-    class Parameters(FewshotParameters):
+    learns_labels: ClassVar[bool] = True
+
+    class Parameters(LossParameters, EpisodeShape):
         """What an episode is, and what is near."""
+
+        distance: Literal["euclidean", "cosine"] = declare.param(
+            "euclidean", doc="How far a row is from a class: squared, or by the angle, which `temperature` sharpens."
+        )
+        temperature: float = declare.param(
+            0.05, gt=0, doc="What cosines are divided by.", when=("distance", "is", "cosine")
+        )
+        use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
+        kl_alpha: float = declare.param(
+            0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
+        )
 
     parameters: Parameters
 
     metric_names = dict.fromkeys(("loss", "acc", "acc_interval"))
     header: ClassVar[tuple[str, ...]] = ("vector",)
     compares_rows = True
+    spans_processes = True
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over the queries of the batch, their number, and how many are told right."""
+        """Return the sum over the queries of the batch, their number, and how many are told right."""
         logits, target = self.episodes(model, batch)
         loss_sum = functional.cross_entropy(logits, target, reduction="sum")
         facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
@@ -53,26 +68,31 @@ class FewshotLoss(Loss):
         return loss_sum, len(target), facts
 
     def episodes(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Give logits (E * Q * N, N) of all queries, and the class of each within its episode, from 0 to N - 1.
+        """Return logits (E * Q * N, N) of all queries, and the class of each within its episode, from 0 to N - 1.
 
         Raises:
             ConfigError: the batch does not consist of whole episodes.
         """
         known = self.parameters
         n_way, shots = known.n_way, known.k_shot + known.q_query
-        vectors = model(**batch["net_input"]).float()
-        if len(vectors) % (n_way * shots):
-            problem = f"has {len(vectors)} rows, but an episode has {n_way * shots}: n_way * (k_shot + q_query)."
+        first = next(iter(batch["net_input"].values()))
+        num_rows = len(first)
+        if num_rows % (n_way * shots):
+            problem = f"has {num_rows} rows, but an episode has {n_way * shots}: n_way * (k_shot + q_query)."
             remedy = "Use sampler: episode and a batch_size that is a multiple of it."
             raise ConfigError(THIS_RUN, [Fault("loss", f"a batch {problem}", remedy)])
+        target = torch.arange(n_way, device=first.device).repeat(num_rows // shots // n_way * known.q_query)
+        if isinstance(model, MatchesEpisodes):
+            shape = {"n_way": n_way, "k_shot": known.k_shot, "q_query": known.q_query}
+            return model.match(batch["net_input"], **shape).float().flatten(0, 1), target
+        vectors = model(**batch["net_input"]).float()
         each = vectors.view(-1, shots, n_way, vectors.shape[-1])
         support, queries = each[:, : known.k_shot], each[:, known.k_shot :].flatten(1, 2)
         logits = self.nearness(queries, support.mean(dim=1))
-        target = torch.arange(n_way, device=logits.device).repeat(len(each) * known.q_query)
         return logits.flatten(0, 1), target
 
     def nearness(self, rows: Tensor, prototypes: Tensor) -> Tensor:
-        """Give logits (..., R, N) of rows (..., R, H): how near they are to prototypes (..., N, H)."""
+        """Return logits (..., R, N) of rows (..., R, H): how near they are to prototypes (..., N, H)."""
         if self.parameters.distance == "cosine":
             rows, prototypes = functional.normalize(rows, dim=-1), functional.normalize(prototypes, dim=-1)
             return product(rows, prototypes.mT) / self.parameters.temperature
@@ -80,7 +100,7 @@ class FewshotLoss(Loss):
         return 2.0 * product(rows, prototypes.mT) - squares
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give whether each query is right, (E * Q * N,), and sums; of rows that are no episodes the vector (B, H)."""
+        """Return whether each query is right, (E * Q * N,), and sums; the vector (B, H) of rows without episodes."""
         if "drawn" not in batch:
             return {"vector": model(**batch["net_input"]).float()}
         logits, target = self.episodes(model, batch)
@@ -89,14 +109,14 @@ class FewshotLoss(Loss):
         return {"right": right, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per query), acc, and acc_interval: with 95 % the true acc is as near as this to it."""
+        """Return loss (bits per query), acc, and acc_interval: with 95 % the true acc is as near as this to it."""
         known = self.parameters
         each = np.asarray(gathered["right"], np.float64).reshape(-1, known.n_way * known.q_query).mean(axis=1)
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
         return {"loss": loss_in_bits(gathered), "acc": float(each.mean()), "acc_interval": float(TWO_SIDED_95 * error)}
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss (bits per query) and acc of the training episodes; with R-Drop also kl_loss, between two passes."""
+        """Return loss (bits per query) and acc of the training episodes; with R-Drop also kl_loss."""
         found = super().train_metrics(facts)
         found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
         if "kl_loss" in facts:
@@ -104,7 +124,7 @@ class FewshotLoss(Loss):
         return found
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:
-        """Give the vector of each row, where no class was found for it."""
+        """Return the vector of each row, where no class was found for it."""
         del labels
         if "vector" not in predictions:
             return None

@@ -11,12 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.arithmetic import scaled_scores
 from xdpx.losses.base import Batch
-from xdpx.losses.distillation_parameters import MiniLMParameters
-from xdpx.losses.full_precision import scaled_scores
+from xdpx.losses.parameters import LossParameters
 from xdpx.losses.taught import Imitation, told_by_teacher
-from xdpx.models.pytorch.modules.insides import Heads, look_inside
+from xdpx.models.pytorch.modules.activations import Heads, capture_activations
 
 
 class MiniLMLoss(Imitation):
@@ -28,20 +29,35 @@ class MiniLMLoss(Imitation):
     Findings 2021, equations 4 to 6, with the same weight for each relation.
     """
 
-    class Parameters(MiniLMParameters):
+    class Parameters(LossParameters):
         """Which layer is imitated, and in which relations."""
+
+        relation_heads: int | None = declare.param(
+            None,
+            gt=0,
+            doc="Relate queries, keys and values in so many heads, as MiniLMv2 does, a divisor of both widths; null: "
+            "attention and values, as MiniLM does.",
+        )
+        distilled_layer: int = declare.param(
+            -1, doc="Layer of the teacher that the student's last one imitates, from 0; negative from the last."
+        )
 
     parameters: Parameters
 
     metric_names = dict.fromkeys(("loss", "attention_loss", "query_loss", "key_loss", "value_loss"))
 
+    @property
+    def reads_output(self) -> bool:
+        """False: a layer is imitated, and nothing above it."""
+        return False
+
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the attention of the teacher's layer that is imitated.
+        """Return the attention of the teacher's layer that is imitated.
 
         Raises:
             ConfigError: it has no such layer.
         """
-        heads, layer = look_inside(teacher, net_input).heads, self.parameters.distilled_layer
+        heads, layer = capture_activations(teacher, net_input).heads, self.parameters.distilled_layer
         if not -len(heads) <= layer < len(heads):
             problem = f"is {layer}, but the teacher has {len(heads)} layers."
             remedy = f"Use a number from {-len(heads)} to {len(heads) - 1}, e.g. -1."
@@ -49,8 +65,8 @@ class MiniLMLoss(Imitation):
         return {"teacher_heads": heads[layer]}
 
     def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give the divergence of each relation, (B,)."""
-        theirs, ours = told_by_teacher(batch, "teacher_heads"), look_inside(model, batch["net_input"]).heads[-1]
+        """Return the divergence of each relation, (B,)."""
+        theirs, ours = told_by_teacher(batch, "teacher_heads"), capture_activations(model, batch["net_input"]).heads[-1]
         mask = batch["net_input"]["attention_mask"].bool()
         pairs = zip(self._relations(theirs).items(), self._relations(ours).values(), strict=True)
         if self.parameters.relation_heads is None and theirs.query.shape[1] != ours.query.shape[1]:
@@ -61,7 +77,7 @@ class MiniLMLoss(Imitation):
         }
 
     def _relations(self, heads: Heads) -> dict[str, tuple[Tensor, Tensor]]:
-        """Give what is related with what, (B, A, T, D) each."""
+        """Return what is related with what, (B, A, T, D) each."""
         count = self.parameters.relation_heads
         if count is None:
             return {"attention_loss": (heads.query, heads.key), "value_loss": (heads.value, heads.value)}
@@ -70,7 +86,7 @@ class MiniLMLoss(Imitation):
 
 
 def relation(left: Tensor, right: Tensor, mask: Tensor) -> Tensor:
-    """Give log softmax(left right' / sqrt(D)) of vectors (B, A, T, D), over the real tokens on the right: (B, A, T, T).
+    """Return log softmax(left right' / sqrt(D)) of vectors (B, A, T, D), over the real right tokens: (B, A, T, T).
 
     The mask (B, T) is true at real tokens.
     """
@@ -79,7 +95,7 @@ def relation(left: Tensor, right: Tensor, mask: Tensor) -> Tensor:
 
 
 def divergence(teacher: Tensor, student: Tensor, mask: Tensor) -> Tensor:
-    """Give KL(teacher | student) of logarithms (B, A, T, T), its mean over heads and real tokens, (B,)."""
+    """Return KL(teacher | student) of logarithms (B, A, T, T), its mean over heads and real tokens, (B,)."""
     of_tokens = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(dim=-1).mean(dim=1)
     return (of_tokens * mask).sum(dim=1) / mask.sum(dim=1)
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss
-from xdpx.losses.metrics import mean_squared_error, pearson, ratio, spearman
-from xdpx.losses.metrics.named import OF_SCORES
-from xdpx.losses.on_device import Constant
 from xdpx.losses.parameters import RegressionParameters
+from xdpx.metrics import mean_squared_error, pearson, ratio, spearman
+from xdpx.metrics.named import OF_SCORES
 
 
 class MeanSquaredError(Loss):
@@ -21,6 +21,8 @@ class MeanSquaredError(Loss):
 
     Its unit is that of the labels, squared; there are no bits here.
     """
+
+    learns_labels: ClassVar[bool] = True
 
     class Parameters(RegressionParameters):
         """The numbers that labels are."""
@@ -32,15 +34,15 @@ class MeanSquaredError(Loss):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
-        self._label_values = Constant(parameters.label_values or [])
+        self._label_values = DeviceConstant(parameters.label_values or [])
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum of squares over the rows of the batch, and their number."""
+        """Return the sum of squares over the rows of the batch, and their number."""
         score = model(**batch["net_input"]).float()
         return (score - self._wanted(batch, score)).square().sum(), len(score), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give score (B,), and for labelled batches target (B,), the number that is wanted, loss_sum and count."""
+        """Return score (B,), and for labelled batches target (B,), the number that is wanted, loss_sum and count."""
         score = model(**batch["net_input"]).float()
         if "target" not in batch:
             return {"score": score}
@@ -49,7 +51,7 @@ class MeanSquaredError(Loss):
         return {"score": score, "target": wanted, "loss_sum": loss_sum, "count": torch.tensor(len(score))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (the mean square of the difference), and both correlations."""
+        """Return loss (the mean square of the difference), and both correlations."""
         target, score = np.asarray(gathered["target"]), np.asarray(gathered["score"])
         return {
             "loss": mean_squared_error(target, score),
@@ -58,11 +60,11 @@ class MeanSquaredError(Loss):
         }
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss, the mean square of the difference, of the training batches."""
+        """Return loss, the mean square of the difference, of the training batches."""
         return {"loss": ratio(facts["loss_sum"], facts["count"], empty=float("nan"))}
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Give the number for each row."""
+        """Return the number for each row."""
         del labels
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 

@@ -1,12 +1,11 @@
-"""What the losses let a user decide. No torch here, so that a config is checked before torch is imported."""
+"""What losses let a user decide, where checking a config needs it: classes with rules, and their bases. No torch."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from xdpx.config import parameters as declare
-
-Average = Literal["micro", "weighted", "macro", "samples", "binary"]
+from xdpx.metrics.classes import Average
 
 
 class LossParameters(declare.Parameters):
@@ -21,55 +20,16 @@ class LossParameters(declare.Parameters):
     several_labels: bool = declare.param(False, doc="Whether a row may have several labels, from meta.hjson.")
 
 
-class BertLossParameters(LossParameters):
-    """Keys of the losses that also guess masked tokens."""
-
-    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
-    num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
-
-
-class ElectraParameters(LossParameters):
-    """Keys of `electra`."""
-
-    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens, which train the generator.")
-    rtd_weight: float = declare.param(50.0, ge=0, doc="Weight of telling replaced tokens from others.")
-
-
 class RegressionParameters(LossParameters):
     """Keys of `mse`."""
 
     label_values: list[float] | None = declare.param(None, doc="The number that each label is, from meta.hjson.")
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse labels that are no numbers."""
+        """Refuse labels that are not numbers."""
         if self.label_values is None:
-            return [("label_values", "is missing: labels are no numbers. Preprocess with target_type: number.")]
+            return [("label_values", "is missing: labels are not numbers. Preprocess with target_type: number.")]
         return []
-
-
-class QAParameters(LossParameters):
-    """Keys of `bert_qa`."""
-
-    max_answer_length: int = declare.param(30, gt=0, doc="Longest answer that is predicted, in tokens.")
-    n_best: int = declare.param(1, gt=0, doc="Answers that x-pred writes for a question, with their probabilities.")
-    null_threshold: float | None = declare.param(
-        0.0, doc="A question has no answer where that scores so much more than the best one; null: all have one."
-    )
-    max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
-    data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")
-
-
-class TaggingParameters(LossParameters):
-    """Keys of `tagging`."""
-
-    tags: list[str] | None = declare.param(None, doc="Names of the tags, from meta.hjson.")
-    max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
-
-
-class ContrastParameters(LossParameters):
-    """Keys of the losses that compare the rows of a batch."""
-
-    temperature: float = declare.param(0.05, gt=0, doc="What cosines are divided by: the smaller, the sharper.")
 
 
 class EpisodeShape(declare.Parameters):
@@ -78,35 +38,6 @@ class EpisodeShape(declare.Parameters):
     n_way: int = declare.param(10, ge=2, doc="N: classes of an episode.")
     k_shot: int = declare.param(5, ge=1, doc="K: rows of each class that it is to be known by.")
     q_query: int = declare.param(5, ge=1, doc="Q: rows of each class that are to be told.")
-
-
-class FewshotParameters(LossParameters, EpisodeShape):
-    """Keys of `fewshot`."""
-
-    distance: Literal["euclidean", "cosine"] = declare.param(
-        "euclidean", doc="How far a row is from a class: squared, or by the angle, which `temperature` sharpens."
-    )
-    temperature: float = declare.param(
-        0.05, gt=0, doc="What cosines are divided by.", when=("distance", "is", "cosine")
-    )
-    use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
-    kl_alpha: float = declare.param(
-        0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
-    )
-
-
-class RankParameters(LossParameters):
-    """Keys of `listnet` and `ranknet`."""
-
-    label_values: list[float] | None = declare.param(
-        None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
-    )
-
-
-class ContrastPretrainParameters(ContrastParameters):
-    """Keys of `bert_pretrain_cl`."""
-
-    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
 
 
 class CrossEntropyParameters(LossParameters):
@@ -119,7 +50,11 @@ class CrossEntropyParameters(LossParameters):
         None, ge=0, le=1, doc="Probability a class must reach, else the negative class is predicted; null: argmax."
     )
     query_level_f1: bool = declare.param(False, doc="Score only the best row of each query; needs data with query ids.")
-    f1_average: Average = declare.param("micro", doc="How classes are averaged in precision, recall, F1.")
+    f1_average: Average | None = declare.param(
+        None,
+        doc="How classes are averaged in precision, recall, F1; null: macro, or, where rows may have several labels, "
+        "micro. Micro of one label per row is the accuracy, unless classes are left out.",
+    )
     use_r_dropout: bool = declare.param(False, doc="R-Drop: two passes with different dropout that must agree.")
     kl_alpha: float = declare.param(
         0.5, ge=0, doc="Weight of the disagreement of the two passes.", when=("use_r_dropout", "is", True)
@@ -129,6 +64,11 @@ class CrossEntropyParameters(LossParameters):
         None, ge=0, doc="Factor on the loss of the rows of each class, in the order of the classes; null: 1."
     )
     num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
+
+    @property
+    def average(self) -> Average:
+        """How classes are averaged in precision, recall and F1."""
+        return self.f1_average or ("micro" if self.several_labels else "macro")
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse class numbers out of range, and settings that need another number of classes."""
@@ -148,3 +88,118 @@ class CrossEntropyParameters(LossParameters):
         if weights is not None and classes and len(weights) != classes:
             found.append(("class_weights", f"holds {len(weights)} numbers for {classes} classes. Use one for each."))
         return found
+
+
+class TaylorParameters(CrossEntropyParameters):
+    """Keys of `taylor_ce`."""
+
+    taylor_n: int = declare.param(2, ge=2, doc="Order of the series that stands for the exponential; even.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse an odd order, whose series becomes negative."""
+        odd = [("taylor_n", f"is {self.taylor_n}. Use an even number: others give negative probabilities.")]
+        return [*super().conflicts(), *(odd if self.taylor_n % 2 else [])]
+
+
+class BCEParameters(CrossEntropyParameters):
+    """Keys of `bce`."""
+
+    takes_several_labels: ClassVar[bool] = True
+    predict_threshold: list[float] | None = declare.param(  # type: ignore[assignment]
+        None,
+        ge=0,
+        le=1,
+        doc="Probability from which on each class is predicted: one number for each but class 0, or, with several "
+        "labels per row, for each; null: 0.5.",
+    )
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse thresholds that are not one for each class."""
+        found, classes, cuts = super().conflicts(), self.num_classes, self.predict_threshold
+        wanted = (classes or 0) - (not self.several_labels)
+        if cuts is not None and classes and len(cuts) != wanted:
+            problem = f"holds {len(cuts)} numbers for {classes} classes. Use {wanted}"
+            reason = "one for each." if self.several_labels else "one for each but class 0, which means none."
+            found.append(("predict_threshold", f"{problem}: {reason}"))
+        if self.several_labels and self.query_level_f1:
+            found.append(("query_level_f1", "needs one label per row. Set it to false."))
+        return found
+
+
+class CircleParameters(CrossEntropyParameters):
+    """Keys of `circle` and `circle_siamese`."""
+
+    scale: int = declare.param(32, gt=0, doc="How sharply the worst rows of a batch are looked at.")
+    margin: float = declare.param(0.25, ge=0, lt=1, doc="How far from its end of [0, 1] a similarity may stay.")
+    predict_threshold: float = declare.param(
+        0.5, ge=0, le=1, doc="Similarity from which on a row is predicted to be positive."
+    )
+    ce_weight: float = declare.param(0.0, ge=0, doc="Weight of the cross-entropy that is added; 0: none.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse more classes than two, and what the loss cannot honour."""
+        found = super().conflicts()
+        if self.num_classes not in {None, 2}:
+            found.append(("num_classes", f"is {self.num_classes}. Use a loss for that, such as cross_entropy."))
+        if self.use_r_dropout:
+            found.append(("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false."))
+        return found
+
+
+NO_R_DROP = ("use_r_dropout", "is not known to this loss. Use cross_entropy, or set it to false.")
+NOTHING = ("attention_distill", "is false, and so is all else that could be imitated. Set one of them to true.")
+NO_LABELS = ("class_weights", "is set, but training learns from the teacher alone, not from labels. Leave it out.")
+NO_EFFECT = "Accepted without effect, for old configs."
+
+
+class FromTeacherParameters(declare.Parameters):
+    """Keys of every loss that learns from the logits of a teacher; it stands in front of those of the plain loss."""
+
+    distill_temperature: float = declare.param(
+        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
+    )
+    gold_loss_lambda: float = declare.param(0.0, ge=0, doc="Weight of the loss with the labels; 0: none.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse what the loss cannot honour."""
+        return [*super().conflicts(), *([NO_R_DROP] if getattr(self, "use_r_dropout", False) else [])]
+
+
+class TinyBertParameters(LossParameters):
+    """Keys of `tinybert`."""
+
+    attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
+    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
+    mlm_predict_distill: bool = declare.param(False, doc="Imitate what is said of masked tokens.")
+    lm_weight: float = declare.param(1.0, ge=0, doc="Weight of what is said of masked tokens.")
+    nsp_predict_distill: bool = declare.param(False, doc="Imitate what is said of whole texts.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to imitate nothing."""
+        wanted = (self.attention_distill, self.hidden_distill, self.mlm_predict_distill, self.nsp_predict_distill)
+        return [*super().conflicts(), *([] if any(wanted) else [NOTHING])]
+
+
+class TinyBertTaskParameters(CrossEntropyParameters):
+    """Keys of `tinybert_td`."""
+
+    attention_distill: bool = declare.param(True, doc="Imitate attention scores.")
+    hidden_distill: bool = declare.param(True, doc="Imitate embeddings and hidden states.")
+    cls_predict_distill: bool = declare.param(True, doc="Imitate the prediction.")
+    distill_temperature: float = declare.param(
+        1.0, gt=0, doc="What the logits of teacher and student are divided by: the larger, the softer the targets."
+    )
+    lm_weight: float = declare.param(1.0, ge=0, doc=NO_EFFECT)
+    mlm_predict_distill: bool = declare.param(False, doc=NO_EFFECT)
+    nsp_predict_distill: bool = declare.param(False, doc=NO_EFFECT)
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to imitate nothing, and what the loss cannot honour."""
+        nothing = not (self.attention_distill or self.hidden_distill or self.cls_predict_distill)
+        weights = [] if self.class_weights is None else [NO_LABELS]
+        return [
+            *super().conflicts(),
+            *([NO_R_DROP] if self.use_r_dropout else []),
+            *weights,
+            *([NOTHING] if nothing else []),
+        ]

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
-from xdpx.losses.metrics import discounted_gain, reciprocal_rank
-from xdpx.losses.metrics.named import OF_QUERIES
-from xdpx.losses.on_device import Constant
-from xdpx.losses.parameters import RankParameters
+from xdpx.losses.parameters import LossParameters
+from xdpx.metrics import discounted_gain, reciprocal_rank
+from xdpx.metrics.named import OF_QUERIES
 
 Summed = tuple[Tensor, Tensor]
 """Loss sum, and what it is to be divided by."""
@@ -28,22 +29,29 @@ class RankingLoss(Loss):
     gives classes scores by how much more it believes in the highest than in the lowest.
     """
 
-    class Parameters(RankParameters):
+    learns_labels: ClassVar[bool] = True
+
+    class Parameters(LossParameters):
         """The grades that labels are."""
+
+        label_values: list[float] | None = declare.param(
+            None, doc="The grade that each label is, from meta.hjson (target_type: number); null: its class number."
+        )
 
     parameters: Parameters
 
     metric_names = {**dict.fromkeys(("loss", "mrr", "ndcg")), **OF_QUERIES}
     header: ClassVar[tuple[str, ...]] = ("score",)
     compares_rows = True
+    spans_processes = True
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         given = parameters.label_values
-        self._label_values = None if given is None else Constant(given)
+        self._label_values = None if given is None else DeviceConstant(given)
 
     def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
-        """Give the loss sum and its count. To be overridden.
+        """Return the loss sum and its count. To be overridden.
 
         Args:
             score: what the model says, (B,).
@@ -54,19 +62,19 @@ class RankingLoss(Loss):
         raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the loss sum over the queries of the batch, what to divide it by, and no facts."""
+        """Return the loss sum over the queries of the batch, what to divide it by, and no facts."""
         score = score_of(model(**batch["net_input"]).float())
         return *self.objective(score, self._grades(batch["target"], score), rivals(_queries_of(batch), batch["id"])), {}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give score (B,), query_id (B,), and for labelled batches target (B,), the grade."""
+        """Return score (B,), query_id (B,), and for labelled batches target (B,), the grade."""
         found = {"score": score_of(model(**batch["net_input"]).float())}
         if "query_id" in batch:
             found["query_id"] = batch["query_id"]
         return found | ({"target": self._grades(batch["target"], found["score"])} if "target" in batch else {})
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss over all candidates of each query, mrr and ndcg."""
+        """Return loss over all candidates of each query, mrr and ndcg."""
         score, grade = (np.asarray(gathered[name]) for name in ("score", "target"))
         query = np.asarray(_queries_of(gathered))
         return {
@@ -76,7 +84,7 @@ class RankingLoss(Loss):
         }
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Give the score of each row."""
+        """Return the score of each row."""
         del labels
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 
@@ -107,7 +115,7 @@ class ListNet(RankingLoss):
         """Keys of `listnet`."""
 
     def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
-        """Give the sum over queries, and their number."""
+        """Return the sum over queries, and their number."""
         first = rival.any(dim=1) & ~rival.tril(-1).any(dim=1)  # the first row of each query speaks for all
         wanted = _row_of_each(grade, rival).softmax(dim=1)
         believed = _row_of_each(score, rival).log_softmax(dim=1)
@@ -127,14 +135,14 @@ class RankNet(RankingLoss):
         """Keys of `ranknet`."""
 
     def objective(self, score: Tensor, grade: Tensor, rival: Tensor) -> Summed:
-        """Give the sum over pairs, and their number."""
+        """Return the sum over pairs, and their number."""
         better = (grade[:, None] > grade) & rival
         surprise = functional.softplus(score - score[:, None])  # -log sigmoid(s_i - s_j)
         return surprise.masked_fill(~better, 0.0).sum(), better.sum()
 
 
 def score_of(output: Tensor) -> Tensor:
-    """Give one number per row: what the model gives, (B,), or of logits (B, C) the last less the first."""
+    """Return one number per row: what the model gives, (B,), or of logits (B, C) the last less the first."""
     return output if output.dim() == 1 else output[:, -1] - output[:, 0]
 
 
@@ -145,7 +153,7 @@ def rivals(query: Tensor, ids: Tensor) -> Tensor:
 
 
 def _row_of_each(values: Tensor, rival: Tensor) -> Tensor:
-    """Give (B, B): in row i the values of the rivals of i. A row without rivals, which nobody reads, stays finite."""
+    """Return (B, B): in row i the values of the rivals of i. A row without rivals, which nobody reads, stays finite."""
     lowest = torch.finfo(values.dtype).min
     return values.expand(len(values), -1).masked_fill(~rival, lowest)
 

@@ -8,11 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch
 from xdpx.losses.bce import BinaryCrossEntropy
 from xdpx.losses.cross_entropy import CrossEntropy
-from xdpx.losses.distillation_parameters import BCEDistillParameters, OnlineDistillParameters, StaticDistillParameters
+from xdpx.losses.parameters import BCEParameters, CrossEntropyParameters, FromTeacherParameters
 from xdpx.losses.taught import Taught
 
 
@@ -27,7 +28,7 @@ class FromTeacher(Taught, CrossEntropy):
     parameters: Any
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over the rows of the batch, its number of rows, and how many are predicted right.
+        """Return the sum over the rows of the batch, its number of rows, and how many are predicted right.
 
         Raises:
             ConfigError: a row of the training data has no logits of a teacher.
@@ -41,11 +42,11 @@ class FromTeacher(Taught, CrossEntropy):
         return distilled + self.parameters.gold_loss_lambda * gold, len(target), facts
 
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Give what the teacher says of the rows, as a batch of written logits holds it."""
+        """Return what the teacher says of the rows, as a batch of written logits holds it."""
         return {"teacher_logits": teacher(**net_input)}
 
     def teacher_logits(self, batch: Batch) -> Tensor:
-        """Give what the teacher says of the rows, (B, C)."""
+        """Return what the teacher says of the rows, (B, C)."""
         if "teacher_logits" not in batch:
             problem = "learns from a teacher, but a row of the training data has no logits."
             remedy = "Write the data by x-pred with distill: true, and preprocess them with single_with_logits or"
@@ -54,7 +55,7 @@ class FromTeacher(Taught, CrossEntropy):
         return logits
 
     def divergence(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Give the sum over rows of T^2 KL(teacher | student), in nats, for logits (B, C) of each."""
+        """Return the sum over rows of T^2 KL(teacher | student), in nats, for logits (B, C) of each."""
         heat = self.parameters.distill_temperature
         ours, theirs = (logits / heat).log_softmax(dim=-1), (teacher / heat).log_softmax(dim=-1)
         found: Tensor = heat**2 * functional.kl_div(ours, theirs, reduction="sum", log_target=True)
@@ -67,8 +68,12 @@ class StaticDistill(FromTeacher):
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
     """
 
-    class Parameters(StaticDistillParameters):
+    class Parameters(FromTeacherParameters, CrossEntropyParameters):
         """Keys of `static_distill`."""
+
+        negative_classes_in_f1: list[int] = declare.param(
+            [0], doc="Class numbers left out of precision, recall and F1 ('nothing of interest')."
+        )
 
 
 class OnlineDistill(FromTeacher):
@@ -77,7 +82,7 @@ class OnlineDistill(FromTeacher):
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2.
     """
 
-    class Parameters(OnlineDistillParameters):
+    class Parameters(FromTeacherParameters, CrossEntropyParameters):
         """Keys of `distill`."""
 
 
@@ -87,11 +92,11 @@ class BCEDistill(FromTeacher, BinaryCrossEntropy):
     Source: Hinton et al., "Distilling the Knowledge in a Neural Network", 2015, section 2, with a sigmoid per class.
     """
 
-    class Parameters(BCEDistillParameters):
+    class Parameters(FromTeacherParameters, BCEParameters):
         """Keys of `bce_distill`."""
 
     def divergence(self, logits: Tensor, teacher: Tensor) -> Tensor:
-        """Give the sum over rows and questions, in nats; without several labels class 0 has no question."""
+        """Return the sum over rows and questions, in nats; without several labels class 0 has no question."""
         heat, first = self.parameters.distill_temperature, 0 if self.parameters.several_labels else 1
         ours, theirs = logits[:, first:] / heat, teacher[:, first:] / heat
         yes, no = functional.logsigmoid(theirs), functional.logsigmoid(-theirs)

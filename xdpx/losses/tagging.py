@@ -7,13 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.config import parameters as declare
+from xdpx.losses.answers import by_text
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
-from xdpx.losses.metrics import entity_precision_recall_f1, ratio
-from xdpx.losses.parameters import TaggingParameters
-from xdpx.models.pytorch.modules import crf
+from xdpx.losses.parameters import LossParameters
+from xdpx.metrics import ClassScore, each_class, entity_counts, entity_precision_recall_f1, ratio
+from xdpx.models.pytorch.modules.tagging import best_chain, chain_scores, log_partition
 
 NO_WORD = -1
 
@@ -24,8 +27,13 @@ class Tagging(Loss):
     Source: Lample et al., "Neural Architectures for Named Entity Recognition", NAACL 2016, section 2.2.
     """
 
-    class Parameters(TaggingParameters):
+    learns_labels: ClassVar[bool] = True
+
+    class Parameters(LossParameters):
         """What the tags are called."""
+
+        tags: list[str] | None = declare.param(None, doc="Names of the tags, from meta.hjson.")
+        max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
 
     parameters: Parameters
 
@@ -33,68 +41,96 @@ class Tagging(Loss):
     header: ClassVar[tuple[str, ...]] = ("tags",)
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over texts, the number of words, and how many words are tagged right (by themselves)."""
+        """Return the sum over texts, the number of words, and how many words are tagged right (by themselves)."""
         emissions, neighbours = self._scores(model, batch)
         mask = batch["net_input"]["word_mask"]
         right = (emissions.detach().argmax(dim=-1) == batch["target"]) & mask
         return _surprise(emissions, neighbours, batch["target"], mask), mask.sum(), {"correct": right.sum()}
 
     def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give pred (B, L), for labelled batches target (B, L), -1 where is no word; loss_sum and count of words."""
+        """Return pred (B, L), for labelled batches target (B, L), -1 where is no word; loss_sum and count of words.
+
+        `sample` (B,) is the place in the data, `window` (B,) the number among the windows of the text.
+        """
         emissions, neighbours = self._scores(model, batch)
         mask = batch["net_input"]["word_mask"]
-        best = emissions.argmax(dim=-1) if neighbours is None else crf.best_chain(emissions, neighbours, mask)
+        best = emissions.argmax(dim=-1) if neighbours is None else best_chain(emissions, neighbours, mask)
         found = {"pred": self._row_wise(best, mask)}
+        if "window" in batch:
+            found |= {"sample": batch["id"], "window": batch["window"]}
         if "target" in batch:
             found["target"] = self._row_wise(batch["target"], mask)
             found |= {"loss_sum": _surprise(emissions, neighbours, batch["target"], mask), "count": mask.sum()}
         return found
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss (bits per word), acc over words; precision, recall and F1 over entities (rules of seqeval)."""
+        """Return loss (bits per word), acc over words; precision, recall and F1 over entities (rules of seqeval)."""
         target, pred = np.asarray(gathered["target"]), np.asarray(gathered["pred"])
         words = target != NO_WORD
         found = {
             "loss": loss_in_bits(gathered),
             "acc": ratio(float((pred == target)[words].sum()), float(words.sum()), empty=float("nan")),
         }
-        tags = self.parameters.tags or [str(index) for index in range(int(max(target.max(), pred.max())) + 1)]
-        scores = entity_precision_recall_f1(_named(target, target, tags), _named(pred, target, tags))
+        scores = entity_precision_recall_f1(*self._tags_of(gathered))
         return found | dict(zip(("precision", "recall", "f1"), scores, strict=True))
 
+    def each_class(self, gathered: Gathered, labels: Sequence[str] | None) -> list[ClassScore]:
+        """Return precision, recall and F1 of each type of entity."""
+        del labels
+        counts = entity_counts(*self._tags_of(gathered))
+        hits, predicted, wanted = np.array(list(counts.values()), np.int64).reshape(-1, 3).T
+        return each_class(hits, predicted, wanted, list(counts))
+
+    def _tags_of(self, gathered: Gathered) -> tuple[list[list[str]], list[list[str]]]:
+        """Return the right tags of the words of each text, and the predicted ones."""
+        target, pred = np.asarray(gathered["target"]), np.asarray(gathered["pred"])
+        names = self.parameters.tags or [str(index) for index in range(int(max(target.max(), pred.max())) + 1)]
+        texts = _texts(gathered)
+        return _named(target, target, names, texts), _named(pred, target, names, texts)
+
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss (bits per word) and acc of the training batches."""
+        """Return loss (bits per word) and acc of the training batches."""
         found = super().train_metrics(facts)
         return found | {"acc": ratio(facts["correct"], facts["count"], empty=float("nan"))}
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]]:
-        """Give the tags of each text, with spaces between."""
+        """Return for each window the tags of its text, with spaces between."""
         pred = np.asarray(predictions["pred"])
         names = labels or self.parameters.tags or [str(index) for index in range(int(pred.max()) + 1)]
-        for tags in _named(pred, pred, names):
-            yield [" ".join(tags)]
+        texts = _texts(predictions)
+        cells = dict.fromkeys(range(len(pred)), [""])
+        for windows, tags in zip(texts, _named(pred, pred, names, texts), strict=True):
+            cells |= dict.fromkeys(windows.tolist(), [" ".join(tags)])
+        return iter(cells.values())
 
     def _scores(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | None]:
         emissions, neighbours = model(**batch["net_input"])
         return emissions.float(), None if neighbours is None else neighbours.float()
 
     def _row_wise(self, tags_BW: Tensor, mask_BW: Tensor) -> Tensor:
-        """Give tags (B, L): as wide for every batch, so that the rows of all can stand under each other."""
+        """Return tags (B, L): as wide for every batch, so that the rows of all can stand under each other."""
         room = self.parameters.max_len
         filled = tags_BW.masked_fill(~mask_BW, NO_WORD)[:, :room]
         return functional.pad(filled, (0, room - filled.shape[1]), value=NO_WORD).to(torch.int16)
 
 
 def _surprise(emissions_BWC: Tensor, neighbours: Tensor | None, target_BW: Tensor, mask_BW: Tensor) -> Tensor:
-    """Give the negative log likelihood of the right tags, summed over rows, in nats."""
+    """Return the negative log likelihood of the right tags, summed over rows, in nats."""
     if neighbours is None:
         # Padding is ignored, not left out: how much there is only the device knows, and the host would wait for it.
         wanted = target_BW.masked_fill(~mask_BW, NO_WORD).flatten()
         return functional.cross_entropy(emissions_BWC.flatten(0, 1), wanted, ignore_index=NO_WORD, reduction="sum")
-    chain = crf.chain_scores(emissions_BWC, neighbours, target_BW, mask_BW)
-    return (crf.log_partition(emissions_BWC, neighbours, mask_BW) - chain).sum()
+    chain = chain_scores(emissions_BWC, neighbours, target_BW, mask_BW)
+    return (log_partition(emissions_BWC, neighbours, mask_BW) - chain).sum()
 
 
-def _named(rows: Any, words: Any, names: Sequence[str]) -> list[list[str]]:
-    """Give the names of the tags of each row, at the places where `words` holds a word."""
-    return [[names[tag] for tag in row[there != NO_WORD]] for row, there in zip(rows, words, strict=True)]
+def _texts(predictions: Mapping[str, Any]) -> list[NDArray[np.int64]]:
+    """Return the rows of each text, which are its windows, in their order; one each where there are no windows."""
+    if "window" not in predictions:
+        return list(np.arange(len(predictions["pred"]))[:, None])
+    return by_text(np.asarray(predictions["sample"]), np.asarray(predictions["window"]))
+
+
+def _named(rows: Any, words: Any, names: Sequence[str], texts: Sequence[NDArray[np.int64]]) -> list[list[str]]:
+    """Return the names of the tags of each text, at the places where `words` holds a word."""
+    return [[names[tag] for tag in rows[text][words[text] != NO_WORD].tolist()] for text in texts]

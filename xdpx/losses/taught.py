@@ -10,24 +10,31 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Gathered, Loss
-from xdpx.losses.metrics import ratio
+from xdpx.metrics import ratio
 
 
 class Taught(Loss):
     """A loss for the task `distill`, which puts what `ask` gives into every batch that is trained on."""
+
+    learns_labels: ClassVar[bool] = False
 
     reads_class_logits = False  # it looks inside its model, too
 
     scored_by_teacher: ClassVar[bool] = False
     """Whether held-out data too are compared with the teacher: there is nothing else to score."""
 
+    @property
+    def reads_output(self) -> bool:
+        """Whether `ask` wants to know what the teacher says in the end; else its encoder is enough."""
+        return True
+
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Give what the loss wants of a teacher, under names of a batch. Called without gradients."""
+        """Return what the loss wants of a teacher, under names of a batch. Called without gradients."""
         raise NotImplementedError
 
 
 def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
-    """Give what `ask` put into a batch.
+    """Return what `ask` put into a batch.
 
     Raises:
         ConfigError: nobody asked.
@@ -49,25 +56,25 @@ class Imitation(Taught):
     scored_by_teacher: ClassVar[bool] = True
 
     def parts(self, model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Give each part by name, (B,)."""
+        """Return each part by name, (B,)."""
         raise NotImplementedError
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over texts, their number, and what each part sums to."""
+        """Return the sum over texts, their number, and what each part sums to."""
         sums = {name: part.sum() for name, part in self.parts(model, batch).items()}
         loss_sum = torch.stack(list(sums.values())).sum()
         return loss_sum, len(batch["id"]), {name: value.detach() for name, value in sums.items()}
 
     def predictions(self, model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Give sums only."""
+        """Return sums only."""
         loss_sum, count, facts = self(model, batch)
         return {"loss_sum": loss_sum, "count": torch.tensor(count), **facts}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Give loss and its parts, per text."""
+        """Return loss and its parts, per text."""
         return self.train_metrics({name: float(value) for name, value in gathered.items()})
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss and its parts, per text."""
+        """Return loss and its parts, per text."""
         named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
         return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.losses.arithmetic import scaled_scores
 from xdpx.losses.base import Batch
 from xdpx.losses.bert import texts_of_tokens
 from xdpx.losses.cross_entropy import CrossEntropy
-from xdpx.losses.distillation_parameters import TinyBertParameters, TinyBertTaskParameters
-from xdpx.losses.full_precision import scaled_scores
-from xdpx.losses.metrics import ratio
+from xdpx.losses.parameters import TinyBertParameters, TinyBertTaskParameters
 from xdpx.losses.taught import Imitation, Taught, told_by_teacher
-from xdpx.models.pytorch.modules.insides import Heads, Insides, look_inside
+from xdpx.metrics import ratio
+from xdpx.models.pytorch.modules.activations import Activations, Heads, capture_activations
 
 INTERMEDIATE = ("attention_loss", "embedding_loss", "hidden_loss")
 
@@ -39,14 +39,19 @@ class TinyBertLoss(Imitation):
 
     metric_names = dict.fromkeys(("loss", *INTERMEDIATE, "lm_loss", "cls_loss"))
 
+    @property
+    def reads_output(self) -> bool:
+        """Whether what the teacher says of tokens or texts is imitated, beside its layers."""
+        return self.parameters.mlm_predict_distill or self.parameters.nsp_predict_distill
+
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Give what the teacher goes through."""
-        return {"teacher_insides": look_inside(teacher, net_input)}
+        """Return what the teacher goes through."""
+        return {"teacher_activations": capture_activations(teacher, net_input)}
 
     def parts(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Give the parts that are wanted, (B,) each."""
-        known, theirs = self.parameters, told_by_teacher(batch, "teacher_insides")
-        ours = look_inside(model, batch["net_input"])
+        """Return the parts that are wanted, (B,) each."""
+        known, theirs = self.parameters, told_by_teacher(batch, "teacher_activations")
+        ours = capture_activations(model, batch["net_input"])
         found = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
         if known.mlm_predict_distill:
             tokens = soft_cross_entropy(_output(ours, 0), _output(theirs, 0))
@@ -70,14 +75,19 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
 
     parameters: Parameters
 
+    @property
+    def reads_output(self) -> bool:
+        """Whether the prediction is imitated, beside the layers."""
+        return self.parameters.cls_predict_distill
+
     def ask(self, teacher: nn.Module, net_input: Mapping[str, Any]) -> dict[str, Any]:
-        """Give what the teacher goes through."""
-        return {"teacher_insides": look_inside(teacher, net_input)}
+        """Return what the teacher goes through."""
+        return {"teacher_activations": capture_activations(teacher, net_input)}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give the sum over texts, their number, and what each part sums to."""
-        known, theirs = self.parameters, told_by_teacher(batch, "teacher_insides")
-        ours = look_inside(model, batch["net_input"])
+        """Return the sum over texts, their number, and what each part sums to."""
+        known, theirs = self.parameters, told_by_teacher(batch, "teacher_activations")
+        ours = capture_activations(model, batch["net_input"])
         parts = intermediate(model, ours, theirs, batch, attention=known.attention_distill, hidden=known.hidden_distill)
         if known.cls_predict_distill:
             parts["cls_loss"] = soft_cross_entropy(ours.output, theirs.output, heat=known.distill_temperature)
@@ -88,15 +98,15 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
         return torch.stack(list(sums.values())).sum(), len(ours.output), facts
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Give loss and its parts, per text and not in bits; acc where there are labels."""
+        """Return loss and its parts, per text and not in bits; acc where there are labels."""
         shown = {"loss": "loss_sum", **{name: name for name in (*INTERMEDIATE, "cls_loss")}, "acc": "correct"}
         return {name: ratio(facts[of], facts["count"], empty=float("nan")) for name, of in shown.items() if of in facts}
 
 
 def intermediate(
-    model: nn.Module, ours: Insides, theirs: Insides, batch: Batch, *, attention: bool, hidden: bool
+    model: nn.Module, ours: Activations, theirs: Activations, batch: Batch, *, attention: bool, hidden: bool
 ) -> dict[str, Tensor]:
-    """Give how far the student's layers are from those of its teacher: attention_loss, embedding_loss, hidden_loss.
+    """Return how far the student's layers are from those of its teacher: attention_loss, embedding_loss, hidden_loss.
 
     Raises:
         ConfigError: the two differ in heads, or in width without a projection.
@@ -119,7 +129,7 @@ def intermediate(
 
 
 def uniform_map(of_student: int, of_teacher: int) -> list[int]:
-    """Give for each layer of the student, from the first, the number, from 1, of that of the teacher it imitates.
+    """Return for each layer of the student, from the first, the number, from 1, of that of the teacher it imitates.
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, section 4.2: g(m) = m * N / M, here without the remainder.
     """
@@ -127,7 +137,7 @@ def uniform_map(of_student: int, of_teacher: int) -> list[int]:
 
 
 def score_gap(ours: Heads, theirs: Heads, mask: Tensor) -> Tensor:
-    """Give the mean square difference of attention scores before the softmax, over heads and pairs of tokens, (B,)."""
+    """Return the mean square difference of scores before the softmax, over heads and pairs of tokens, (B,)."""
     square = (scaled_scores(ours.query, ours.key) - scaled_scores(theirs.query, theirs.key)).square().mean(dim=1)
     pairs = mask[:, :, None] & mask[:, None, :]
     mean: Tensor = (square * pairs).sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))
@@ -135,26 +145,26 @@ def score_gap(ours: Heads, theirs: Heads, mask: Tensor) -> Tensor:
 
 
 def state_gap(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
-    """Give the mean square difference of states (B, T, H) over features and real tokens, (B,)."""
+    """Return the mean square difference of states (B, T, H) over features and real tokens, (B,)."""
     square = (ours.float() - theirs.float()).square().mean(dim=-1)
     return (square * mask).sum(dim=1) / mask.sum(dim=1)
 
 
 def soft_cross_entropy(ours: Tensor, theirs: Tensor, heat: float = 1.0) -> Tensor:
-    """Give the cross-entropy of logits (..., C) with the probabilities of other logits, both over `heat`, (...)."""
+    """Return the cross-entropy of logits (..., C) with the probabilities of other logits, both over `heat`, (...)."""
     found: Tensor = -((theirs.float() / heat).softmax(dim=-1) * (ours.float() / heat).log_softmax(dim=-1)).sum(dim=-1)
     return found
 
 
 def _mean_per_text(of_tokens: Tensor, net_input: Mapping[str, Tensor]) -> Tensor:
-    """Give the mean of numbers of masked tokens (M,) within each text, (B,); 0 for a text without any."""
+    """Return the mean of numbers of masked tokens (M,) within each text, (B,); 0 for a text without any."""
     text, how_many = texts_of_tokens(net_input)
     return of_tokens.new_zeros(len(net_input["input_ids"])).index_add(0, text, of_tokens / how_many)
 
 
-def _output(insides: Insides, index: int) -> Tensor:
-    """Give logits of masked tokens (0) or of texts (1)."""
-    output = insides.output
+def _output(activations: Activations, index: int) -> Tensor:
+    """Return logits of masked tokens (0) or of texts (1)."""
+    output = activations.output
     if isinstance(output, tuple) and len(output) == 2:
         logits: Tensor = output[index]
         return logits

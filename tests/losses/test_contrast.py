@@ -1,0 +1,135 @@
+"""Vectors that find each other within a batch, or the prototype of what is like them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xdpx.losses import losses
+from xdpx.losses.contrast import contrast, density_of, means_of_classes
+
+
+class Fixed(nn.Module):
+    def forward(self, vectors):
+        return vectors
+
+
+def loss(**keys):
+    kind = losses["simcse"]
+    return kind(kind.Parameters(**keys))
+
+
+def test_the_loss_is_that_of_the_paper():
+    torch.manual_seed(0)
+    vectors = torch.randn(4, 3, 5)
+    loss_sum, count, _ = loss(temperature=0.1)(Fixed(), {"net_input": {"vectors": vectors}})
+    unit = vectors / vectors.norm(dim=-1, keepdim=True)
+    expected = 0.0
+    for row in range(4):
+        far = [math.exp(float(unit[row, 0] @ unit[other, view]) / 0.1) for other in range(4) for view in (1, 2)]
+        expected -= math.log(math.exp(float(unit[row, 0] @ unit[row, 1]) / 0.1) / sum(far))
+    assert count == 4
+    assert float(loss_sum) == pytest.approx(expected, rel=1e-4)
+
+
+def test_held_out_pairs_are_compared_with_their_labels():
+    first, second = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    vectors = torch.stack(
+        [torch.stack([first, first]), torch.stack([first, first + second]), torch.stack([first, second])]
+    )
+    rows = {"net_input": {"vectors": vectors}, "target": torch.tensor([2, 1, 0])}
+    found = {name: value.numpy() for name, value in loss().predictions(Fixed(), rows).items()}
+    assert loss(metrics=["spearman"]).scores(found)["spearman"] == pytest.approx(1.0)
+    assert loss().metrics(found).keys() == {"loss", "acc"}
+
+
+def test_what_is_compared_has_no_length():
+    logits, right = contrast(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.5, 0.0], [0.0, 9.0]]), temperature=0.5)
+    assert logits.tolist() == [[2.0, 0.0]]
+    assert right.tolist() == [0]
+
+
+def test_masked_words_and_contrast_add_up():
+    class Twice(nn.Module):
+        def forward(self, input_ids, masked_positions):
+            return torch.zeros(3, 8), torch.eye(2)
+
+    kind = losses["bert_pretrain_cl"]
+    given = {"input_ids": torch.zeros(2, 5), "masked_positions": torch.tensor([1, 2, 6])}
+    rows = {"net_input": given, "target": torch.tensor([1, 0, 7])}
+    one = kind(kind.Parameters(temperature=1.0, lm_weight=0.5))
+    loss_sum, count, facts = one(Twice(), rows)
+    assert count == 2
+    assert float(loss_sum) == pytest.approx(2 * math.log(1 + math.exp(-1)) + 0.5 * 2 * math.log(8), rel=1e-5)
+    sums = {name: value.numpy() for name, value in one.predictions(Twice(), rows).items()}
+    assert one.metrics(sums).keys() == kind.metric_names.keys()
+    assert {"cl_correct", "lm_count"} <= facts.keys()
+
+
+class Given(nn.Module):
+    def forward(self, views: Tensor) -> Tensor:
+        return views
+
+
+def loss_of(**keys: Any) -> Any:
+    kind = losses["bert_cl"]
+    return kind(kind.Parameters(temperature=0.5, lambda_proto_loss=2.0, **keys))
+
+
+VIEWS = torch.tensor([[[1.0, 0.0], [1.0, 0.1]], [[0.0, 1.0], [0.1, 1.0]]])
+BATCH = {"net_input": {"views": VIEWS}, "target": torch.tensor([1, 0])}
+CENTRES, DENSITY = torch.eye(2), torch.tensor([0.5, 0.25])
+
+
+def test_without_prototypes_the_loss_is_that_of_simcse() -> None:
+    plain = losses["simcse"]
+    ours, theirs = (one(Given(), BATCH) for one in (loss_of(), plain(plain.Parameters(temperature=0.5))))
+    assert ours[0] == theirs[0]
+
+
+@pytest.mark.parametrize(
+    ("supervised", "wanted"),
+    [
+        (False, math.log1p(math.exp(-1 / 0.5)) + math.log1p(math.exp(-1 / 0.25))),
+        (True, math.log1p(math.exp(1 / 0.5)) + math.log1p(math.exp(1 / 0.25))),
+    ],
+)
+def test_the_prototypes_add_a_cross_entropy_over_densities(supervised: bool, wanted: float) -> None:
+    loss = loss_of(supervised=supervised)
+    plain = loss(Given(), BATCH)[0]
+    loss.prototypes = [(CENTRES, DENSITY)]
+    found, count, facts = loss(Given(), BATCH)
+    assert (found - plain).item() == pytest.approx(2.0 * wanted, rel=1e-5)
+    shown = loss.train_metrics(
+        {"loss_sum": 1.0, "count": count, "correct": 2, "proto_loss": float(facts["proto_loss"])}
+    )
+    assert shown["proto_loss"] == pytest.approx(wanted / 2)
+
+
+def test_only_so_many_other_prototypes_are_compared_with() -> None:
+    loss = loss_of(negative_proto_size=2)
+    loss.prototypes = [(torch.eye(6)[:, :2], torch.full((6,), 0.5))]
+    torch.manual_seed(0)
+    wanted = 2 * math.log(math.exp(1 / 0.5) + 2) - 2 / 0.5  # the others stand at right angles, but for one
+    assert loss.contrast(VIEWS[:, 0], torch.tensor([0, 1])).item() == pytest.approx(wanted, rel=1e-4)
+
+
+def test_prototypes_come_back_when_training_goes_on() -> None:
+    loss, again = loss_of(), loss_of()
+    loss.prototypes = [(CENTRES, DENSITY)]
+    again.load_state_dict(loss.state_dict())
+    assert torch.equal(loss.contrast(VIEWS[:, 0], None), again.contrast(VIEWS[:, 0], None))
+
+
+def test_densities_are_equation_12_with_the_temperature_as_their_mean() -> None:
+    rows, centres = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.0, 1.0]]), torch.eye(2)
+    cluster = torch.tensor([0, 0, 1, 1])
+    away = (0.2**2 + 0.6**2) ** 0.5
+    raw = torch.tensor([away / (2 * math.log(12)), 0.0])
+    wanted = (raw / raw.mean() * 0.3).clamp(min=0.03)
+    torch.testing.assert_close(density_of(rows, centres, cluster, temperature=0.3), wanted)
+    torch.testing.assert_close(means_of_classes(rows, cluster, 2)[1], torch.tensor([0.0, 1.0]))

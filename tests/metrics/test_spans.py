@@ -1,0 +1,62 @@
+import random
+
+import pytest
+
+from xdpx import metrics
+from xdpx.metrics.spans import Entity
+
+LETTERS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-PER", "E-PER"]
+
+
+def random_tags(seed: int) -> list[list[str]]:
+    draw = random.Random(seed)
+    return [[draw.choice(LETTERS) for _ in range(draw.randint(1, 12))] for _ in range(200)]
+
+
+def test_entities_of_random_tags_are_those_of_seqeval():
+    peer = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    for tags in random_tags(0):
+        expected = [Entity(kind, start, stop + 1) for kind, start, stop in peer.get_entities(tags)]
+        assert sorted(metrics.entities(tags)) == sorted(expected), tags
+
+
+def test_precision_recall_and_f1_of_random_tags_are_those_of_seqeval():
+    peer = pytest.importorskip("seqeval.metrics")
+    targets = random_tags(1)
+    preds = [[tag if random.Random(i * j).random() < 0.7 else "O" for j, tag in enumerate(tags)] for i, tags in
+             enumerate(targets)]  # fmt: skip
+    found = metrics.entity_precision_recall_f1(targets, preds)
+    expected = [score(targets, preds) for score in (peer.precision_score, peer.recall_score, peer.f1_score)]
+    assert found == pytest.approx(expected)
+
+
+def test_an_entity_counts_only_whole_and_by_type():
+    counts = metrics.entity_counts([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "O", "O", "B-LOC"]])
+    assert counts == {"LOC": (1, 1, 1), "PER": (0, 1, 1)}
+
+
+def test_an_entity_that_begins_inside_is_one_and_another_type_ends_it():
+    assert metrics.entities(["I-PER", "I-LOC", "I-LOC", "O"]) == [Entity("PER", 0, 1), Entity("LOC", 1, 3)]
+
+
+def test_without_entities_there_is_no_score():
+    assert metrics.entity_precision_recall_f1([["O"]], [["O"]]) == (0.0, 0.0, 0.0)
+
+
+def test_answers_agree_without_case_articles_and_punctuation():
+    assert metrics.exact_match("The Eiffel tower!", ["eiffel Tower", "Paris"]) == 1.0
+    assert metrics.exact_match("the tower", ["eiffel tower"]) == 0.0
+
+
+def test_answer_f1_takes_the_best_answer_and_counts_repeated_words_once_each():
+    assert metrics.answer_f1("in the city of Paris", ["Paris", "the city of Paris"]) == pytest.approx(2 * 3 / (4 + 3))
+    assert metrics.answer_f1("Paris Paris", ["Paris"]) == pytest.approx(2 / 3)
+
+
+def test_chinese_answers_are_compared_by_character():
+    assert metrics.answer_f1("北京市。", ["北京"]) == pytest.approx(2 * 2 / 5)
+
+
+def test_to_a_question_without_answer_only_silence_is_right():
+    assert metrics.exact_match("", []) == metrics.answer_f1("", []) == 1.0
+    assert metrics.answer_f1("Paris", []) == 0.0

@@ -1,0 +1,279 @@
+"""Vectors near those of the same row, those of others far away. B rows, K views, H width, C prototypes, N passages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.config import parameters as declare
+from xdpx.engines.pytorch.collectives import gather_with_gradient
+from xdpx.losses.arithmetic import product
+from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
+from xdpx.losses.parameters import LossParameters
+from xdpx.metrics import ratio
+from xdpx.metrics.named import OF_SCORES
+
+
+class SimCSELoss(Loss):
+    """Cross-entropy of finding the second view of a row among those of all rows of the batch, by cosine.
+
+    A third view of each row, a hard negative, joins the candidates. The rows of a batch are each other's negatives, so
+    `batch_size` matters, and `update_freq` does not replace it. Several processes that train together compare with the
+    rows of all; scores are those of a batch of one process, so that the number of processes does not change them.
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, equations 4 and 5.
+    """
+
+    class Parameters(LossParameters):
+        """How sharp the comparison is."""
+
+        temperature: float = declare.param(0.05, gt=0, doc="What cosines are divided by: the smaller, the sharper.")
+
+    parameters: Parameters
+
+    compares_rows = True
+    spans_processes = True
+    metric_names = {**dict.fromkeys(("loss", "acc")), **OF_SCORES}
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Return the sum over the rows of the batch, their number, and how many find their second view."""
+        logits, target = self._choices(model(**batch["net_input"]))
+        correct = (logits.detach().argmax(dim=-1) == target).sum()
+        return functional.cross_entropy(logits, target, reduction="sum"), len(target), {"correct": correct}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return score (B,), the cosine of the first two views; target (B,) of labelled rows; and sums over rows."""
+        vectors = model(**batch["net_input"])
+        logits, target = self._choices(vectors)
+        found = {
+            "score": functional.cosine_similarity(vectors[:, 0].float(), vectors[:, 1].float(), dim=-1),
+            "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
+            "count": torch.tensor(len(target)),
+            **self.counts(logits, target),
+        }
+        return found | ({"target": batch["target"]} if "target" in batch else {})
+
+    def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Return what of the choices (B, N) adds up over batches: how many rows find their second view."""
+        return {"correct": (logits.argmax(dim=-1) == target).sum()}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Return loss (bits per row) and acc, the share of rows that find their second view within their batch."""
+        return self.train_metrics({name: float(gathered[name]) for name in ("loss_sum", "count", "correct")})
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss (bits per row) and acc of the training batches."""
+        return {"loss": loss_in_bits(facts), "acc": ratio(facts["correct"], facts["count"], empty=float(np.nan))}
+
+    def _choices(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        first, others = vectors[:, 0].float(), vectors[:, 1:].float()
+        everywhere, begin = gather_in_training(others)
+        candidates = everywhere.transpose(0, 1).flatten(0, 1)
+        return contrast(first, candidates, temperature=self.parameters.temperature, begin=begin)
+
+
+def gather_in_training(rows: Tensor) -> tuple[Tensor, int]:
+    """Return the rows of all processes and where those of this one begin; without gradients, those of this one alone.
+
+    All processes must train when one does.
+    """
+    return gather_with_gradient(rows) if torch.is_grad_enabled() else (rows, 0)
+
+
+def contrast(queries: Tensor, candidates: Tensor, *, temperature: float, begin: int = 0) -> tuple[Tensor, Tensor]:
+    """Compare each query with each candidate; from `begin` on the candidates are the right ones, in order.
+
+    Args:
+        queries: (B, H).
+        candidates: (N, H), N at least begin + B.
+        temperature: what cosines are divided by.
+        begin: which candidate is the right one of the first query.
+
+    Returns:
+        (logits (B, N), index of the right candidate (B,)).
+    """
+    logits = product(functional.normalize(queries, dim=-1), functional.normalize(candidates, dim=-1).T) / temperature
+    return logits, begin + torch.arange(len(queries), device=queries.device)
+
+
+class BertDPRLoss(SimCSELoss):
+    """Cross-entropy of a question's own passage against the passages of all rows of the batch, by cosine.
+
+    The negatives are those of a micro-batch, on all processes that train together, so `batch_size` matters, and
+    `update_freq` does not replace it.
+
+    Source: Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020, equation 2, with in-batch negatives (section 3.2)
+    and cosines over a temperature in place of the dot product.
+    """
+
+    class Parameters(SimCSELoss.Parameters):
+        """How sharp the comparison is."""
+
+    parameters: Parameters
+
+    metric_names = {**dict.fromkeys(("loss", "acc", "in_batch_mrr")), **OF_SCORES}
+
+    def counts(self, logits: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Return how many questions find their passage, and the sum of the reciprocal ranks of the right ones."""
+        before = (logits > logits.gather(1, target[:, None])).sum(dim=1)
+        return super().counts(logits, target) | {"reciprocal": (1.0 / (before + 1)).sum()}
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Return loss (bits per question), acc and the mean reciprocal rank, both within batches."""
+        mean = ratio(float(gathered["reciprocal"]), float(gathered["count"]), empty=float("nan"))
+        return super().metrics(gathered) | {"in_batch_mrr": mean}
+
+
+class BertPretrainContrastLoss(BesideTokens):
+    """Two passes with different dropout: each text must find its other pass in the batch, and guess its masks.
+
+    A text costs -log(exp(s_ii / t) / sum_j exp(s_ij / t)), s_ij the cosine of its vector of the first pass and text j's
+    of the second, and `lm_weight` times the mean loss of its masked tokens over both passes. The texts j are those of
+    all processes that train together.
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, equation 4 and section 6.3; there texts are contrasted without masks.
+    """
+
+    class Parameters(SimCSELoss.Parameters):
+        """How sharp the comparison is, and how much masked tokens weigh."""
+
+        lm_weight: float = declare.param(1.0, ge=0, doc="Weight of the masked tokens.")
+
+    parameters: Parameters
+
+    compares_rows = True
+    spans_processes = True
+    metric_names = dict.fromkeys(("loss", "lm_loss", "acc", "top5_acc", "cl_loss", "cl_acc"))
+
+    def sums(self, model: nn.Module, batch: Batch, *, scored: bool) -> dict[str, Tensor]:
+        """Return the sums of both tasks; those of masked tokens are the means of the two passes."""
+        (tokens, vectors), (more_tokens, others) = (model(**batch["net_input"]) for _ in range(2))
+        guessed, counted = masked_tokens(tokens.float(), batch, scored=scored)
+        guessed_again, counted_again = masked_tokens(more_tokens.float(), batch, scored=scored)
+        candidates, begin = gather_in_training(others.float())
+        logits, right = contrast(vectors.float(), candidates, temperature=self.parameters.temperature, begin=begin)
+        contrast_sum = functional.cross_entropy(logits, right, reduction="sum")
+        return {
+            **{name: (counted[name] + counted_again[name]) / 2.0 for name in counted},
+            "loss_sum": contrast_sum + self.parameters.lm_weight * (guessed + guessed_again) / 2.0,
+            "count": torch.tensor(len(vectors)),
+            "cl_loss_sum": contrast_sum,
+            "cl_correct": (logits.detach().argmax(dim=-1) == right).sum(),
+        }
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss, lm_loss, acc, cl_loss and cl_acc of the training batches."""
+        found = super().train_metrics(facts) | token_metrics(facts)
+        found["cl_loss"] = ratio(facts["cl_loss_sum"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
+        found["cl_acc"] = ratio(facts["cl_correct"], facts["count"], empty=float("nan"))
+        return found
+
+
+SMOOTHING = 10.0
+"""Alpha of the paper: small clusters do not become too dense."""
+
+
+class PrototypeContrastLoss(SimCSELoss):
+    """The loss of `simcse`, and a contrast with prototypes: each row finds its own among others.
+
+    A row's prototype is the nearest of each set that task `bert_cl` found by k-means, or with `supervised` the mean of
+    its class. Distances are divided by the density of a cluster, so that dense and loose ones grow alike. Held-out data
+    are scored by the first part alone, for which nothing has to be found.
+
+    Source: Li et al., "Prototypical Contrastive Learning of Unsupervised Representations", ICLR 2021, equations 11
+    and 12, with the contrast of rows of Gao et al., "SimCSE", EMNLP 2021.
+    """
+
+    class Parameters(SimCSELoss.Parameters):
+        """How sharp the comparisons are, and how much prototypes weigh."""
+
+        supervised: bool = declare.param(
+            False, doc="The prototype of a row is that of its class; else the nearest one."
+        )
+        negative_proto_size: int = declare.param(
+            256, ge=0, doc="Other prototypes that each row is compared with, drawn anew each time; 0: all."
+        )
+        lambda_proto_loss: float = declare.param(0.01, ge=0, doc="Weight of the contrast with prototypes.")
+
+    parameters: Parameters
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)
+        self.prototypes: list[tuple[Tensor, Tensor]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the prototypes, to resume with."""
+        return {"prototypes": [list(each) for each in self.prototypes]}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.prototypes = [(centres, density) for centres, density in saved["prototypes"]]
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Return the sum over the rows of the batch, their number, and what finds its second view and its prototype."""
+        vectors = model(**batch["net_input"])
+        logits, target = self._choices(vectors)
+        loss_sum = functional.cross_entropy(logits, target, reduction="sum")
+        facts = {"correct": (logits.detach().argmax(dim=-1) == target).sum()}
+        if self.prototypes:
+            classes = batch["target"] if self.parameters.supervised else None
+            contrast = self.contrast(vectors[:, 0].float(), classes)
+            facts["proto_loss"] = contrast.detach()
+            loss_sum = loss_sum + self.parameters.lambda_proto_loss * contrast
+        return loss_sum, len(target), facts
+
+    def contrast(self, vectors_BH: Tensor, classes: Tensor | None) -> Tensor:
+        """Return the sum over rows of finding their prototypes, the mean over the sets, in nats."""
+        rows_BH = functional.normalize(vectors_BH, dim=-1)
+        sums = [
+            self._contrast_with(rows_BH, centres.to(rows_BH), density.to(rows_BH), classes)
+            for centres, density in self.prototypes
+        ]
+        return torch.stack(sums).mean()
+
+    def _contrast_with(self, rows_BH: Tensor, centres_CH: Tensor, density_C: Tensor, classes: Tensor | None) -> Tensor:
+        cosine_BC = product(rows_BH, centres_CH.T)
+        own_B = cosine_BC.detach().argmax(dim=-1) if classes is None else classes
+        logits_BC = cosine_BC / density_C
+        others = len(centres_CH) - 1
+        if 0 < self.parameters.negative_proto_size < others:
+            # As many drawn for each row: the others play no part.
+            draws = torch.rand_like(logits_BC).scatter_(1, own_B[:, None], 2.0)
+            left_out = draws.topk(others - self.parameters.negative_proto_size, dim=-1, largest=False).indices
+            logits_BC = logits_BC.scatter(1, left_out, -torch.inf)
+        return functional.cross_entropy(logits_BC, own_B, reduction="sum")
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss (bits per row), acc, and as soon as there are prototypes proto_loss, in nats per row."""
+        found = super().train_metrics(facts)
+        if "proto_loss" in facts:
+            found["proto_loss"] = ratio(facts["proto_loss"], facts["count"], empty=float("nan"))
+        return found
+
+
+def density_of(rows_NH: Tensor, centres_CH: Tensor, cluster_N: Tensor, *, temperature: float) -> Tensor:
+    """Return how far the rows of each cluster lie from its centre, (C,), scaled so that the mean is the temperature.
+
+    Source: Li et al., ICLR 2021, equation 12.
+    """
+    away_N = (rows_NH - centres_CH[cluster_N]).norm(dim=-1)
+    count_C = cluster_N.bincount(minlength=len(centres_CH))
+    total_C = away_N.new_zeros(len(centres_CH)).index_add(0, cluster_N, away_N)
+    spread_C = total_C / (count_C.clamp(min=1) * (count_C + SMOOTHING).log())
+    spread_C = torch.where(count_C > 1, spread_C, spread_C.max())  # of a single row nothing is known
+    mean = spread_C.mean()
+    scaled: Tensor = spread_C / mean * temperature if mean > 0 else torch.full_like(spread_C, temperature)
+    return scaled.clamp(min=temperature / SMOOTHING)
+
+
+def means_of_classes(rows_NH: Tensor, classes_N: Sequence[int] | Tensor, count: int) -> Tensor:
+    """Return the mean of the rows of each class, of length 1, (count, H)."""
+    index = torch.as_tensor(classes_N)
+    total = rows_NH.new_zeros(count, rows_NH.shape[1]).index_add(0, index, rows_NH)
+    return functional.normalize(total, dim=-1)

@@ -1,0 +1,88 @@
+"""The next token, or the masked ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.losses.base import Batch, Gathered, Loss
+from xdpx.losses.bert import right_tokens
+from xdpx.metrics import ratio
+
+NO_TARGET = -100
+"""Stands where nothing is guessed."""
+
+
+class CausalLM(Loss):
+    """Negative log likelihood of each token given those before it; the model gives logits for every position."""
+
+    metric_names = dict.fromkeys(("loss", "acc", "ppl"))
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Return the sum over tokens that are guessed, their number, and how many are predicted right."""
+        sums = self.predictions(model, batch)
+        return sums["loss_sum"], sums["count"], {"correct": sums["correct"]}
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return sums only (loss_sum, count, correct): a row of logits per token would fill the memory."""
+        logits, target = model(**batch["net_input"]).float(), batch["target"]
+        flat = logits.flatten(0, 1), target.flatten()
+        return {
+            "loss_sum": functional.cross_entropy(*flat, reduction="sum", ignore_index=NO_TARGET),
+            "count": torch.count_nonzero(target != NO_TARGET),
+            "correct": torch.count_nonzero(logits.detach().argmax(dim=-1) == target),
+        }
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Return loss (bits per token), acc, and ppl: two to the power of the loss."""
+        return self.train_metrics({name: float(gathered[name]) for name in ("loss_sum", "count", "correct")})
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss (bits per token), acc and ppl of the training batches."""
+        found = super().train_metrics(facts)
+        found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
+        found["ppl"] = float(np.exp2(found["loss"]))
+        return found
+
+
+class MaskedLM(Loss):
+    """Negative log likelihood of the tokens that were masked. The model gives one row of logits per masked token.
+
+    Source: Devlin et al., "BERT", NAACL 2019, section 3.1, task 1.
+    """
+
+    metric_names = dict.fromkeys(("loss", "acc", "top5_acc", "ppl"))
+
+    def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Return the sum over masked tokens, their number, and how many are predicted right."""
+        logits = model(**batch["net_input"]).float()
+        target = batch["target"]
+        loss = functional.cross_entropy(logits, target, reduction="sum")
+        return loss, len(target), right_tokens(logits.detach(), target, scored=False)
+
+    def predictions(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return sums only (loss_sum, count, correct, top5_correct): logits per token would fill the memory."""
+        logits = model(**batch["net_input"]).float()
+        target = batch["target"]
+        return {
+            "loss_sum": functional.cross_entropy(logits, target, reduction="sum"),
+            "count": torch.tensor(len(target)),
+            **right_tokens(logits, target, scored=True),
+        }
+
+    def metrics(self, gathered: Gathered) -> dict[str, float]:
+        """Return loss (bits per masked token), acc, and top5_acc: the share with the token among the five best."""
+        sums = {name: float(gathered[name]) for name in ("loss_sum", "count", "correct", "top5_correct")}
+        found = self.train_metrics(sums)
+        found["top5_acc"] = ratio(sums["top5_correct"], sums["count"], empty=float("nan"))
+        return found
+
+    def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
+        """Return loss (bits per masked token) and acc of the training batches."""
+        found = super().train_metrics(facts)
+        found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
+        return found

@@ -1,0 +1,185 @@
+"""Metrics that a config asks for by name, whatever loss is trained: each says what it needs of the predictions.
+
+`metrics: [mcc, top3_acc]` adds columns to the evaluation log; `major_metric` may be any of these names, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xdpx.metrics import classes, ranking, regression, thresholds
+from xdpx.metrics.classes import Average
+
+Predictions = Mapping[str, Any]
+"""What a split holds: `target` and `pred` (N,) or truth values (N, C), `prob` (N, C), `score` (N,), `query_id` (N,)."""
+
+Condition = tuple[str, str, object] | None
+
+OF_ONE_LABEL: Mapping[str, Condition] = dict.fromkeys(("mcc", "kappa", "balanced_acc", "top*_acc"))
+AVERAGES: tuple[Average, ...] = ("micro", "macro", "weighted", "samples")
+PARTS = ("precision", "recall", "f1")
+OF_CLASSES: Mapping[str, Condition] = dict.fromkeys(
+    (*(f"{average}_{part}" for average in AVERAGES for part in PARTS), "f1_*", "macro_auc", "macro_average_precision")
+)
+"""Of rows with one label each, and of rows with several alike."""
+OF_QUERIES: Mapping[str, Condition] = dict.fromkeys(("mrr", "ndcg", "ndcg@*", "hit@*"))
+OF_CUTS: Mapping[str, Condition] = dict.fromkeys(("best_f1", "best_threshold"))
+OF_TWO_CLASSES: Mapping[str, Condition] = {"average_precision": ("num_classes", "is", 2)}
+OF_SCORES: Mapping[str, Condition] = dict.fromkeys(("pearson", "spearman", "mse", "mae"))
+OF_TOKENS: Mapping[str, Condition] = dict.fromkeys(("ppl",))
+CLASSIFICATION: Mapping[str, Condition] = {
+    **OF_ONE_LABEL, **OF_CLASSES, **OF_CUTS, **OF_TWO_CLASSES, **OF_QUERIES,
+}  # fmt: skip
+"""Names for `metric_names` of a loss that predicts one class per row."""
+
+
+class Missing(ValueError):
+    """The predictions lack what a metric needs. The text names it."""
+
+
+def compute(name: str, predictions: Predictions, *, negative_classes: Sequence[int] = ()) -> float | None:
+    """Return the metric of that name, None when there is none.
+
+    Raises:
+        Missing: the predictions lack what it needs.
+    """
+    for pattern, find in TABLE:
+        match = pattern.fullmatch(name)
+        if match is not None:
+            number = int(match[1]) if pattern.groups else 0
+            return find(_Found(name, predictions, tuple(negative_classes), number))
+    return None
+
+
+class _Found:
+    """The predictions of a split, and the question."""
+
+    def __init__(self, name: str, predictions: Predictions, negative: tuple[int, ...], number: int) -> None:
+        self.name = name
+        self.negative = negative
+        self.number = number
+        self._predictions = predictions
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._predictions:
+            raise Missing(f"'{self.name}' needs '{key}', but the predictions hold: {', '.join(self._predictions)}")
+        return np.asarray(self._predictions[key])
+
+    @property
+    def table(self) -> classes.Counts:
+        """Rows counted by (target, prediction)."""
+        return classes.confusion(self.one_label, self["pred"], self["prob"].shape[1])
+
+    @property
+    def one_label(self) -> Any:
+        """The target of each row, where a row has one only."""
+        target = self["target"]
+        if target.ndim == 2:
+            raise Missing(f"'{self.name}' needs one label per row, but the rows may have several")
+        return target
+
+    def averaged(self, average: Average, *, negative: Sequence[int] | None = None) -> tuple[float, float, float]:
+        """Precision, recall and F1 in one of their averages, of one label per row or several."""
+        left_out = self.negative if negative is None else negative
+        if self["target"].ndim == 2:
+            target, pred = self["target"], self["pred"]
+            return classes.several_labels(target, pred, average=average, negative_classes=left_out)
+        return classes.precision_recall_f1(self.table, average=average, negative_classes=left_out)
+
+    def macro(self, of_class: Callable[[Any, Any], float]) -> float:
+        """Mean over the classes of how well each is told from the rest; those of all rows, or of none, left out."""
+        target, prob = self["target"], self["prob"]
+        there = target[:, None] == np.arange(prob.shape[1]) if target.ndim == 1 else target.astype(bool)
+        some = there.any(axis=0) & ~there.all(axis=0)
+        kept = [index for index in np.flatnonzero(some).tolist() if index not in self.negative]
+        each = [of_class(there[:, index], prob[:, index]) for index in kept]
+        return float(np.mean(each)) if each else float("nan")
+
+    def f1_of_class(self) -> float:
+        """F1 of one class, found among all."""
+        others = [index for index in range(self["prob"].shape[1]) if index != self.number]
+        return self.averaged("macro", negative=others)[2]
+
+    def ranks(self) -> tuple[Any, Any, Any]:
+        """Query, gain and score of each row."""
+        score = self["score"] if "score" in self._predictions else self["prob"][:, -1]
+        return self["query_id"], self["target"], score
+
+    def gain_of_first(self) -> float:
+        """NDCG of so many first rows."""
+        query, gain, score = self.ranks()
+        return ranking.discounted_gain(query, gain, score, self.number)
+
+    def hit_among_first(self) -> float:
+        """Share of queries with a relevant row among so many first ones."""
+        query, gain, score = self.ranks()
+        return ranking.hit_rate(query, gain, score, self.number)
+
+    def cut(self) -> thresholds.Cut:
+        """The best threshold for everything that is not negative."""
+        return best_threshold(self["prob"], self.one_label, self.negative)
+
+
+def best_threshold(prob: Any, target: Any, negative_classes: Sequence[int] = ()) -> thresholds.Cut:
+    """Find the probability that the likeliest class must reach, else the row is negative, for the best (micro) F1.
+
+    Args:
+        prob: shape (N, C).
+        target: the class of each row, shape (N,).
+        negative_classes: "nothing of interest"; class 0 when none is named.
+
+    Returns:
+        The threshold and its scores.
+    """
+    negative = list(negative_classes) or [0]
+    others = np.array(prob, np.float64)
+    others[:, negative] = -1.0
+    choice = others.argmax(axis=1)
+    score = np.take_along_axis(others, choice[:, None], axis=1)[:, 0]
+    wanted = int((~np.isin(target, negative)).sum())
+    return thresholds.best_cut(choice == target, score, lowest=0.0, highest=1.0, num_wanted=wanted)
+
+
+def _perplexity(found: _Found) -> float:
+    return float(np.exp(min(float(found["loss_sum"]) / float(found["count"]), 700.0))) if found["count"] else np.nan
+
+
+def _in_averages() -> dict[str, Callable[[_Found], float]]:
+    """Return precision, recall and F1 in each of their averages."""
+
+    def finder(average: Average, place: int) -> Callable[[_Found], float]:
+        return lambda found: found.averaged(average)[place]
+
+    return {f"{average}_{part}": finder(average, place) for average in AVERAGES for place, part in enumerate(PARTS)}
+
+
+TABLE: Sequence[tuple[re.Pattern[str], Callable[[_Found], float]]] = [
+    (re.compile(name), find)
+    for name, find in {
+        "mcc": lambda found: classes.matthews(found.table),
+        "kappa": lambda found: classes.kappa(found.table),
+        "balanced_acc": lambda found: classes.balanced_accuracy(found.table),
+        r"top(\d+)_acc": lambda found: classes.top_accuracy(found["prob"], found.one_label, found.number),
+        **_in_averages(),
+        r"f1_(\d+)": _Found.f1_of_class,
+        "macro_auc": lambda found: found.macro(ranking.area_under_curve),
+        "macro_average_precision": lambda found: found.macro(ranking.average_precision),
+        "auc": lambda found: ranking.area_under_curve(found.one_label, found["prob"][:, 1]),
+        "average_precision": lambda found: ranking.average_precision(found.one_label, found["prob"][:, 1]),
+        "best_f1": lambda found: found.cut().f1,
+        "best_threshold": lambda found: found.cut().threshold,
+        "mrr": lambda found: ranking.reciprocal_rank(*found.ranks()),
+        "ndcg": lambda found: ranking.discounted_gain(*found.ranks()),
+        r"ndcg@(\d+)": _Found.gain_of_first,
+        r"hit@(\d+)": _Found.hit_among_first,
+        "pearson": lambda found: regression.pearson(found["target"], found["score"]),
+        "spearman": lambda found: regression.spearman(found["target"], found["score"]),
+        "mse": lambda found: regression.mean_squared_error(found["target"], found["score"]),
+        "mae": lambda found: regression.mean_absolute_error(found["target"], found["score"]),
+        "ppl": _perplexity,
+    }.items()
+]

@@ -1,0 +1,120 @@
+"""Metrics of stretches of text: entities that tags mark, and answers to questions."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from xdpx.metrics.classes import ratio
+
+OUTSIDE = "o"
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+CHARACTERS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
+PIECES = re.compile(f"[{CHARACTERS}]|[^\\s{CHARACTERS}]+")
+MARKS = str.maketrans("", "", string.punctuation + "，。、；：？！“”‘’（）《》【】—…·「」『』～")
+
+
+class Entity(NamedTuple):
+    """A marked stretch: its type, its first token, and the one behind its last."""
+
+    kind: str
+    start: int
+    stop: int
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """Read the entities out of the tags of one text, as `seqeval` (and `conlleval`) does.
+
+    Tags are `O`, or a letter of B, I, E, S (case does not count) with the type behind a dash. An entity begins at B or
+    S, behind O, E or S, and where the type changes; so `I-X` behind `O` begins one too.
+
+    Source: Ramshaw and Marcus, "Text chunking using transformation-based learning", 1995; Nakayama, seqeval, 2018.
+    """
+    found: list[Entity] = []
+    kind, start, before = "", -1, OUTSIDE
+    for index, tag in enumerate([*tags, OUTSIDE]):
+        letter, _, rest = tag.partition("-")
+        letter = letter.lower()[:1] or OUTSIDE
+        begins = letter != OUTSIDE and (letter in "bs" or before in (OUTSIDE, "e", "s") or rest != kind)
+        if start >= 0 and (begins or letter == OUTSIDE):
+            found.append(Entity(kind, start, index))
+            start = -1
+        if begins:
+            kind, start = rest, index
+        before = letter
+    return found
+
+
+class EntityCounts(NamedTuple):
+    """How many entities are found rightly, are predicted, and are there. Adds up over texts."""
+
+    hits: int
+    predicted: int
+    wanted: int
+
+
+def entity_counts(targets: Iterable[Sequence[str]], preds: Iterable[Sequence[str]]) -> dict[str, EntityCounts]:
+    """Count entities by type over the tags of many texts; right is only who agrees in type and both ends."""
+    hits, predicted, wanted = Counter[str](), Counter[str](), Counter[str]()
+    for target, pred in zip(targets, preds, strict=True):
+        there, found = set(entities(target)), set(entities(pred))
+        hits.update(entity.kind for entity in there & found)
+        predicted.update(entity.kind for entity in found)
+        wanted.update(entity.kind for entity in there)
+    kinds = sorted({*predicted, *wanted})
+    return {kind: EntityCounts(hits[kind], predicted[kind], wanted[kind]) for kind in kinds}
+
+
+def entity_scores(hits: float, predicted: float, wanted: float) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of summed counts; 0 where a division by zero would stand."""
+    return ratio(hits, predicted), ratio(hits, wanted), ratio(2.0 * hits, predicted + wanted)
+
+
+def entity_precision_recall_f1(
+    targets: Iterable[Sequence[str]], preds: Iterable[Sequence[str]]
+) -> tuple[float, float, float]:
+    """Return precision, recall and F1 over all entities of many texts, every entity counting alike (micro)."""
+    counts = entity_counts(targets, preds).values()
+    return entity_scores(*(sum(column) for column in zip(*counts, strict=True))) if counts else (0.0, 0.0, 0.0)
+
+
+def plain_answer(text: str) -> str:
+    """Write an answer without case, punctuation, English articles and surplus white space."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(MARKS)).split())
+
+
+def exact_match(pred: str, answers: Sequence[str]) -> float:
+    """Return 1 when the prediction is one of the answers, plainly written, else 0. No answers: right is to say nothing.
+
+    Source: Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text", EMNLP 2016, section 6.1.
+    """
+    return float(plain_answer(pred) in map(plain_answer, _possible(answers)))
+
+
+def answer_f1(pred: str, answers: Sequence[str]) -> float:
+    """Return the best F1 between the words of the prediction and of one of the answers; Chinese counts by character.
+
+    Where one of both is empty they must both be.
+
+    Source: Rajpurkar et al., EMNLP 2016, section 6.1; characters as in Cui et al., "CMRC 2018", EMNLP 2019, section 4.
+    """
+    return max(_overlap(_pieces(pred), _pieces(answer)) for answer in _possible(answers))
+
+
+def _possible(answers: Sequence[str]) -> Sequence[str]:
+    """Return the answers of which something is left when they are plainly written; '' stands for none at all."""
+    return [answer for answer in answers if plain_answer(answer)] or [""]
+
+
+def _pieces(text: str) -> list[str]:
+    return PIECES.findall(plain_answer(text))
+
+
+def _overlap(pred: list[str], answer: list[str]) -> float:
+    if not pred or not answer:
+        return float(pred == answer)
+    common = sum((Counter(pred) & Counter(answer)).values())
+    return 2.0 * common / (len(pred) + len(answer))
