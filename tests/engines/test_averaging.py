@@ -4,21 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from xdpx.engines.pytorch.averaging import Average, share_of_new
+from xdpx.engines.pytorch.averaging import AveragedModel
 from xdpx.engines.pytorch.options import EngineOptions
 
 
 def walk(options, points):
-    """Give the average after each point of a walk."""
+    """Return the average after each point of a walk."""
     model, averaged, found = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False), []
     averaged.requires_grad_(requires_grad=False)
     nn.init.constant_(averaged.weight, 0.0)
-    average = Average(averaged, model, model.parameters())
+    average = AveragedModel(averaged, model, model.parameters(), options)
     for number, point in enumerate(points, start=1):
         nn.init.constant_(model.weight, point)
-        share = share_of_new(options, number)
-        if share is not None:
-            average.move(share)
+        average.follow(number)
         found.append(float(averaged.weight))
     return found
 
@@ -35,14 +33,15 @@ def test_swa_takes_every_so_manieth_point():
 def test_ema_moves_by_what_the_decay_leaves():
     averaged, model = nn.Linear(1, 1), nn.Linear(1, 1)
     before = averaged.weight.detach().clone()
-    moved = Average(averaged.requires_grad_(requires_grad=False), model, model.parameters())
-    moved.move(share_of_new(EngineOptions(ema_decay=0.75), 3))
+    options = EngineOptions(ema_decay=0.75)
+    AveragedModel(averaged.requires_grad_(requires_grad=False), model, model.parameters(), options).follow(3)
     assert torch.allclose(averaged.weight, 0.75 * before + 0.25 * model.weight)
 
 
 def test_weights_that_no_optimizer_moves_cost_nothing():
     averaged, model = nn.Linear(1, 1), nn.Linear(1, 1)
     before = averaged.bias.detach().clone()
-    Average(averaged.requires_grad_(requires_grad=False), model, [model.weight]).move(1.0)
+    options = EngineOptions(ema_decay=0.0)
+    AveragedModel(averaged.requires_grad_(requires_grad=False), model, [model.weight], options).follow(1)
     assert torch.equal(averaged.weight, model.weight)
     assert torch.equal(averaged.bias, before)

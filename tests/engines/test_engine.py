@@ -225,6 +225,31 @@ def test_a_gradient_that_is_no_number_leaves_the_weights_and_shows():
     assert torch.equal(before["table.weight"], chosen.weights(state)["table.weight"])
 
 
+def test_updates_that_are_to_be_skipped_count_nothing_and_too_many_of_them_end_training():
+    chosen = engine(nonfinite_steps="skip", ema_decay=0.9)
+    state = train(chosen, chosen.start(1), range(2))
+    before = chosen.snapshot(state)
+    state.task.model.top.bias.register_hook(lambda gradient: gradient * math.nan)
+    state, facts = chosen.update(state, [BATCHES[0]])
+    shown = chosen.facts_to_host(facts)
+    assert (shown["loss_sum"], shown["count"], shown["grad_norm"], shown["skipped"]) == (0.0, 0.0, 0.0, 1.0)
+    assert shown["num_tokens"] == BATCHES[0]["ntokens"]
+    after = chosen.snapshot(state)
+    assert same(before["model"], after["model"])
+    assert same(before["optimizer"]["state"], after["optimizer"]["state"])
+    with pytest.raises(FloatingPointError, match="the last 100 updates were left out .* see with log_interval"):
+        train(chosen, state, [0] * 99)
+
+
+def test_updates_that_are_to_be_kept_are_taken_as_they_are():
+    chosen = engine(nonfinite_steps="keep")
+    state = chosen.start(1)
+    state.task.model.top.bias.register_hook(lambda gradient: gradient * math.nan)
+    state, facts = chosen.update(state, [BATCHES[0]])
+    assert math.isnan(chosen.facts_to_host(facts)["grad_norm"])
+    assert not chosen.is_finite(state)
+
+
 def test_fp16_halves_its_loss_scale_until_the_gradient_fits():
     chosen = engine(precision="fp16", init_scale=2.0**40)
     state = chosen.start(1)

@@ -31,3 +31,9 @@ def test_the_scale_never_falls_below_the_lowest():
 def test_a_scale_that_means_nothing_ends_training():
     with pytest.raises(FloatingPointError, match="update 1"):
         after([True] * 11)
+
+
+def test_a_scale_that_may_not_fall_does_not_skip_for_ever():
+    assert after([True] * 99 + [False] + [True] * 99, lowest_scale=16.0).skipped == 99
+    with pytest.raises(FloatingPointError, match="the last 100 updates overflowed"):
+        after([True] * 100, lowest_scale=16.0)

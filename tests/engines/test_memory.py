@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from xdpx.engines.pytorch.memory import MemoryWatch, keep_freed_memory, release_cached
-from xdpx.engines.pytorch.shortage import with_fitting_batches
+from xdpx.engines.pytorch.out_of_memory import with_fitting_batches
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")

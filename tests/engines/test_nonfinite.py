@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from xdpx.engines.pytorch.nonfinite import Guard
+from xdpx.engines.pytorch.nonfinite import Guard, all_finite
 from xdpx.engines.pytorch.precision import Precision
 
 FINE, NAN, INF = (torch.tensor(value) for value in (1.0, float("nan"), float("inf")))
@@ -39,3 +39,25 @@ def test_gradients_that_overflow_under_a_loss_scale_are_left_to_it() -> None:
     assert not guard.leaves_out(FINE, INF, 1)
     with pytest.raises(FloatingPointError):
         guard.leaves_out(INF, INF, 1)
+
+
+def test_updates_left_out_one_after_another_end_the_training_and_single_ones_do_not() -> None:
+    guard = Guard.of("skip", PLAIN)
+    assert guard is not None
+    for step in range(1, 300):
+        assert guard.leaves_out(FINE if step % 50 == 0 else NAN, FINE, step) is (step % 50 != 0)
+    for step in range(300, 350):
+        guard.leaves_out(NAN, FINE, step)
+    with pytest.raises(FloatingPointError, match=r"step 350: the last 100 .* The weights are of step 250"):
+        guard.leaves_out(NAN, FINE, 350)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_one_number_among_many_weights_is_found(kind: torch.dtype, bad: float) -> None:
+    weights = [torch.zeros(0), torch.full((3, 2), torch.finfo(kind).max, dtype=kind), torch.ones(2, dtype=torch.int8)]
+    assert all_finite(weights)
+    weights[1][2, 1] = bad
+    assert not all_finite(weights)
+    assert all_finite([])
+    assert all_finite([torch.full((2,), bad, device="meta")])

@@ -1,9 +1,7 @@
 """Training over processes gives what one process gives. Two real ones run `two_processes.py`, once for all tests."""
 
 import importlib.util
-import os
 import re
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.processes import environment, free_port, run_together, told
 from xdpx.engines.pytorch import strategies
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import DataParallel, Distributed, Single, choose, shard_files
 from xdpx.engines.pytorch.strategies.whole import unwrapped
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
-ROOT = Path(__file__).parents[2]
 CHECKS = re.findall(r"^def (check_(?!two_machines)\w+)", SCRIPT.read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -32,16 +30,6 @@ def _script():
 
 script = _script()
 ALONE = script.ALONE
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def environment(**extra):
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **extra}
 
 
 def launch(out, *names, by="torch.distributed.run"):
@@ -103,11 +91,9 @@ def test_two_machines_are_two_nodes(tmp_path):
     port = free_port()
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
     command += ["--master_addr=127.0.0.1", f"--master_port={port}"]
-    both = [
-        subprocess.Popen([*command, f"--node_rank={rank}", str(SCRIPT), str(tmp_path), name], env=environment())
-        for rank in range(2)
-    ]
-    assert [each.wait(timeout=200) for each in both] == [0, 0]
+    lines = [[*command, f"--node_rank={rank}", str(SCRIPT), str(tmp_path), name] for rank in range(2)]
+    ended = run_together(lines, [environment()] * 2)
+    assert [each.code for each in ended] == [0, 0], told(ended)
     assert (tmp_path / f"{name}.1").read_text() == "passed"
 
 
@@ -130,11 +116,9 @@ def test_mpi_says_it_by_other_names(tmp_path):
     name = "check_values_travel"
     shared = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_PORT": str(free_port())}
     ranks = [{"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank)} for rank in range(2)]
-    both = [
-        subprocess.Popen([sys.executable, str(SCRIPT), str(tmp_path), name], env=environment(**shared, **rank))
-        for rank in ranks
-    ]
-    assert [each.wait(timeout=200) for each in both] == [0, 0]
+    line = [sys.executable, str(SCRIPT), str(tmp_path), name]
+    ended = run_together([line] * 2, [environment(**shared, **rank) for rank in ranks])
+    assert [each.code for each in ended] == [0, 0], told(ended)
     assert (tmp_path / f"{name}.1").read_text() == "passed"
 
 

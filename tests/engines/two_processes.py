@@ -18,9 +18,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from xdpx.engines.pytorch import collectives, world
+from xdpx.engines.pytorch.averaging import AverageInPlace
+from xdpx.engines.pytorch.engine import PyTorchEngine
+from xdpx.engines.pytorch.options import AveragingOptions, EngineOptions
 from xdpx.engines.pytorch.precision import Precision
-from xdpx.engines.pytorch.strategies import DdpOptions, Distributed, Sharded, Single, choose
+from xdpx.engines.pytorch.strategies import DdpOptions, Distributed, Replicated, Sharded, Single, choose
 from xdpx.engines.pytorch.strategies.shard_files import read_whole
+from xdpx.optimizers import optimizers
 
 OUT = Path()
 WIDTH, WORDS = 8, 11
@@ -94,7 +98,7 @@ def adamw(model, **settings):
 
 
 def train(strategy, model, optimizer, steps=range(4), rank=None, max_norm=0.3, parts=1):
-    """Give the norms of all steps."""
+    """Return the norms of all steps."""
     norms = []
     for step in steps:
         for index in range(parts):
@@ -127,7 +131,7 @@ def same(first, second, tolerance=1e-6):
 
 
 def follows_one_process(strategy, tied=False, parts=1):
-    """Train with a strategy and compare with one process; give the prepared model and its optimizer."""
+    """Train with a strategy and compare with one process; return the prepared model and its optimizer."""
     model = strategy.prepare(Small(tied, seed=3 + strategy.world.rank))  # all begin with the first one's weights
     optimizer = adamw(model)
     norms = train(strategy, model, optimizer, rank=strategy.world.rank, parts=parts)
@@ -188,7 +192,7 @@ def check_ddp_leaves_a_model_without_training_as_it_is():
 
 
 def accumulated_gradients(strategy):
-    """Give what the first layer's gradients are after each of two micro-batches."""
+    """Return what the first layer's gradients are after each of two micro-batches."""
     model = strategy.prepare(Small())
     first = strategy.unwrap(model).layers[0].linear
     seen = []
@@ -571,6 +575,89 @@ def check_the_first_goes_first():
     with collectives.one_first(is_first=here().is_main):
         assert mark.exists() != here().is_main
         mark.touch()
+
+
+class Reading:
+    """A task for an engine: the sum of the losses of all words. It runs out of memory where it may."""
+
+    def __init__(self, most_rows=9):
+        self.model, self.most_rows = Small(), most_rows
+        self.model.aside = nn.Linear(WIDTH, 1)  # learns on the process that has the first row alone
+
+    def train_step(self, batch):
+        tokens = batch["tokens"]
+        if len(tokens) > self.most_rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        loss = nn.functional.cross_entropy(
+            self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum"
+        )
+        if batch["aside"]:
+            loss = loss + self.model.aside(self.model.embed(tokens[:1, 0])).sum()
+        return loss, tokens[:, 1:].numel(), {}
+
+
+def updates_of_an_engine(strategy, cut, *, make=adamw, most_rows=9, aside=True, **options):
+    """Return the facts and the weights after three updates, each from the rows of two steps that `cut` leaves."""
+    engine = PyTorchEngine(
+        lambda: Reading(most_rows), make_optimizer=make, strategy=strategy,
+        options=EngineOptions(clip_norm=0.3, **options), split=lambda each, parts: [
+            {"tokens": rows, "aside": each["aside"] and index == 0}
+            for index, rows in enumerate(each["tokens"].chunk(parts))
+        ],
+    )  # fmt: skip
+    state, found = engine.start(1), []
+    for number in range(3):
+        group = [batch(2 * number)[cut], batch(2 * number + 1)[cut]]
+        state, facts = engine.update(state, [{"tokens": rows, "aside": aside and cut.start == 0} for rows in group])
+        found.append(engine.facts_to_host(facts))
+    return found, strategy.weights(state.task.model, wanted=True), state
+
+
+def engine_equals_one_process(strategy, **changes):
+    """Compare an engine on two processes with one in this process; return its state."""
+    cut = slice(0, 3) if here().rank == 0 else slice(3, 4)  # the count over all ranks is what losses are divided by
+    changes |= {"aside": not strategy.shards}  # parts of a sharded model are not called without the whole
+    facts, weights, state = updates_of_an_engine(strategy, cut, **changes)
+    changes |= {"most_rows": 9}
+    expected, alone, _ = updates_of_an_engine(Single(ALONE), slice(0, 4), **changes)
+    for mine, theirs in zip(facts, expected, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-5)
+    same(weights, alone, tolerance=1e-5)
+    return state
+
+
+def check_an_engine_on_two_processes_takes_the_updates_of_one():
+    engine_equals_one_process(Replicated(here()))
+    engine_equals_one_process(Replicated(here()), make=ours)
+
+
+def check_an_engine_whose_weights_are_sharded_takes_the_updates_of_one():
+    engine_equals_one_process(sharded())
+
+
+def check_memory_that_runs_out_on_one_process_changes_nothing_for_both():
+    parts = engine_equals_one_process(Replicated(here()), most_rows=2).update_parts
+    assert collectives.gather_objects(parts) == [2, 1]
+
+
+def check_an_average_of_shards_takes_the_place_of_the_weights():
+    strategy = sharded()
+    model = strategy.prepare(Small())
+    weights = dict(model.named_parameters())
+    average = AverageInPlace(weights, AveragingOptions(ema_decay=0.75))
+    before, after = dict(Small().state_dict()), {name: each + 1.0 for name, each in Small().named_parameters()}
+    strategy.load_weights(model, after)
+    average.follow(1)
+    with average.in_place(1):
+        found = strategy.weights(model, wanted=True)
+        same(found, before | {name: before[name] + 0.25 for name in weights})
+    same(strategy.weights(model, wanted=True), before | after)
+    same(average.trained(wanted=True), after)
+
+
+def ours(model):
+    kind = optimizers["adam"]
+    return kind(kind.Parameters(), groups=[{"params": list(model.parameters()), "lr": 0.05}])
 
 
 def main() -> None:

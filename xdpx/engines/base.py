@@ -38,11 +38,11 @@ class Task(Protocol):
     model: Any
 
     def train_step(self, batch: Batch) -> tuple[Any, Any, Mapping[str, Any]]:
-        """Give (loss sum, count, facts that are sums)."""
+        """Return (loss sum, count, facts that are sums)."""
         ...
 
     def valid_step(self, batch: Batch) -> Predictions:
-        """Give the predictions of one batch."""
+        """Return the predictions of one batch."""
         ...
 
 
@@ -50,11 +50,11 @@ class Schedule(Protocol):
     """What an engine needs of a learning rate schedule: pure functions of the number of the update, from 1."""
 
     def factor(self, num_update: int) -> float:
-        """Give the multiple of the learning rate."""
+        """Return the multiple of the learning rate."""
         ...
 
     def momentum(self, num_update: int) -> float | None:
-        """Give the first Adam beta, None to leave it."""
+        """Return the first Adam beta, None to leave it."""
         ...
 
 
@@ -71,8 +71,9 @@ class Updater(Protocol):
         The gradient is that of (sum of loss sums) / (sum of counts) over the whole group, so cutting a group into
         more micro-batches changes nothing in the mathematics. Randomness depends on (seed, number of updates) alone.
         Facts: loss_sum, count, num_tokens, grad_norm (before clipping), clipped (0 or 1), learning_rate, and the sums
-        of the loss. A gradient that is not finite leaves the weights as they were: grad_norm shows it, and under fp16,
-        where it is part of the search for a loss scale, skipped is 1.
+        of the loss. A gradient that is not finite leaves the weights as they were, unless the engine was told to take
+        it: grad_norm shows it, and under fp16, where it is part of the search for a loss scale, skipped is 1. An engine
+        that leaves such updates out tells 0 for their sums and norm, and skipped is 1.
 
         Raises:
             OutOfMemory: also in parts, where the engine may cut micro-batches; the weights are as they were.
@@ -105,7 +106,7 @@ class Engine(Updater, Protocol):
         ...
 
     def shown(self, state: State) -> tuple[Any, Any]:
-        """Give the model and the optimizer that listeners are shown; None for what there is not."""
+        """Return the model and the optimizer that listeners are shown; None for what there is not."""
         ...
 
     def closing_line(self) -> str:
@@ -117,7 +118,7 @@ class Engine(Updater, Protocol):
         ...
 
     def score(self, state: State, batch: Batch) -> Predictions:
-        """Give the task's predictions and sums for one batch, with averaged (EMA) weights when kept. No gradient."""
+        """Return the task's predictions and sums for one batch, with averaged (EMA) weights when kept. No gradient."""
         ...
 
     def snapshot(self, state: State) -> dict[str, Any]:
@@ -129,21 +130,25 @@ class Engine(Updater, Protocol):
         ...
 
     def weights(self, state: State) -> dict[str, Any]:
-        """Give the weights a user wants to keep: averaged (EMA) ones when kept, float32, on the host."""
+        """Return the weights a user wants to keep: averaged (EMA) ones when kept, float32, on the host."""
+        ...
+
+    def is_finite(self, state: State) -> bool:
+        """Tell whether every weight that is trained is finite. Waits for the device, once."""
         ...
 
     def gradient_sizes(self, state: State) -> dict[str, tuple[float, float]]:
-        """Give (mean, largest) absolute gradient of each weight by name, of the update that was just taken."""
+        """Return (mean, largest) absolute gradient of each weight by name, of the update that was just taken."""
         ...
 
     def with_weights(self, weights: Mapping[str, Any]) -> State:
-        """Give a state for `score` alone, from what `weights` gave: no optimizer, nothing pretrained is read."""
+        """Return a state for `score` alone, from what `weights` gave: no optimizer, nothing pretrained is read."""
         ...
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device and give plain floats. The only place where the host waits for numbers."""
+        """Wait for the device and return plain floats. The only place where the host waits for numbers."""
         ...
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Give numpy arrays for tensors with rows, and floats for single numbers."""
+        """Return numpy arrays for tensors with rows, and floats for single numbers."""
         ...

@@ -36,7 +36,7 @@ STACKS: dict[str, Any] = {
 
 
 def task(stack: str = "repeated") -> SingleTask:
-    """Give a task whose layers are stacked one way."""
+    """Return a task whose layers are stacked one way."""
     lm = TransformerLm.HParams(
         vocab_size=VOCAB, model_dims=16, hidden_dims=32, num_layers=LAYERS, num_heads=4,
         stacked_transformer_tpl=STACKS[stack].clone(),
@@ -65,7 +65,7 @@ def batch_of(step: int) -> NestedMap:
 
 
 def engine(ici: list[int], dcn: list[int] | None = None, stack: str = "repeated") -> SpmdEngine:
-    """Give an engine on the first devices, as many as the mesh has."""
+    """Return an engine on the first devices, as many as the mesh has."""
     count = int(np.prod(ici) * np.prod(dcn or [1]))
     devices = jax.devices() if jax.process_count() > 1 else jax.devices()[:count]
     spec = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), batch_of(0))
@@ -76,7 +76,7 @@ def engine(ici: list[int], dcn: list[int] | None = None, stack: str = "repeated"
 
 
 def train(engine: SpmdEngine, state: Any, steps: range, *, host: int = 0, hosts: int = 1) -> tuple[Any, list[float]]:
-    """Take updates over this host's rows; give the state and the loss of each update, fetched at the end."""
+    """Take updates over this host's rows; return the state and the loss of each update, fetched at the end."""
     size, facts = ROWS // hosts, []
     for step in steps:
         batch = batch_of(step).Transform(lambda rows: rows[host * size : (host + 1) * size])

@@ -1,11 +1,9 @@
 """Peaks of devices, and MFU."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.engines.spmd.peaks import Efficiency, device_at_work, device_named
+from xdpx.engines.spmd.peaks import Efficiency, device_named, device_of_kind
 
 
 @pytest.mark.parametrize(
@@ -17,7 +15,7 @@ from xdpx.engines.spmd.peaks import Efficiency, device_at_work, device_named
     ],
 )  # fmt: skip
 def test_what_jax_calls_a_device_tells_its_peak(kind: str, name: str) -> None:
-    assert device_at_work([SimpleNamespace(device_kind=kind)]).name == name
+    assert device_of_kind(kind).name == name
 
 
 def test_a_users_own_device_has_the_figures_it_says() -> None:

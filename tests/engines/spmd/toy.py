@@ -144,7 +144,7 @@ SPEC = spec_of(batch_of(0))
 
 
 def train(engine: Any, steps: int, state: Any = None, start: int = 0, parts: int = 1) -> tuple[Any, list[float]]:
-    """Take updates; give the state and the loss of each, fetched at the end."""
+    """Take updates; return the state and the loss of each, fetched at the end."""
     state = engine.start(7) if state is None else state
     facts = []
     for step in range(start, start + steps):

@@ -2,52 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from xdpx.engines.pytorch.options import EngineOptions
-
-
-def share_of_new(options: EngineOptions, num_update: int) -> float | None:
-    """Tell by which share the averaged weights move towards those of update `num_update`; None: they stay.
-
-    EMA moves by 1 - ema_decay at each update. SWA takes the weights over at its start, and from then on keeps the even
-    mean of those and of those after every `swa_interval` further updates: a function of the number alone, so that a
-    resumed run needs no count.
-
-    Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018, algorithm 1.
-    """
-    if options.swa_start is None:
-        return 1.0 - options.ema_decay
-    since = num_update - options.swa_start
-    if since < 0:
-        return None
-    points, between = divmod(since, options.swa_interval)
-    return None if between else 1.0 / (points + 1)
+from xdpx.engines.pytorch.options import AveragingOptions
+from xdpx.engines.pytorch.strategies.states import is_shard, whole_tensors
 
 
 class Average:
-    """The averaged weights of a model beside those that an optimizer moves.
+    """The averaged weights beside those that an optimizer moves.
 
     Args:
-        averaged: a copy of the model. What no optimizer moves is equal in both for ever, and is left alone.
-        model: that is trained.
-        moved: the weights that its optimizer has, frozen for a while or not.
+        means: averaged so far.
+        weights: that are trained, in the same order; shards of them are averaged each by its own process.
+        options: which average.
     """
 
-    def __init__(self, averaged: nn.Module, model: nn.Module, moved: Iterable[Tensor]) -> None:
+    def __init__(self, means: list[Tensor], weights: list[Tensor], options: AveragingOptions) -> None:
+        self._means, self._weights, self._options = means, weights, options
+        self._sharded = any(is_shard(each) for each in weights)
+
+    @torch.no_grad()
+    def follow(self, num_update: int) -> None:
+        """Move the averaged weights as far as they are to move after update `num_update`."""
+        share = self._options.share_of_new(num_update)
+        if share is not None:
+            self._move(share)
+
+    def _move(self, share: float) -> None:
+        torch._foreach_lerp_(self._means, self._own(), share)
+
+    def _own(self) -> list[Tensor]:
+        """Return what this process has of the weights."""
+        return (
+            [each.to_local() if is_shard(each) else each for each in self._weights] if self._sharded else self._weights
+        )
+
+
+class AveragedModel(Average):
+    """The averaged weights of a model in a copy of it.
+
+    Args:
+        averaged: the copy. What no optimizer moves is equal in both for ever, and is left alone.
+        model: that is trained.
+        moved: the weights that its optimizer has, frozen for a while or not.
+        options: which average.
+    """
+
+    def __init__(
+        self, averaged: nn.Module, model: nn.Module, moved: Iterable[Tensor], options: AveragingOptions
+    ) -> None:
         ours = {id(weight) for weight in moved}
         pairs = zip(averaged.parameters(), model.parameters(), strict=True)
         found = [(mean, new) for mean, new in pairs if id(new) in ours]
-        self._averaged, self._model = averaged, model
-        self._means: list[Tensor] = [mean for mean, _ in found]
-        self._news: list[Tensor] = [new for _, new in found]
+        super().__init__([mean for mean, _ in found], [new for _, new in found], options)
+        self._buffers = list(zip(averaged.buffers(), model.buffers(), strict=True))
+
+    def _move(self, share: float) -> None:
+        super()._move(share)
+        for mine, theirs in self._buffers:
+            mine.copy_(theirs)
+
+
+class AverageInPlace(Average):
+    """An average that takes the place of the weights of the model itself for a while, or for good.
+
+    Args:
+        weights: those that are trained, by their names in the model; the average begins with them as they are.
+        options: which average.
+
+    Raises:
+        ValueError: weights are in half precision, in which an average would stand still.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], options: AveragingOptions) -> None:
+        coarse = [name for name, each in weights.items() if each.dtype in {torch.float16, torch.bfloat16}]
+        if coarse:
+            raise ValueError(
+                f"ema_decay, swa_start: {len(coarse)} trained weights are in half precision, such as {coarse[0]}, in "
+                "which an average would stand still. Load the model in float32, and set bf16=True to compute in it."
+            )
+        super().__init__([], list(weights.values()), options)
+        self._names = list(weights)
+        self._means = [each.detach().clone() for each in self._own()]
+        self._there = False
+
+    @contextmanager
+    def in_place(self, num_updates: int) -> Generator[None]:
+        """Let the model have the averaged weights, if the average has begun after so many updates."""
+        if self._there or not self._options.has_begun(num_updates):
+            yield
+            return
+        trained = [each.detach().clone() for each in self._own()]
+        self._fill(self._means)
+        self._there = True
+        try:
+            yield
+        finally:
+            self._fill(trained)
+            self._there = False
+
+    def settle(self, num_updates: int) -> None:
+        """Let the model keep the averaged weights, if the average has begun after so many updates."""
+        if self._options.has_begun(num_updates):
+            self._fill(self._means)
+
+    def trained(self, *, wanted: bool) -> dict[str, Tensor]:
+        """Return a copy of the weights that go on to be trained, by name, whole and on the host; on all processes.
+
+        Args:
+            wanted: whether this process is given them; {} otherwise.
+        """
+        whole = whole_tensors(dict(zip(self._names, self._weights, strict=True)), wanted=wanted)
+        return {name: each.clone() for name, each in whole.items()}
 
     @torch.no_grad()
-    def move(self, share: float) -> None:
-        """Move the averaged weights by `share` of the way towards the new ones; take buffers over."""
-        torch._foreach_lerp_(self._means, self._news, share)
-        for mine, theirs in zip(self._averaged.buffers(), self._model.buffers(), strict=True):
-            mine.copy_(theirs)
+    def _fill(self, values: list[Tensor]) -> None:
+        torch._foreach_copy_(self._own(), values)

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
-T = TypeVar("T")
+from xdpx.utils import distributed_utils
+
+broadcast_object = distributed_utils.broadcast_object
+gather_objects = distributed_utils.gather_objects
+"""What is no tensor is exchanged on the ground floor, for rooms that know no torch; tensors go faster as rows."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,12 @@ class Place:
 
 
 def num_processes() -> int:
-    """Give how many processes there are."""
+    """Return how many processes there are."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Give the index of this process."""
+    """Return the index of this process."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
@@ -59,7 +63,7 @@ def one_first(*, is_first: bool) -> Generator[None]:
 
 
 def sum_over_ranks(tensor: Tensor) -> Tensor:
-    """Give the sum of a tensor over all processes."""
+    """Return the sum of a tensor over all processes."""
     if num_processes() == 1:
         return tensor
     total = _for_transport(tensor.detach().clone())
@@ -68,31 +72,12 @@ def sum_over_ranks(tensor: Tensor) -> Tensor:
 
 
 def mean_over_ranks(tensor: Tensor) -> Tensor:
-    """Give the mean of a floating point tensor over all processes."""
+    """Return the mean of a floating point tensor over all processes."""
     return tensor if num_processes() == 1 else sum_over_ranks(tensor) / num_processes()
 
 
-def gather_objects(value: T) -> list[T]:
-    """Give the values of all processes, by rank. Anything that pickles may be gathered; tensors go faster as rows."""
-    if num_processes() == 1:
-        return [value]
-    everything: list[Any] = [None] * num_processes()
-    dist.all_gather_object(everything, value)
-    return everything
-
-
-def broadcast_object(value: T) -> T:
-    """Give the value of the first process."""
-    if num_processes() == 1:
-        return value
-    carrier: list[Any] = [value]
-    dist.broadcast_object_list(carrier, src=0)
-    received: T = carrier[0]
-    return received
-
-
 def broadcast_tensor_(tensor: Tensor) -> Tensor:
-    """Fill a tensor with the values it has on the first process, and give it back."""
+    """Fill a tensor with the values it has on the first process, and return it back."""
     if num_processes() > 1:
         carried = _for_transport(tensor.detach())
         dist.broadcast(carried, src=0)
@@ -120,13 +105,13 @@ def together(outline: Any, give: Callable[[Place], Any]) -> Any:
 
 
 def receive(place: Place, tensors: list[Tensor]) -> Tensor:
-    """Give, on the host, the tensor that the first process has for a place; `tensors` is empty on the others."""
+    """Return, on the host, the tensor that the first process has for a place; `tensors` is empty on the others."""
     have = tensors[place.index].detach().cpu() if tensors else torch.empty(place.shape, dtype=place.dtype)
     return broadcast_tensor_(have.contiguous())
 
 
 def broadcast_tree(tree: Any) -> Any:
-    """Give the nested dicts, lists and tuples of the first process; tensors travel one by one, to the host."""
+    """Return the nested dicts, lists and tuples of the first process; tensors travel one by one, to the host."""
     if num_processes() == 1:
         return tree
     outline, tensors = apart(tree if rank() == 0 else None)
@@ -192,7 +177,7 @@ class _GatheredRows(torch.autograd.Function):
 
 
 def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Give the same nested dicts, lists and tuples with every tensor changed; None and plain values stay."""
+    """Return the same nested dicts, lists and tuples with every tensor changed; None and plain values stay."""
     return _map(tree, Tensor, change)
 
 
@@ -226,7 +211,7 @@ def _map(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
 
 
 def _sizes_of_all(tensors: list[Tensor]) -> list[list[list[int]]]:
-    """Give, for each tensor, its sizes on each process: one exchange for all of them, whatever their number."""
+    """Return, for each tensor, its sizes on each process: one exchange for all of them, whatever their number."""
     own = [max(tensor.dim(), 1) for tensor in tensors]
     headers = _all_gathered(torch.tensor([len(own), hash(tuple(own))]))
     if any(not torch.equal(header, headers[0]) for header in headers):
@@ -244,7 +229,7 @@ def _sizes_of(tensors: list[Tensor]) -> list[int]:
 
 
 def _all_gathered(tensor: Tensor) -> list[Tensor]:
-    """Give a tensor, which has the same size everywhere, of all processes."""
+    """Return a tensor, which has the same size everywhere, of all processes."""
     carried = _for_transport(tensor)
     received = [torch.empty_like(carried) for _ in range(num_processes())]
     dist.all_gather(received, carried)

@@ -13,36 +13,44 @@ from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
-from xdpx.engines.pytorch.averaging import Average, share_of_new
-from xdpx.engines.pytorch.gradients import Scaling, gradient_norm, numbers_of, scale_of, use_row_gradients
+from xdpx.engines.pytorch.averaging import AveragedModel
+from xdpx.engines.pytorch.gradients import numbers_of, use_row_gradients
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
+from xdpx.engines.pytorch.nonfinite import Guard, all_finite
+from xdpx.engines.pytorch.optimizing import check, load, set_rates, settings_of
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
-from xdpx.engines.pytorch.shortage import InParts, advised, free_cache, joined
+from xdpx.engines.pytorch.out_of_memory import InParts, advised, free_cache, joined
 from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
+from xdpx.engines.pytorch.strategies import Single, Strategy
+from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
+from xdpx.engines.pytorch.update import LOSS, SummedLosses, UpdateTaker
+from xdpx.engines.pytorch.world import alone
 from xdpx.logger import log
 
 FORMAT = "xdpx-pytorch-1"
 
 
 class PyTorchEngine:
-    """Implements `engines.base.Engine` for one process and one device.
+    """Implements `engines.base.Engine`. Each process drives one device.
 
     Args:
         task: a function that makes the task, so that the seed of `start` decides the random weights of its model.
             (A finished task is taken as it is.)
-        make_optimizer: from a model to its optimizer; see `optimizers/pytorch/adam.py` for what it must understand.
-            None for an engine that only scores.
+        make_optimizer: from a model to its optimizer, any of torch's kind; see `optimizing.py` for what it may be able
+            to do beyond that. None for an engine that only scores.
         schedule: learning rate factors by update number; None keeps the groups' own rates.
         options: device, precision, clipping, averaging, seed.
         read_weights: how a model reads pretrained weights; None leaves them unread.
+        strategy: spreads training over processes, and leaves a model that it prepares in its place (`Single`,
+            `Replicated`, `Sharded`); None trains in this process alone, on the device of the options.
         split: cuts a batch when memory runs out, so that the same update is taken from smaller micro-batches; None
             never cuts. Nothing but dropout, whose masks are others then, depends on the cut.
 
     Attributes:
         tell: called with the name of each of `events`: on_substep_end between micro-batches, and
-            on_pre_optimizer_step and on_optimizer_step around the optimizer, which divides and clips gradients itself.
+            on_pre_optimizer_step and on_optimizer_step around the step, which divides and clips gradients, too.
     """
 
     packages = ()
@@ -56,10 +64,12 @@ class PyTorchEngine:
         schedule: Schedule | None = None,
         options: EngineOptions | None = None,
         read_weights: ReadWeights | None = None,
+        strategy: Strategy | None = None,
         split: Split | None = None,
     ) -> None:
         self.options = options or EngineOptions()
-        self.device = pick_device(self.options.device)
+        self.strategy = strategy or Single(alone(pick_device(self.options.device)))
+        self.device = self.strategy.world.device
         self._make_task: Callable[[], Task] = task if callable(task) else lambda: task
         self._make_optimizer = make_optimizer
         self._schedule = schedule
@@ -82,29 +92,33 @@ class PyTorchEngine:
 
     def update(self, state: PyTorchState, group: Sequence[Batch]) -> tuple[PyTorchState, Facts]:
         """Take one update. See `engines.base.Engine.update`."""
-        number = state.num_updates + 1
+        number, taker = state.num_updates + 1, state.taker
+        if taker is None:
+            raise RuntimeError("this is a bug: a state without an optimizer only scores.")
         _set_mode(state.task.model, training=True)
         if hasattr(state.task, "begin_update"):
             state.task.begin_update(number)
-        facts, state.update_parts = self._in_parts.do(
-            lambda batches: self._gradients(state, batches, number),
+        sums, state.update_parts = self._in_parts.do(
+            lambda batches: self._add_gradients(taker, state, batches),
             group, state.update_parts, what=f"update {number}", release=lambda: self._drop_gradients(state),
         )  # fmt: skip
-        state.num_updates = number
         with advised("the optimizer"):
-            norm, scale = gradient_norm(state.optimizer), state.loss_scale.scale
-            scaling = scale_of(norm, facts["count"], scale, self.options.clip_norm)
-            facts["learning_rate"] = self._set_rates(state)
-            self.tell("on_pre_optimizer_step")
-            self._step(state, scaling)
-            self.tell("on_optimizer_step")
-        facts |= {"grad_norm": scaling.norm, "clipped": scaling.clipped}
+            facts = self.strategy.sum_facts(sums)
+            taken = taker.take(number, facts)
+            self.strategy.after_step(state.optimizer, number)
+        state.num_updates = number
+        facts |= {"grad_norm": taken.norm, "clipped": taken.clipped, "learning_rate": taken.learning_rate}
         if self.options.precision == "fp16":
-            facts["skipped"] = scaling.broken
+            facts["skipped"] = taken.skipped
+        if taken.left_out:
+            log.warning(f"update {number}: its loss or gradient is NaN or infinite; it was left out (nonfinite_steps).")
+            told = {"num_tokens": facts["num_tokens"], "learning_rate": taken.learning_rate, "skipped": 1.0}
+            facts = dict.fromkeys(facts, 0.0) | told  # so that sums are those of the others
         return state, facts
 
     def score(self, state: PyTorchState, batch: Batch) -> Predictions:
-        """Give predictions with the averaged weights when kept."""
+        """Return predictions with the averaged weights when kept."""
+        self._meet(state)
         task = self._scored(state)
         _set_mode(task.model, training=False)
         parts, state.score_parts = self._in_parts.do(
@@ -115,6 +129,8 @@ class PyTorchEngine:
 
     def snapshot(self, state: PyTorchState) -> dict[str, Any]:
         """Copy everything to the host."""
+        self._meet(state)
+        strategy = self.strategy.state_dict(state.optimizer)
         averaged = None if state.averaged is None else model_weights(state.averaged.model)
         return {
             "format": FORMAT,
@@ -122,57 +138,74 @@ class PyTorchEngine:
             "precision": self.options.precision,
             "rule": type(state.optimizer).__name__,
             "loss_scale": asdict(state.loss_scale),
+            "init_scale": self.options.init_scale,
             "parts": {"update": state.update_parts, "score": state.score_parts},
             "ema_decay": self.options.ema_decay,
             "swa": list(self.options.swa),
             **copied(
                 {
+                    "strategy": strategy,
                     "task": state.task.state_dict() if hasattr(state.task, "state_dict") else {},
                     "model": model_weights(state.task.model),
                     "optimizer": state.optimizer.state_dict(),
+                    "settings": state.settings,
                     "averaged": averaged,
                 }
             ),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> PyTorchState:
-        """Rebuild a state from its snapshot.
+        """Rebuild a state from its snapshot. What the options and the optimizer are given now takes effect.
 
         Raises:
             ConfigError: the snapshot is of another model, optimizer or kind of run.
         """
         if saved.get("format") != FORMAT:
-            raise _resume_fault("format", f"is {saved.get('format')!r}; this engine reads {FORMAT!r}.")
+            raise _resume_fault("engine", f"is pytorch, but the checkpoint is of another ('{saved.get('format')}').")
         _refuse_another_average(self.options, saved)
         state = self._build(self.options.seed)
         fill_model(state.task.model, saved["model"], source="resume")
         self._add_training_parts(state)
         if state.averaged is not None:
             fill_model(state.averaged.model, saved["averaged"], source="resume")
-        _load_optimizer(state.optimizer, saved)
+        _load_optimizer(state, saved)
+        if saved.get("strategy"):
+            self.strategy.load_state_dict(saved["strategy"])
         if saved.get("task"):
             cast(Any, state.task).load_state_dict(saved["task"])
-        if self.options.precision == "fp16" and saved["precision"] == "fp16":
-            state.loss_scale = LossScale(**saved["loss_scale"])
+        same_scale = saved.get("init_scale", self.options.init_scale) == self.options.init_scale
+        if self.options.precision == saved["precision"] == "fp16" and same_scale:
+            vars(state.loss_scale).update(saved["loss_scale"])
         state.num_updates = saved["num_updates"]
+        if state.optimizer is not None and state.num_updates:
+            _Scheduled(state.optimizer, self._schedule).before(
+                state.num_updates
+            )  # as the last update left them, also where none is left to take
         if self._in_parts.split is not None:
             state.update_parts, state.score_parts = saved["parts"]["update"], saved["parts"]["score"]
         return state
 
     def weights(self, state: PyTorchState) -> dict[str, Any]:
-        """Give a copy of the weights to keep, by name."""
+        """Return a copy of the weights to keep, by name."""
+        self._meet(state)
         kept: dict[str, Any] = copied(model_weights(self._scored(state).model))
         return kept
 
+    def is_finite(self, state: PyTorchState) -> bool:
+        """Tell whether every weight is finite, the averaged ones too."""
+        self._meet(state)
+        averaged = () if state.averaged is None else state.averaged.model.parameters()
+        return all_finite((*state.task.model.parameters(), *averaged))
+
     def gradient_sizes(self, state: PyTorchState) -> dict[str, tuple[float, float]]:
-        """Give (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped."""
-        # The optimizer has divided them in place.
+        """Return (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped."""
+        # The step has divided them in place.
         trained = {name: each for name, each in state.task.model.named_parameters() if each.grad is not None}
         sizes = {name: numbers_of(weight).abs() for name, weight in trained.items()}
         return {name: (float(size.sum()) / trained[name].numel(), float(size.max())) for name, size in sizes.items()}
 
     def with_weights(self, weights: Mapping[str, Any]) -> PyTorchState:
-        """Give a state that only scores.
+        """Return a state that only scores.
 
         Raises:
             ConfigError: the weights are those of another model.
@@ -189,7 +222,7 @@ class PyTorchEngine:
         return f"{self.device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
 
     def shown(self, state: PyTorchState) -> tuple[Any, Any]:
-        """Give the model that is trained, and its optimizer."""
+        """Return the model that is trained, and its optimizer."""
         return state.task.model, state.optimizer
 
     def closing_line(self) -> str:
@@ -197,11 +230,11 @@ class PyTorchEngine:
         return ""
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device, once, and give plain floats."""
+        """Wait for the device, once, and return plain floats."""
         return to_float(facts)
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Give numpy arrays for tensors with rows and floats for single numbers."""
+        """Return numpy arrays for tensors with rows and floats for single numbers."""
         return to_arrays(predictions)
 
     def _build(self, seed: int) -> PyTorchState:
@@ -209,57 +242,79 @@ class PyTorchEngine:
             torch.manual_seed(seed)
             task = self._make_task()
         with advised("the model"):
-            task.model.to(self.device)
+            task.model = self.strategy.prepare(task.model)
         return PyTorchState(task)
 
     def _add_training_parts(self, state: PyTorchState) -> None:
         if self._make_optimizer is not None:
             state.optimizer = self._make_optimizer(state.task.model)
+            check(state.optimizer, self._schedule)
             for group in state.optimizer.param_groups:
                 group.setdefault("initial_lr", group["lr"])
-            if self.device.type == "cpu":
+            state.settings = settings_of(state.optimizer, state.task.model)
+            if self.device.type == "cpu" and self.strategy.world.size == 1:  # rows are not exchanged
                 use_row_gradients(state.task.model, state.optimizer)
             _tell_size(state.task.model, state.optimizer)
         if self.options.averages:
             state.averaged = averaging_copy(state.task)
-            groups = [] if state.optimizer is None else state.optimizer.param_groups
-            moved = (weight for group in groups for weight in group["params"])
-            state.average = Average(state.averaged.model, state.task.model, moved)
         if self.options.precision == "fp16":
             state.loss_scale = LossScale(self.options.init_scale)
+        if state.optimizer is not None:
+            state.taker = self._taker(state)
+            self.strategy.begin(state.optimizer)
+
+    def _taker(self, state: PyTorchState) -> UpdateTaker:
+        average = None
+        if state.averaged is not None:
+            moved = parameters_of(state.optimizer)
+            average = AveragedModel(state.averaged.model, state.task.model, moved, self.options)
+        gradients = SummedLosses(state.optimizer, self.strategy, self.options, state.loss_scale)
+        rates = _Scheduled(state.optimizer, self._schedule)
+        guard = None
+        if self.options.nonfinite_steps == "skip":
+            advice = "see with log_interval: 1 where it begins"
+            guard = Guard("skip", scaled=self.options.precision == "fp16", advice=advice)
+        return UpdateTaker(self.strategy, gradients, rates, self._tell, guard=guard, average=average)
+
+    def _tell(self, event: str) -> None:
+        self.tell(event)
 
     def _seed_update(self, num_update: int) -> None:
-        """Make dropout depend on (seed, number of the update) alone, so that a resumed run repeats it."""
-        # An odd multiplier keeps neighbouring seeds and updates from meeting: seed 1 update 2 is not seed 2 update 1.
-        mixed = (self.options.seed * 0x9E3779B97F4A7C15 + num_update) & 0x7FFFFFFFFFFFFFFF
+        """Make dropout depend on (seed, number of the update, rank) alone, so that a resumed run repeats it."""
+        # Odd multipliers keep neighbouring seeds and updates from meeting: seed 1 update 2 is not seed 2 update 1.
+        mixed = self.options.seed * 0x9E3779B97F4A7C15 + self.strategy.world.rank * 0xD1B54A32D192ED03 + num_update
+        mixed &= 0x7FFFFFFFFFFFFFFF
         torch.default_generator.manual_seed(mixed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(mixed)
 
+    def _meet(self, state: PyTorchState) -> None:
+        """Let processes that train by themselves have one model, now that it is scored or saved."""
+        if state.optimizer is not None:
+            self.strategy.meet(state.optimizer, state.num_updates)
+
     def _scored(self, state: PyTorchState) -> Task:
-        """Give the task whose model is evaluated and kept: the averaged one as soon as there is an average."""
-        begun = state.num_updates >= (self.options.swa_start or 0)
+        """Return the task whose model is evaluated and kept: the averaged one as soon as there is an average."""
+        begun = self.options.has_begun(state.num_updates)
         return state.averaged if state.averaged is not None and begun else state.task
 
     def _predict(self, task: Task, batch: Batch) -> Predictions:
         with torch.inference_mode(), self._autocast():
             return task.valid_step(to_device(batch, self.device))
 
-    def _gradients(self, state: PyTorchState, group: Sequence[Batch], number: int) -> dict[str, Any]:
-        """Sum the gradients of all loss sums of update `number`; give the sums of its facts."""
-        self._seed_update(number)
+    def _add_gradients(self, taker: UpdateTaker, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
+        """Sum the gradients of all loss sums of the next update; return the sums of its facts."""
+        self._seed_update(state.num_updates + 1)
         state.optimizer.zero_grad(set_to_none=True)
-        facts: dict[str, Any] = {"loss_sum": 0.0, "count": 0, "num_tokens": 0}
-        scale = state.loss_scale.scale
-        for index, batch in enumerate(group):
-            if index:
-                self.tell("on_substep_end")
-            facts["num_tokens"] += batch.get("ntokens", 0)
+
+        def work(batch: Batch, last: bool) -> Generator[Facts]:
+            del last
+            yield {"num_tokens": batch.get("ntokens", 0)}
             for loss_sum, count, found in self._passes(state.task, to_device(batch, self.device)):
-                (loss_sum * scale if scale != 1.0 else loss_sum).backward()
-                sums = {"loss_sum": loss_sum.detach(), "count": count, **found}
-                facts |= {name: facts.get(name, 0) + value for name, value in sums.items()}
-        return facts
+                torch.autograd.backward(state.loss_scale.scaled(loss_sum))
+                yield {LOSS: loss_sum.detach(), "count": count, **found}
+
+        return taker.add_gradients(state.task.model, group, work)
 
     def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
         """Yield what each pass over a batch gives; most tasks take one."""
@@ -281,34 +336,28 @@ class PyTorchEngine:
         state.optimizer.zero_grad(set_to_none=True)
         free_cache(self.device)
 
-    def _set_rates(self, state: PyTorchState) -> float:
-        """Set this update's learning rates; give the one of the group that learns fastest."""
-        groups = state.optimizer.param_groups
-        if self._schedule is not None:
-            factor, momentum = (
-                self._schedule.factor(state.num_updates),
-                self._schedule.momentum(state.num_updates),
-            )
-            for group in groups:
-                group["lr"] = group["initial_lr"] * factor
-                if momentum is not None:
-                    group["betas"] = (momentum, group["betas"][1])
-        return max(float(group["lr"]) for group in groups)
-
-    def _step(self, state: PyTorchState, scaling: Scaling) -> None:
-        state.optimizer.grad_scale, state.optimizer.found_inf = scaling.divisor, scaling.broken
-        state.optimizer.step()
-        share = share_of_new(self.options, state.num_updates)
-        if state.average is not None and share is not None:
-            state.average.move(share)
-        if self.options.precision == "fp16":
-            # The only wait for the device in an update: the next one must know its loss scale.
-            overflow = bool(scaling.broken)
-            state.loss_scale.after(overflow=overflow, options=self.options, num_updates=state.num_updates)
-
     def _autocast(self) -> AbstractContextManager[Any]:
         kind = AUTOCAST.get(self.options.precision)
         return nullcontext() if kind is None else torch.autocast(self.device.type, dtype=kind)
+
+
+class _Scheduled:
+    """Implements `update.Rates` with a schedule that is a pure function of the number of the update."""
+
+    def __init__(self, optimizer: Any, schedule: Schedule | None) -> None:
+        self._optimizer, self._schedule = optimizer, schedule
+        self._rate = 0.0
+
+    def before(self, number: int) -> None:
+        """Set this update's learning rates, and note that of the group that learns fastest."""
+        if self._schedule is not None:
+            set_rates(self._optimizer, self._schedule.factor(number), self._schedule.momentum(number))
+        self._rate = max(float(group["lr"]) for group in self._optimizer.param_groups)
+
+    def after(self, *, skipped: object) -> float:
+        """Return the learning rate that was noted; an update that was skipped counts, too."""
+        del skipped
+        return self._rate
 
 
 def _nobody(event: str) -> None:
@@ -328,25 +377,29 @@ def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) ->
         key = "ema_decay" if start is None and options.swa_start is None else "swa_start"
         had = "no averaged weights" if saved["averaged"] is None else "averaged weights"
         raise _resume_fault(key, f"is {getattr(options, key)}, but the checkpoint has {had}.")
+    if options.swa_start is None and start is not None:
+        problem = f"is {options.ema_decay}, but what the checkpoint averages is SWA from update {start} on."
+        raise _resume_fault("ema_decay", problem)
     if options.swa_start is not None and saved["num_updates"] >= options.swa_start and before != options.swa:
         had = f"{start} and swa_interval {interval}" if start is not None else "none"
         problem = f"has begun with update {options.swa_start}, but the average of the checkpoint has swa_start {had}."
         raise _resume_fault("swa_start", problem)
 
 
-def _load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
-    own = type(optimizer).__name__
+def _load_optimizer(state: PyTorchState, saved: Mapping[str, Any]) -> None:
+    own = type(state.optimizer).__name__
     if saved["rule"] != own:
         raise _resume_fault("optimizer", f"is {own} here, but {saved['rule']} in the checkpoint.")
     try:
         # Copied, because torch would go on training in the very tensors of the snapshot.
-        optimizer.load_state_dict(copied(saved["optimizer"]))
+        load(state.optimizer, copied(saved["optimizer"]), before=saved.get("settings"), now=state.settings)
     except (ValueError, KeyError) as error:
         raise _resume_fault("optimizer", f"does not fit the checkpoint: {error}") from error
 
 
 def _resume_fault(key: str, problem: str) -> ConfigError:
-    return ConfigError(THIS_RUN, [Fault(key, problem, "Resume with the settings that the checkpoint was made with.")])
+    remedy = "Resume with the value of then; or take a new save_dir, and begin from the weights (pretrained_model)."
+    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 
 def _prefer_repeatable_kernels() -> None:

@@ -11,6 +11,12 @@ from torch import Tensor, nn
 LARGE_EMBEDDING = 1 << 20
 """Numbers in an embedding from which rows are worth their book-keeping."""
 
+SCALING = "takes_scaling"
+"""Ability: `step` itself divides by `grad_scale`, and does nothing where `found_inf` is 1.0; both are tensors that
+are set on the optimizer before."""
+ROWS = "takes_rows"
+"""Ability: the gradient of an embedding may be sparse rows."""
+
 
 class Scaling(NamedTuple):
     """How the optimizer is to take a gradient; every field is a single number on the device.
@@ -28,14 +34,27 @@ class Scaling(NamedTuple):
     broken: Tensor
 
 
+def is_able(optimizer: object, ability: str) -> bool:
+    """Tell whether the class of an optimizer declares an ability, and its `step` is still the one that has it.
+
+    A subclass that overrides `step` is a rule of its own: it has the ability only where it declares it anew.
+    """
+    for kind in type(optimizer).__mro__:
+        if ability in vars(kind):
+            return bool(vars(kind)[ability])
+        if "step" in vars(kind):
+            return False
+    return False
+
+
 def use_row_gradients(model: nn.Module, optimizer: Any) -> None:
-    """Let large embeddings give their gradient as the rows of a batch's tokens, if the optimizer `takes_rows`.
+    """Let large embeddings give their gradient as the rows of a batch's tokens, if the optimizer takes such.
 
     A dense gradient of an embedding is zero almost everywhere, yet every update has to allocate it, fill it, and read
     it again for its norm: with a small encoder and short texts a sixth of the time on a CPU. An embedding whose
     weight is also used elsewhere keeps its dense gradient.
     """
-    if not getattr(optimizer, "takes_rows", False):
+    if not is_able(optimizer, ROWS):
         return
     owners = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for module in model.modules():
@@ -43,18 +62,16 @@ def use_row_gradients(model: nn.Module, optimizer: Any) -> None:
             module.sparse = owners[id(module.weight)] == 1
 
 
-def gradient_norm(optimizer: Any) -> Tensor:
-    """Give the Euclidean norm over all gradients as they stand (sums, still multiplied by the loss scale)."""
+def gradients_of(optimizer: Any) -> list[Tensor]:
+    """Return all gradients as they stand (sums, still multiplied by the loss scale)."""
     trained = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
     if not trained:
         raise RuntimeError("this is a bug: no weight received a gradient; is the loss cut off from the model?")
-    gradients = [numbers_of(weight) for weight in trained]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    return norm
+    return [numbers_of(weight) for weight in trained]
 
 
 def numbers_of(weight: nn.Parameter) -> Tensor:
-    """Give the numbers of a weight's gradient that are not zero by construction; rows are summed by token first."""
+    """Return the numbers of a weight's gradient that are not zero by construction; rows are summed by token first."""
     gradient: Any = weight.grad
     if not gradient.is_sparse:
         return cast(Tensor, gradient)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from xdpx.engines.pytorch.options import EngineOptions
+from xdpx.utils.decisions import SKIPPED_AT_MOST
 
 
 @dataclass
@@ -16,28 +19,41 @@ class LossScale:
         updates: taken since the factor last changed.
         overflows: among them.
         clean: updates since the last overflow or change.
+        skipped: updates left out one after another, up to now.
     """
 
     scale: float = 1.0
     updates: int = 0
     overflows: int = 0
     clean: int = 0
+    skipped: int = 0
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Return a loss multiplied by the factor."""
+        return loss * self.scale if self.scale != 1.0 else loss
 
     def after(self, *, overflow: bool, options: EngineOptions, num_updates: int) -> None:
         """Halve the factor when too many updates overflow, double it after a long time without.
 
         Raises:
-            FloatingPointError: the factor has become too small to mean anything.
+            FloatingPointError: the factor has become too small to mean anything, or no update was taken for long.
 
         Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2; the tolerance as in fairseq.
         """
         self.updates += 1
         self.overflows += overflow
         self.clean = 0 if overflow else self.clean + 1
+        self.skipped = self.skipped + 1 if overflow else 0
         if overflow and self.overflows >= options.scale_tolerance * self.updates:
             self._set(max(self.scale / 2.0, options.lowest_scale))
         elif self.clean == options.scale_window:
             self._set(self.scale * 2.0)
+        if self.skipped >= SKIPPED_AT_MOST:
+            raise FloatingPointError(
+                f"update {num_updates}: the last {self.skipped} updates overflowed in fp16 and were left out: at a "
+                f"loss scale of {self.scale} nothing is learnt. Lower threshold_loss_scale or fp16_scale_tolerance, "
+                "which keep it there; lower learning_rate; or use bf16 or fp32."
+            )
         if self.scale < options.min_loss_scale:
             raise FloatingPointError(
                 f"update {num_updates}: gradients overflow in fp16 at any loss scale down to {self.scale}: the loss or "

@@ -35,7 +35,7 @@ def keep_freed_memory() -> bool:
 
 
 def release_cached(device: torch.device) -> None:
-    """Give the memory that torch keeps for later back to the device, where the kind of device keeps any."""
+    """Return the memory that torch keeps for later back to the device, where the kind of device keeps any."""
     if device.type in {"cuda", "mps", "xpu"}:
         torch.get_device_module(device).empty_cache()
 
@@ -55,7 +55,7 @@ class MemoryWatch:
         self._before = self._used() if wanted else (0, 0)
 
     def metrics(self, stage: str) -> dict[str, int]:
-        """Give bytes since the beginning: `<stage>_mem_{cpu,gpu}_alloc_delta`, and `_peaked_delta` given back again."""
+        """Return bytes since the beginning: `<stage>_mem_{cpu,gpu}_alloc_delta`, and `_peaked_delta` (released)."""
         if not self._wanted:
             return {}
         now = self._used()
@@ -68,11 +68,11 @@ class MemoryWatch:
         return found
 
     def _used(self) -> tuple[int, int]:
-        return _resident(), torch.cuda.memory_allocated() if self._cuda else 0
+        return resident_bytes(), torch.cuda.memory_allocated() if self._cuda else 0
 
 
-def _resident() -> int:
-    """Give the bytes of this process in memory; where the system does not tell, the most there ever were."""
+def resident_bytes() -> int:
+    """Return how many bytes of memory this process takes; where the system does not tell, the most it ever took."""
     try:
         with io.open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -14,16 +14,63 @@ AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float1
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """Settings of the engine.
+class AveragingOptions:
+    """Which average of the weights is kept: an exponential one (EMA), an even one (SWA), or none.
+
+    Attributes:
+        ema_decay: share of the averaged weights that stays at each update; 1 keeps no average.
+        swa_start: update at which stochastic weight averaging begins; None never begins.
+        swa_interval: updates from one averaged point to the next.
+    """
+
+    ema_decay: float = 1.0
+    swa_start: int | None = None
+    swa_interval: int = 1
+
+    @property
+    def averages(self) -> bool:
+        """Whether averaged weights are kept, which are scored and saved."""
+        return self.ema_decay < 1.0 or self.swa_start is not None
+
+    @property
+    def swa(self) -> tuple[int | None, int]:
+        """What decides which weights SWA takes the mean of: its start and its interval."""
+        return self.swa_start, self.swa_interval
+
+    def has_begun(self, num_updates: int) -> bool:
+        """Tell whether there is an average after so many updates."""
+        return self.averages and num_updates >= (self.swa_start or 0)
+
+    def share_of_new(self, num_update: int) -> float | None:
+        """Tell by which share the averaged weights move towards those of update `num_update`; None: they stay.
+
+        EMA moves by 1 - ema_decay at each update. SWA takes the weights over at its start, and from then on keeps the
+        even mean of those and of those after every `swa_interval` further updates: a function of the number alone, so
+        that a resumed run needs no count.
+
+        Source: Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", UAI 2018,
+        algorithm 1.
+        """
+        if self.swa_start is None:
+            return 1.0 - self.ema_decay
+        since = num_update - self.swa_start
+        if since < 0:
+            return None
+        points, between = divmod(since, self.swa_interval)
+        return None if between else 1.0 / (points + 1)
+
+
+@dataclass(frozen=True)
+class EngineOptions(AveragingOptions):
+    """Settings of the engine; those of `AveragingOptions` too.
 
     Attributes:
         device: "auto" (a GPU when there is one), or what `torch.device` takes.
         precision: type that matrix products are computed in; weights are always float32.
         clip_norm: gradients are scaled down to this norm; 0 leaves them.
-        ema_decay: share of the averaged weights that stays at each update; 1 keeps no average.
-        swa_start: update at which stochastic weight averaging begins; None never begins.
-        swa_interval: updates from one averaged point to the next.
+        nonfinite_steps: what becomes of an update whose gradient is NaN or infinite: "raise" and "skip" leave it out,
+            "keep" takes it. With "skip" the loss counts, too, and the host waits for the device at every update to
+            tell. Under fp16 the loss scale decides about gradients.
         seed: with the number of the update, decides all randomness of an update.
         init_scale: first loss scale of fp16.
         scale_window: updates without overflow after which the loss scale doubles.
@@ -35,25 +82,13 @@ class EngineOptions:
     device: str = "auto"
     precision: Precision = "fp32"
     clip_norm: float = 0.0
-    ema_decay: float = 1.0
-    swa_start: int | None = None
-    swa_interval: int = 1
+    nonfinite_steps: Literal["raise", "skip", "keep"] = "raise"
     seed: int = 1
     init_scale: float = 128.0
     scale_window: int = 16384
     scale_tolerance: float = 0.0
     lowest_scale: float = 0.0
     min_loss_scale: float = 0.1
-
-    @property
-    def averages(self) -> bool:
-        """Whether averaged weights are kept, which are scored and saved."""
-        return self.ema_decay < 1.0 or self.swa_start is not None
-
-    @property
-    def swa(self) -> tuple[int | None, int]:
-        """What decides which weights SWA takes the mean of: its start and its interval."""
-        return self.swa_start, self.swa_interval
 
 
 def pick_device(name: str) -> torch.device:

@@ -26,6 +26,7 @@ class Precision:
 
     Attributes:
         scaler: a `torch.amp.GradScaler` under fp16, else None.
+        skipped: whether the last step was left out.
     """
 
     def __init__(self, mode: Mode, device: torch.device, *, full: bool = False) -> None:
@@ -35,18 +36,19 @@ class Precision:
         self.device = device
         self.full = full
         self.dtype = AUTOCAST.get(mode)
+        self.skipped = False
         self._nothing: AbstractContextManager[None] = nullcontext()
         scales = mode == "fp16" and not full
         self.scaler = torch.amp.GradScaler(device.type) if scales else None
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Give the context in which operations choose their own type; with "no", always the same empty one."""
+        """Return the context in which operations choose their own type; with "no", always the same empty one."""
         if self.dtype is None or self.full:
             return self._nothing
         return torch.autocast(self.device.type, dtype=self.dtype)
 
     def attach(self, model: nn.Module) -> Callable[[], None]:
-        """Let every forward pass of a model run under autocast and give float32; give what takes that back.
+        """Let every forward pass of a model run under autocast and give float32; return what takes that back.
 
         Only the pass itself does: a loss that a user computes from the outputs is computed in float32.
         Attach before a strategy prepares the model. With `full` the weights are cast instead, and stay cast.
@@ -78,14 +80,17 @@ class Precision:
         """
         if self.scaler is None:
             optimizer.step()
-            return False
-        before = self.scaler.get_scale()
-        self.scaler.step(optimizer)
-        self.scaler.update()
-        return self.scaler.get_scale() < before
+            self.skipped = False
+        else:
+            before = self.scaler.get_scale()
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            self.skipped = self.scaler.get_scale() < before
+        return self.skipped
 
     def leave_out(self) -> None:
         """Take no step, after `unscale`."""
+        self.skipped = True
         if self.scaler is not None:
             self.scaler.update()
 
@@ -125,7 +130,7 @@ class _InPrecision:
 
 
 def in_float32(tree: Any) -> Any:
-    """Give the same tree with its half precision tensors as float32; what has none is given back itself."""
+    """Return the same tree with its half precision tensors as float32; what has none is given back itself."""
     halves = {torch.float16, torch.bfloat16}
     if isinstance(tree, Tensor):
         return tree.float() if tree.dtype in halves else tree
@@ -135,7 +140,7 @@ def in_float32(tree: Any) -> Any:
 
 
 def in_type(tree: Any, dtype: torch.dtype | None) -> Any:
-    """Give the same tree with its floating point tensors in another type; None changes nothing."""
+    """Return the same tree with its floating point tensors in another type; None changes nothing."""
     if dtype is None:
         return tree
     return map_tensors(lambda each: each.to(dtype) if each.is_floating_point() else each, tree)

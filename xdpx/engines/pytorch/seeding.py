@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from transformers import trainer_utils
+from transformers.trainer_utils import enable_full_determinism
+from transformers.trainer_utils import set_seed as seed_all  # bound here: users put ours in the place of the original
 
 
 def set_seed(seed: int, deterministic: bool = False) -> None:
     """Seed the generators of Python, NumPy and torch; `deterministic` lets torch compute the same way each time."""
-    trainer_utils.set_seed(seed, deterministic=deterministic)
+    seed_all(seed, deterministic=deterministic)
 
 
-def seed_from(args: Any) -> None:
-    """Seed as the arguments of a training say."""
-    (trainer_utils.enable_full_determinism if args.full_determinism else trainer_utils.set_seed)(args.seed)
+def seed_training(seed: int, *, full_determinism: bool) -> None:
+    """Seed as a training begins; with `full_determinism` torch refuses operations that add up in any order."""
+    (enable_full_determinism if full_determinism else seed_all)(seed)

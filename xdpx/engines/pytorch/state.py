@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Task
-from xdpx.engines.pytorch.averaging import Average
 from xdpx.engines.pytorch.loss_scale import LossScale
+from xdpx.engines.pytorch.update import UpdateTaker
 
 
 @dataclass
@@ -23,8 +23,9 @@ class PyTorchState:
     Attributes:
         task: holds the model that is trained.
         optimizer: None in a state that only scores.
+        settings: how the groups of the optimizer were made, to tell later what was changed since.
         averaged: a second task whose model holds the averaged (EMA, SWA) weights; None when no average is kept.
-        average: moves those weights.
+        taker: takes its updates; None in a state that only scores.
         loss_scale: of fp16; its factor is 1 otherwise.
         num_updates: updates taken, skipped ones included.
         update_parts, score_parts: into how many parts a batch is cut since memory ran out; 1 leaves it whole.
@@ -32,8 +33,9 @@ class PyTorchState:
 
     task: Task
     optimizer: Any = None
+    settings: list[dict[str, Any]] = field(default_factory=list)
     averaged: Task | None = None
-    average: Average | None = None
+    taker: UpdateTaker | None = None
     loss_scale: LossScale = field(default_factory=LossScale)
     num_updates: int = 0
     update_parts: int = 1
@@ -41,7 +43,7 @@ class PyTorchState:
 
 
 def averaging_copy(task: Task) -> Task:
-    """Give a copy of a task whose weights need no gradient."""
+    """Return a copy of a task whose weights need no gradient."""
     twin = copy.deepcopy(task)
     twin.model.requires_grad_(requires_grad=False)
     twin.model.eval()
@@ -66,7 +68,7 @@ def _copied(tree: Any, seen: dict[int, Tensor]) -> Any:
 
 
 def model_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Give the tensors of a model by name; a tied tensor is one object under all of its names."""
+    """Return the tensors of a model by name; a tied tensor is one object under all of its names."""
     return dict(model.state_dict(keep_vars=True))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """Give the same batch with tensors on `device` for arrays; everything else stays as it is."""
+    """Return the same batch with tensors on `device` for arrays; everything else stays as it is."""
     return {name: _moved(value, device) for name, value in batch.items()}
 
 
@@ -26,7 +26,7 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Give plain floats, waiting once for all that is still on the device."""
+    """Return plain floats, waiting once for all that is still on the device."""
     waiting = {name: value for name, value in facts.items() if isinstance(value, Tensor)}
     if not waiting:
         return {name: float(value) for name, value in facts.items()}
@@ -36,7 +36,7 @@ def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
 
 
 def to_arrays(predictions: Mapping[str, Any]) -> dict[str, Any]:
-    """Give numpy arrays for tensors with rows and floats for single numbers."""
+    """Return numpy arrays for tensors with rows and floats for single numbers."""
     return {name: _arrived(value) for name, value in predictions.items()}
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,8 @@ LOCAL_SIZE = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE
 
 TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 DEFAULT_TIMEOUT = timedelta(seconds=1800)
+SECONDS_TO_LET_GO = 0.1
+"""What a thread on a busy machine may need until it runs once."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class World:
         return self.local_rank == 0
 
 
+def alone(device: torch.device) -> World:
+    """Return the place of a process that trains by itself, whatever others there are."""
+    return World(0, 1, 0, 1, 0, device, "single", int(device.type != "cpu"))
+
+
 @dataclass(frozen=True)
 class _Launch:
     """What the launcher said; `launched` is False where there was none."""
@@ -73,7 +82,7 @@ class _Launch:
 
 
 def current(*, use_cpu: bool = False, backend: str | None = None, timeout: float | timedelta | None = None) -> World:
-    """Give the place of this process, and join it with the others, once, when there are several. On all processes.
+    """Return the place of this process, and join it with the others, once, when there are several. On all processes.
 
     Args:
         use_cpu: compute on the CPU although there may be something faster.
@@ -178,15 +187,32 @@ def _join(launch: _Launch, device: torch.device, backend: str | None, timeout: t
     # The standard variables are only read: without them (MPI on one machine) torch is told in so many words.
     address, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "29500")
     by_torchrun = "MASTER_ADDR" in os.environ and "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    where: dict[str, Any] = {"init_method": "env://" if by_torchrun else f"tcp://{address}:{port}"}
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if by_torchrun and life != "0" and os.environ.get("GROUP_WORLD_SIZE") == "1":
+        where = {"store": _store_of_life(life, launch, timeout)}
     dist.init_process_group(
         backend or default_backend(device),
-        init_method="env://" if by_torchrun else f"tcp://{address}:{port}",
         rank=launch.rank,
         world_size=launch.size,
         timeout=timeout,
         device_id=device if device.type == "cuda" else None,
+        **where,
     )
     atexit.register(_leave)
+
+
+def _store_of_life(life: str, launch: _Launch, timeout: timedelta) -> Any:
+    """Return torchrun's store under a name of its own for each time that it started the processes of one machine.
+
+    Those that died have left their addresses in it: one that read such an old one would wait for nobody.
+    """
+    from torch._C._distributed_c10d import PrefixStore  # a torch without distributed does not have these
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(rendezvous("env://", launch.rank, launch.size, timeout=timeout))
+    store.set_timeout(timeout)
+    return PrefixStore(f"life-{life}", store)
 
 
 def join_alone(device: torch.device) -> None:
@@ -199,15 +225,27 @@ def join_alone(device: torch.device) -> None:
 
 
 def default_backend(device: torch.device) -> str:
-    """Give the backend of torch.distributed that fits a device. Gloo stands beside it for what is kept on the host."""
+    """Return the backend of torch.distributed that fits a device. Gloo is added for what is on the host."""
     if device.type == "cpu":
         return "gloo"
     own = dist.get_default_backend_for_device(device)
     return f"cpu:gloo,{device.type}:{own}"
 
 
+def leave() -> None:
+    """Leave the process group, and wait until its threads have let go of what they worked on.
+
+    A thread of gloo drops the tensors of its last work a moment after that is reported done, and takes Python's lock to
+    do so: once the interpreter is being torn down, that aborts the process (pytorch/pytorch#190489). Nothing tells when
+    it has; the threads of a group that nothing refers to any more are joined.
+    """
+    dist.destroy_process_group()
+    gc.collect()
+    time.sleep(SECONDS_TO_LET_GO)
+
+
 def _leave() -> None:
     # After an error the others may be waiting for this process: only a launcher can end that, and it does.
     failed = getattr(sys, "last_exc", None) is not None or getattr(sys, "last_value", None) is not None
     if dist.is_initialized() and not failed:
-        dist.destroy_process_group()
+        leave()

@@ -55,7 +55,7 @@ class Collective:
 
 
 def of_program(program: Program, mesh: Mesh) -> list[Collective]:
-    """Give the collectives of a program that was read already, the largest on the wire first."""
+    """Return the collectives of a program that was read already, the largest on the wire first."""
     found: dict[tuple[object, ...], Collective] = {}
     for one in _each(program, mesh):
         key = (one.kind, one.axes, one.arrays, one.source)
@@ -119,7 +119,7 @@ def _collective(kind: str, line: Line, times: int, mesh: Mesh) -> Collective:
 
 
 def _groups(text: str, devices: int) -> np.ndarray | None:
-    """Give the groups as rows of device positions; None when there are none or they cannot be read."""
+    """Return the groups as rows of device positions; None when there are none or they cannot be read."""
     if (iota := _IOTA.search(text)) is not None:
         shape, dims = _sizes(iota[1]), _sizes(iota[2])
         order = _sizes(iota[3]) if iota[3] else tuple(range(len(dims)))
@@ -183,5 +183,5 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def seconds_on_wire(collectives: Sequence[Collective], bandwidth: float) -> float:
-    """Give the time that the collectives need at least, were nothing hidden behind computation."""
+    """Return the time that the collectives need at least, were nothing hidden behind computation."""
     return sum(one.wire_bytes for one in collectives) / bandwidth

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, OutOfMemory, Predictions
-from xdpx.engines.spmd import transfer
+from xdpx.engines.spmd import transfer, world
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
 from xdpx.engines.spmd.steps import Compiled, Surroundings, jitted
@@ -45,7 +46,7 @@ class SpmdOptions:
 
 
 def functions_of(task: SpmdTask, mesh: Mesh, rules: Rules, options: SpmdOptions, retraces: Retraces) -> Compiled:
-    """Give what is compiled for a task under some options: by the engine that runs it, and by a plan of it."""
+    """Return what is compiled for a task under some options: by the engine that runs it, and by a plan of it."""
     around = Surroundings(mesh, rules, options.precision)
     return Compiled(task, around, options.seed, retraces, averaged=options.score_averaged, places={})
 
@@ -67,6 +68,9 @@ class SpmdEngine:
         reports: each dimension that was to be split and could not be.
     """
 
+    events = ()
+    """An update is one program on the devices: there is no inside of it to tell of."""
+
     def __init__(
         self,
         task: SpmdTask,
@@ -78,18 +82,25 @@ class SpmdEngine:
     ) -> None:
         self.task, self.mesh, self.rules, self.options = task, mesh, rules, options or SpmdOptions()
         self.reports: list[str] = []
+        self.tell: Callable[[str], object] = str  # never called, for there are no `events`
         self._retraces = Retraces()
         self.plan = plan_state(task, spec, rules, mesh, report=self._report)
         self._placer = transfer.Placer(rules, mesh, self._report)
         self._compiled = functions_of(task, mesh, rules, self.options, self._retraces)
-        self._update, self._score, self._predict, self._decode = jitted(
-            self._compiled, self.plan.placed, self.plan.everywhere
-        )
+        functions = jitted(self._compiled, self.plan.placed, self.plan.everywhere)
+        imitated = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
+        if imitated and world.process_count() > 1:
+            functions = tuple(map(BegunTogether, functions))
+        self._update, self._score, self._predict, self._decode = functions
         self._build = jax.jit(self.plan.build, out_shardings=self.plan.placed)
         self._summaries: dict[str, Any] = {}
         self._inflight: deque[Any] = deque()
-        imitated = mesh.size > 1 and mesh.devices.flat[0].platform == "cpu"
+        self._finite: Any = None
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
+
+    def shown(self, state: SpmdState) -> tuple[Any, Any]:
+        """Return what listeners are shown as model and optimizer: nothing, both are arrays on the devices."""
+        return None, None
 
     @property
     def compilations(self) -> Counter[str]:
@@ -107,7 +118,7 @@ class SpmdEngine:
         return state
 
     def put(self, batch: Batch) -> Any:
-        """Give global arrays from the rows of this process; `update` and `score` do it where it is not done yet."""
+        """Return global arrays from the rows of this process; `update` and `score` do it where it is not done yet."""
         return self._placer.put(batch)
 
     def update(self, state: SpmdState, group: Sequence[Batch]) -> tuple[SpmdState, Facts]:
@@ -117,23 +128,23 @@ class SpmdEngine:
             state, vector, self._summaries = self._update(state, batches)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
-                raise _shortage(error) from error
+                raise _out_of_memory(error) from error
             raise
         self._hold_back(vector)
         return state, transfer.StepFacts(vector, self._compiled.places)
 
     def score(self, state: SpmdState, batch: Batch) -> Predictions:
-        """Give the sums of all metrics (`name`, `name_weight`) and what there is per example."""
+        """Return the sums of all metrics (`name`, `name_weight`) and what there is per example."""
         found: Predictions = self._scored(self._score, state, batch)
         return found
 
     def predict(self, state: SpmdState, batch: Batch) -> Predictions:
-        """Give the task's predictions."""
+        """Return the task's predictions."""
         found: Predictions = self._scored(self._predict, state, batch)
         return found
 
     def decode(self, state: SpmdState, batch: Batch, *, index: int = 0) -> Any:
-        """Give what the task decodes from a batch, on the device.
+        """Return what the task decodes from a batch, on the device.
 
         Args:
             state: a state, also one that only scores.
@@ -143,7 +154,7 @@ class SpmdEngine:
         return self._scored(self._decode, state, batch, np.int32(index))
 
     def summaries(self, state: SpmdState) -> dict[str, Any]:
-        """Give what layers noted during the update that was just taken, on the device."""
+        """Return what layers noted during the update that was just taken, on the device."""
         return dict(self._summaries)
 
     def snapshot(self, state: SpmdState) -> dict[str, Any]:
@@ -168,7 +179,7 @@ class SpmdEngine:
         return self._filled(saved["tensors"], self.target)
 
     def weights(self, state: SpmdState) -> dict[str, Any]:
-        """Give a copy of the weights to keep, by name, as tensors; averaged ones where scoring takes them."""
+        """Return a copy of the weights to keep, by name, as tensors; averaged ones where scoring takes them."""
         kept = None
         if self.options.score_averaged and state["opt_state"] is not None:
             kept = self.task.learner.averaged(state["opt_state"])
@@ -180,8 +191,14 @@ class SpmdEngine:
         )
         return {name: value.float() if value.is_floating_point() else value for name, value in found.items()}
 
+    def is_finite(self, state: SpmdState) -> bool:
+        """Tell whether every weight is finite; on all processes. Waits for the devices, once."""
+        if self._finite is None:
+            self._finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)
+        return bool(transfer.whole(self._finite(state["params"])))
+
     def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:
-        """Give a state that only scores.
+        """Return a state that only scores.
 
         Raises:
             ConfigError: the weights are those of another model.
@@ -189,11 +206,11 @@ class SpmdEngine:
         return self._filled({**weights, "step": np.zeros((), np.int32)}, self.plan.for_scoring())
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device, once, and give plain floats."""
+        """Wait for the device, once, and return plain floats."""
         return transfer.to_float(facts)
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Give NumPy arrays for what has rows (of several processes: one's own) and floats for single numbers."""
+        """Return NumPy arrays for what has rows (of several processes: one's own) and floats for single numbers."""
         host: dict[str, Any] = transfer.tree_to_host(dict(predictions))
         return host
 
@@ -227,12 +244,37 @@ class SpmdEngine:
             log.warning(sentence)
 
 
+def _all_finite(params: Any) -> jax.Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]).all()
+
+
+class BegunTogether:
+    """A jitted function that all processes have compiled before any of them runs it; call it on all.
+
+    On CPUs, collectives (gloo) look for each other when they first run, and give up after 30 seconds: on a machine that
+    has other work, too, two processes may end their compilations further apart than that.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._compiled: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Return what the function gives."""
+        leaves, tree = jax.tree.flatten(args)
+        key = tree, tuple((leaf.shape, leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves)
+        if key not in self._compiled:
+            self._compiled[key] = self._function.lower(*args).compile()
+            world.barrier("compiled")
+        return self._compiled[key](*args)
+
+
 def _fault(key: str, problems: Sequence[str]) -> ConfigError:
     remedy = "Resume with the model and the optimizer that the checkpoint was made with."
     return ConfigError(THIS_RUN, [Fault(key, f"{problem}.", remedy) for problem in problems])
 
 
-def _shortage(error: jax.errors.JaxRuntimeError) -> OutOfMemory:
+def _out_of_memory(error: jax.errors.JaxRuntimeError) -> OutOfMemory:
     first = str(error).strip().splitlines()[0]
     return OutOfMemory(
         f"memory ran out in an update ({first}). Cut the batch into more micro-batches, shard weights over more "

@@ -119,7 +119,7 @@ def _open(jaxpr: Any) -> Any:
 
 
 def _manual_devices(params: Mapping[str, Any]) -> int:
-    """Give over how many devices a shard_map splits its work: its body has the shapes of one of them."""
+    """Return over how many devices a shard_map splits its work: its body has the shapes of one of them."""
     sizes = dict(params["mesh"].shape)
     return math.prod(sizes[axis] for axis in params.get("manual_axes", sizes))
 

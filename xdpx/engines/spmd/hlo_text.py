@@ -75,7 +75,7 @@ class Program:
     """Loops whose length XLA does not know: their bodies count once."""
 
     def lines(self) -> Iterator[tuple[Line, int]]:
-        """Give every operation outside fusions, with how often it runs."""
+        """Yield every operation outside fusions, with how often it runs."""
         for name, lines in self.computations.items():
             times = self.runs.get(name, 0)
             if times:
@@ -103,7 +103,7 @@ def _slices(program: Program, user: Line, name: str) -> bool:
 
 
 def bits_of(dtype: str) -> int:
-    """Give the bits of one element: `bf16` 16, `pred` 8, `f8e4m3fn` 8, `s4` 4."""
+    """Return the bits of one element: `bf16` 16, `pred` 8, `f8e4m3fn` 8, `s4` 4."""
     if dtype == "pred":
         return 8
     found = _BITS.search(dtype)

@@ -10,7 +10,7 @@ from xdpx.config.faults import ConfigError, Fault
 
 
 def imitated_devices(count: int) -> list[Any]:
-    """Give so many CPU devices, the first of those that are there; before JAX has started, as many as needed are made.
+    """Return so many CPU devices, the first ones; before JAX has started, missing ones are made.
 
     Raises:
         ConfigError: JAX runs already, with fewer.

@@ -56,7 +56,7 @@ def make_mesh(
 
 
 def mesh_text(mesh: Mesh) -> str:
-    """Give a mesh in words: its axes with their sizes, and what the devices are."""
+    """Return a mesh in words: its axes with their sizes, and what the devices are."""
     axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     return f"{axes} ({mesh.size} {mesh.devices.flat[0].device_kind})"
 

@@ -40,7 +40,7 @@ class Layout(Protocol):
     positions: int
 
     def shape_of(self, batch: Batch) -> Any:
-        """Give the shape of a batch: rows, width, guessed."""
+        """Return the shape of a batch: rows, width, guessed."""
         ...
 
     def arranged(self, batch: Batch, shape: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Layout(Protocol):
         ...
 
     def example(self, rows: int) -> dict[str, Any]:
-        """Give the smallest batch."""
+        """Return the smallest batch."""
         ...
 
 
@@ -186,7 +186,7 @@ class PairedEngine:
         return self._state(engine.restore(saved), host, saved["num_updates"])
 
     def weights(self, state: PairedState) -> dict[str, Any]:
-        """Give the weights to keep by PyTorch's names, float32, on the host: averaged ones when kept."""
+        """Return the weights to keep by PyTorch's names, float32, on the host: averaged ones when kept."""
         import torch
 
         _, pair = self._parts()
@@ -198,7 +198,7 @@ class PairedEngine:
         return {name: table[self._aliases.get(name, name)] for name in [*table, *self._aliases]}
 
     def with_weights(self, weights: Mapping[str, Any]) -> PairedState:
-        """Give a state that only scores.
+        """Return a state that only scores.
 
         Raises:
             ConfigError: the weights are those of another model.
@@ -234,7 +234,7 @@ class PairedEngine:
         return state, {name: facts[name] for name in (*COMMON_FACTS, *pair.facts)}
 
     def score(self, state: PairedState, batch: Batch) -> Predictions:
-        """Give the loss's predictions for one batch, with averaged weights when kept."""
+        """Return the loss's predictions for one batch, with averaged weights when kept."""
         engine, _ = self._parts()
         (arranged,) = self._arranged([batch])
         with _told_of_compiling(engine):
@@ -242,18 +242,22 @@ class PairedEngine:
         beside = {name: np.asarray(batch[name]) for name in FROM_HOST if name in batch and "prob" in found}
         return Scored({**found, **beside}, rows=len(batch["id"]))
 
+    def is_finite(self, state: PairedState) -> bool:
+        """Tell whether every weight is finite."""
+        return self._parts()[0].is_finite(state.arrays)
+
     def gradient_sizes(self, state: PairedState) -> dict[str, tuple[float, float]]:
-        """Give (mean, largest) absolute gradient of each weight by PyTorch's name, divided and clipped."""
+        """Return (mean, largest) absolute gradient of each weight by PyTorch's name, divided and clipped."""
         found, size = transfer.to_float(self._sizes), self._parts()[1].task.learner.SIZE
         names = [name.removeprefix(f"{size}mean/") for name in found if name.startswith(f"{size}mean/")]
         return {name: (found[f"{size}mean/{name}"], found[f"{size}largest/{name}"]) for name in names}
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device, once, and give plain floats."""
+        """Wait for the device, once, and return plain floats."""
         return transfer.to_float(facts)
 
     def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
-        """Give NumPy arrays of the rows that a batch really had, and floats for single numbers."""
+        """Return NumPy arrays of the rows that a batch really had, and floats for single numbers."""
         host = transfer.tree_to_host(dict(predictions))
         rows = predictions.rows if isinstance(predictions, Scored) else None
         return {name: value[:rows] if isinstance(value, np.ndarray) else value for name, value in host.items()}
@@ -267,7 +271,7 @@ class PairedEngine:
         return f"jax {jax.__version__}, mesh {mesh_text(self._mesh)} ({host})"
 
     def shown(self, state: PairedState) -> tuple[Any, Any]:
-        """Give the host's model, which has names and sizes, but no weights any more; optimizers are no objects here."""
+        """Return the host's model, which has names and sizes, but no weights; optimizers are no objects here."""
         return state.task.model, None
 
     def closing_line(self) -> str:
@@ -358,7 +362,7 @@ def _told_of_compiling(engine: SpmdEngine) -> Generator[None]:
 
 
 def _aliases_of(model: Any, names: set[str]) -> dict[str, str]:
-    """Give {another name of a tied tensor: the name that it is exchanged under}."""
+    """Return {another name of a tied tensor: the name that it is exchanged under}."""
     tensors = dict(model.state_dict(keep_vars=True))
     canonical = {id(value): name for name, value in tensors.items() if name in names}
     return {

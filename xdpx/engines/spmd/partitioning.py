@@ -23,12 +23,12 @@ def silent(_: str) -> None:
 
 
 def without_boxes(tree: Any) -> Any:
-    """Give a tree with the values themselves where flax has boxed them with the names of their dimensions."""
+    """Return a tree with the values themselves where flax has boxed them with the names of their dimensions."""
     return jax.tree.map(_opened, tree, is_leaf=_is_box)
 
 
 def logical_axes(tree: Any) -> Any:
-    """Give the names of the dimensions of each leaf of a boxed tree, as a `PartitionSpec`; empty where it has none."""
+    """Return the names of the dimensions of each leaf of a boxed tree, as a `PartitionSpec`; empty without names."""
     return jax.tree.map(lambda leaf: PartitionSpec(*_names_of(leaf)), tree, is_leaf=_is_box)
 
 
@@ -76,7 +76,7 @@ def spec_of(
     report: Report = silent,
     name: str = "",
 ) -> PartitionSpec:
-    """Give the mesh axes that split each dimension of one array.
+    """Return the mesh axes that split each dimension of one array.
 
     What the rules ask for and the size does not allow is reported; see `axis_splits.splits`.
 
@@ -107,12 +107,12 @@ def spec_of(
 
 
 def rules_on(mesh: Mesh, rules: Rules) -> tuple[tuple[str, str | tuple[str, ...] | None], ...]:
-    """Give rules that name only axes which this mesh has."""
+    """Return rules that name only axes which this mesh has."""
     return tuple((logical, _short(_present(axes, mesh))) for logical, axes in rules)
 
 
 def batch_axes(rules: Rules, mesh: Mesh) -> tuple[str, ...]:
-    """Give the mesh axes that split the rows of a batch."""
+    """Return the mesh axes that split the rows of a batch."""
     return tuple(axis for axis in axes_of("batch", rules, mesh.shape) if axis in mesh.shape)
 
 
@@ -122,7 +122,7 @@ def batch_sharding(rows: int, rules: Rules, mesh: Mesh, *, report: Report = sile
 
 
 def infeed(rules: Rules, mesh: Mesh, process: int | None = None) -> tuple[int, int]:
-    """Give (index, count) of the input that a process reads: processes that hold the same rows read the same.
+    """Return (index, count) of the input that a process reads: processes that hold the same rows read the same.
 
     Args:
         rules: which mesh axes split the rows.
@@ -146,12 +146,12 @@ def infeed(rules: Rules, mesh: Mesh, process: int | None = None) -> tuple[int, i
 
 
 def path_name(path: Iterable[Any]) -> str:
-    """Give the name of a leaf: the keys that lead to it, with `/` between them."""
+    """Return the name of a leaf: the keys that lead to it, with `/` between them."""
     return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
 
 
 def bytes_per_device(shapes: Any, placed: Any) -> int:
-    """Give how many bytes of a tree one device holds."""
+    """Return how many bytes of a tree one device holds."""
     pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(placed), strict=True)
     return sum(
         int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize for leaf, where in pairs

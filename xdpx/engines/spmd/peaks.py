@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault, nearest
 
@@ -29,6 +28,13 @@ class Device:
     memory: int | None
     link_bandwidth: float | None = None
     kinds: tuple[str, ...] = ()
+
+    @property
+    def platform(self) -> str | None:
+        """That of its programs, `cuda` or `tpu`; None for a device of the user's own."""
+        if not self.kinds:
+            return None
+        return "cuda" if self.kinds[0].startswith("nvidia") else "tpu"
 
 
 DEVICES: dict[str, Device] = {
@@ -56,7 +62,7 @@ _OWN_FORM = "Write name:FLOPs:memory, e.g. cpu:100G:16GiB."
 
 
 def device_named(text: str) -> Device:
-    """Give the device that `--device` names: one of the table, or the user's own as `name:peak_flops:memory`.
+    """Return the device that `--device` names: one of the table, or the user's own as `name:peak_flops:memory`.
 
     Raises:
         ConfigError: no such name, or a figure that cannot be read.
@@ -72,11 +78,13 @@ def device_named(text: str) -> Device:
     raise ConfigError("command line", [Fault("--device", f"no device '{text}' is known.", f"{guess} {_OWN_FORM}")])
 
 
-def device_at_work(devices: Sequence[Any]) -> Device:
-    """Give what is known of the devices JAX reports; a device without a peak when their kind is not in the table."""
-    kind = str(devices[0].device_kind).lower()
+def device_of_kind(kind: str) -> Device:
+    """Return what is known of a device by the name that JAX, torch or its driver reports for it.
+
+    A device that is not in the table is one without a peak.
+    """
     by_length = sorted(((prefix, one) for one in DEVICES.values() for prefix in one.kinds), key=lambda x: -len(x[0]))
-    return next((one for prefix, one in by_length if kind.startswith(prefix)), UNKNOWN)
+    return next((one for prefix, one in by_length if kind.lower().startswith(prefix)), UNKNOWN)
 
 
 def _own(text: str, name: str, figures: list[str]) -> Device:
@@ -113,7 +121,7 @@ class Efficiency:
     peak_flops: float | None = None
 
     def mfu(self, seconds: float) -> float | None:
-        """Give the model FLOPs utilisation of steps that take so many seconds, in [0, 1]; None without a peak.
+        """Return the model FLOPs utilisation of steps that take so many seconds, in [0, 1]; None without a peak.
 
         Source: Chowdhery et al., PaLM, arXiv 2204.02311, section 4.1.
         """
@@ -122,7 +130,7 @@ class Efficiency:
         return self.flops_per_step / seconds / (self.peak_flops * self.num_devices)
 
     def facts(self, seconds: float) -> Mapping[str, float]:
-        """Give what a line of the log says of steps that take so many seconds each."""
+        """Return what a line of the log says of steps that take so many seconds each."""
         if seconds <= 0:
             return {}
         share = 1 / (seconds * self.num_devices)

@@ -101,7 +101,7 @@ def _faults_of_profile(path: str | None) -> list[Fault]:
 
 
 def profile_at(path: str) -> str:
-    """Give the file of a profile, which may be named by its folder."""
+    """Return the file of a profile, which may be named by its folder."""
     return io.join(path, PROFILE_FILE) if io.isdir(path) else path
 
 
@@ -109,7 +109,7 @@ def profile_at(path: str) -> str:
 
 
 def settings_of(pgle: Pgle, environ: Mapping[str, str], *, profile: str | None = None) -> dict[str, str]:
-    """Give the environment variables that say it, those of JAX and `XLA_FLAGS`; flags that are set already stay.
+    """Return the environment variables that say it, those of JAX and `XLA_FLAGS`; flags that are set already stay.
 
     Args:
         pgle: what is asked for.
@@ -215,7 +215,7 @@ def automatic(*functions: Any, runs: int = 1, percentile: int | None = None) -> 
 
 
 def newest_run(folder: str) -> str:
-    """Give the folder of the newest trace: below a job's folder, a trace's, or the one of the trace itself.
+    """Return the folder of the newest trace: below a job's folder, a trace's, or the one of the trace itself.
 
     Raises:
         ConfigError: there is no trace.

@@ -8,10 +8,11 @@ pass, perfectly split.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ from xdpx.utils.axis_splits import Rules
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """For programs that are only looked at: how they are cut up and what they hold does not depend on these."""
 
+_HALF, _BFLOAT = re.compile(r"\bf(loat)?16\["), lambda found: f"bf{found[1] or ''}16["
 _VIEWS = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "constant"})
 
 
@@ -106,6 +108,7 @@ class StepPlan:
         buffers: made during the update, the largest first; none when nothing was compiled.
         reports: dimensions that were to be split and could not be.
         seconds: what tracing, lowering and compiling took.
+        attention: which kernel attends on the platform that is planned for, and why; empty where none is named.
     """
 
     mesh: Mapping[str, int]
@@ -120,6 +123,20 @@ class StepPlan:
     buffers: list[Tensor] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    attention: list[str] = field(default_factory=list)
+
+
+def as_bfloat16(plan: StepPlan) -> StepPlan:
+    """Name the arrays of a plan by bfloat16, for which float16 stood, because a CPU need not widen it."""
+
+    def named(one: Any) -> Any:
+        texts = {key: value for key, value in vars(one).items() if isinstance(value, str)}
+        return replace(one, **{key: _HALF.sub(_BFLOAT, value) for key, value in texts.items()})
+
+    return replace(
+        plan, collectives=list(map(named, plan.collectives)), tensors=list(map(named, plan.tensors)),
+        buffers=list(map(named, plan.buffers)), reports=[_HALF.sub(_BFLOAT, text) for text in plan.reports],
+    )  # fmt: skip
 
 
 def plan_update(
@@ -198,7 +215,7 @@ def _key() -> Any:
 
 
 def _kept_for_backward(task: SpmdTask, state: Plan, batch: Any) -> int:
-    """Give the bytes, over all devices, that the forward pass leaves for the backward pass beside the weights."""
+    """Return the bytes, over all devices, that the forward pass leaves for the backward pass beside the weights."""
     loss = _loss(task)
 
     def pull(params: Any, non_trainable: Any, batch: Any, key: Any) -> Any:
@@ -267,7 +284,7 @@ def _shown(dtype: Any, shape: tuple[int, ...]) -> str:
 
 
 def _buffers(program: Program) -> Iterator[Tensor]:
-    """Give what the program makes, one line for each shape, the largest first; with a place where one is known."""
+    """Yield what the program makes, one line for each shape, the largest first; with a place where one is known."""
     seen: dict[str, Tensor] = {}
     for line, _ in program.lines():
         if line.kind in _VIEWS or not line.results:

@@ -48,7 +48,7 @@ class Retraces:
 
 
 def shape_text(batch: Any) -> str:
-    """Give the shapes of a tree in one line: equal shapes once, with how often they occur."""
+    """Return the shapes of a tree in one line: equal shapes once, with how often they occur."""
     found = Counter(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(batch))
     return " ".join(text if count == 1 else f"{count}x{text}" for text, count in found.items()).replace(", ", ",")
 

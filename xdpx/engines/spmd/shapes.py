@@ -6,7 +6,7 @@ SMALLEST = 8
 
 
 def bucket(size: int, most: int | None = None) -> int:
-    """Give the smallest of 8, 16, 24, 32, 48, 64, 96, 128, 192, ... that has room, and `most` where that is less.
+    """Return the smallest of 8, 16, 24, 32, 48, 64, 96, 128, 192, ... that has room, and `most` where that is less.
 
     At most a third of a width is filling, and there are two widths for each doubling.
     """
@@ -17,7 +17,7 @@ def bucket(size: int, most: int | None = None) -> int:
 
 
 def multiple(size: int, of: int) -> int:
-    """Give the smallest multiple of `of` that is not below `size`."""
+    """Return the smallest multiple of `of` that is not below `size`."""
     return -(-size // of) * of
 
 

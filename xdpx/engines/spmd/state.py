@@ -37,19 +37,19 @@ class SpmdLearner(Protocol):
     """
 
     def init(self, params: Any) -> Any:
-        """Give the state of the optimizer."""
+        """Return the state of the optimizer."""
         ...
 
     def update(self, grads: Any, opt_state: Any, params: Any, *, step: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-        """Give (params, opt_state, facts); a gradient that is no number leaves both, with `is_valid_step` 0."""
+        """Return (params, opt_state, facts); a gradient that is no number leaves both, with `is_valid_step` 0."""
         ...
 
     def averaged(self, opt_state: Any) -> Any:
-        """Give the averaged weights, None when none are kept."""
+        """Return the averaged weights, None when none are kept."""
         ...
 
     def partition(self, opt_state_shapes: Any, params_axes: Any) -> Any:
-        """Give the names of the dimensions of each leaf of the optimizer's state."""
+        """Return the names of the dimensions of each leaf of the optimizer's state."""
         ...
 
 
@@ -68,23 +68,23 @@ class SpmdTask(Protocol):
     model: Any
 
     def init(self, key: Any, batch: Any) -> Mapping[str, Any]:
-        """Give all variables, boxed with the names of their dimensions."""
+        """Return all variables, boxed with the names of their dimensions."""
         ...
 
     def train_loss(self, variables: Mapping[str, Any], batch: Any, key: Any) -> tuple[Any, Any, Outputs]:
-        """Give (loss sum, count, the rest)."""
+        """Return (loss sum, count, the rest)."""
         ...
 
     def eval_metrics(self, variables: Mapping[str, Any], batch: Any) -> tuple[Mapping[str, Any], Any, Any]:
-        """Give (metrics as (sum, weight), what there is per example, summaries)."""
+        """Return (metrics as (sum, weight), what there is per example, summaries)."""
         ...
 
     def predict(self, variables: Mapping[str, Any], batch: Any) -> Any:
-        """Give predictions."""
+        """Return predictions."""
         ...
 
     def decode(self, variables: Mapping[str, Any], batch: Any, key: Any) -> Any:
-        """Give decoded output."""
+        """Return decoded output."""
         ...
 
 
@@ -95,7 +95,7 @@ class Variables(NamedTuple):
     non_trainable: Any
 
     def as_mapping(self) -> dict[str, Any]:
-        """Give what a task takes."""
+        """Return what a task takes."""
         return {"params": self.params, "non_trainable": self.non_trainable}
 
 
@@ -121,7 +121,7 @@ class Plan:
         return NamedSharding(self.mesh, PartitionSpec())
 
     def for_scoring(self) -> SpmdState:
-        """Give the shapes of a state without an optimizer."""
+        """Return the shapes of a state without an optimizer."""
         return {**self.shapes, "opt_state": None}
 
 
@@ -170,5 +170,5 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
 
 
 def _plain(tree: Any) -> Any:
-    """Give nested plain dicts for whatever mappings a model keeps its variables in: their names are the same."""
+    """Return nested plain dicts for whatever mappings a model keeps its variables in: their names are the same."""
     return {name: _plain(branch) for name, branch in tree.items()} if isinstance(tree, Mapping) else tree

@@ -50,6 +50,10 @@ class Surroundings:
             yield
 
 
+NOTED = "summaries/"
+"""Begins the names of what layers noted while scoring, beside the names of metrics."""
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The functions of one task, to be compiled.
@@ -100,7 +104,7 @@ class Compiled:
         return new, self._packed(facts), summaries
 
     def _accumulated(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Give (sums of facts, gradient of the mean loss, non-trainable variables, summaries of the last part)."""
+        """Return (sums of facts, gradient of the mean loss, non-trainable variables, summaries of the last part)."""
         if len(group) == 1:
             # Dividing the loss instead of each gradient saves a walk over all of them.
             key = jax.random.fold_in(key, 0)
@@ -111,7 +115,7 @@ class Compiled:
         return sums, grads, non_trainable, summaries
 
     def _added_up(self, state: SpmdState, group: Sequence[Any], key: Any) -> tuple[Any, Any, Any, Any]:
-        """Give (sums of facts, gradient of the sum of losses, non-trainable variables, summaries)."""
+        """Return (sums of facts, gradient of the sum of losses, non-trainable variables, summaries)."""
         if len({str(jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), batch)) for batch in group}) == 1:
             return self._scanned(state, group, key)
         total: Any = None
@@ -145,7 +149,7 @@ class Compiled:
     def _gradients(
         self, params: Any, non_trainable: Any, batch: Any, key: Any, *, mean: bool = False
     ) -> tuple[Any, Any, Any, Any]:
-        """Give (sums of facts, gradient of the loss sum or of its mean, non-trainable variables, summaries)."""
+        """Return (sums of facts, gradient of the loss sum or of its mean, non-trainable variables, summaries)."""
 
         def loss(weights: Any) -> tuple[Any, Any]:
             variables = Variables(weights, non_trainable).as_mapping()
@@ -170,21 +174,22 @@ class Compiled:
         return jnp.stack([jnp.asarray(facts[name], jnp.float32).reshape(()) for name in names])
 
     def score(self, state: SpmdState, batch: Any) -> dict[str, Any]:
-        """Give sums of metrics, and what there is per example."""
+        """Return sums of metrics, what there is per example, and what layers noted, each noted once (weight 1)."""
         self.retraces.note("score", batch)
         with self.around.set():
-            metrics, per_example, _ = self.task.eval_metrics(self._scored(state), batch)
-            found: dict[str, Any] = self._by_rows({**sums_of(metrics), **dict(per_example)}, batch)
+            metrics, per_example, summaries = self.task.eval_metrics(self._scored(state), batch)
+            noted = {f"{NOTED}{name}": (value, 1.0) for name, value in dict(summaries or {}).items()}
+            found: dict[str, Any] = self._by_rows({**sums_of({**metrics, **noted}), **dict(per_example)}, batch)
             return found
 
     def predict(self, state: SpmdState, batch: Any) -> Any:
-        """Give the task's predictions."""
+        """Return the task's predictions."""
         self.retraces.note("predict", batch)
         with self.around.set():
             return self._by_rows(self.task.predict(self._scored(state), batch), batch)
 
     def decode(self, state: SpmdState, batch: Any, index: Any) -> Any:
-        """Give what the task decodes; `index` is that of the batch, so that no two draw the same numbers."""
+        """Return what the task decodes; `index` is that of the batch, so that no two draw the same numbers."""
         self.retraces.note("decode", batch)
         with self.around.set():
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), state["step"]), index)
@@ -210,7 +215,7 @@ class Compiled:
 
 
 def jitted(compiled: Compiled, placed: SpmdState, everywhere: Any) -> tuple[Callable[..., Any], ...]:
-    """Give the jitted (update, score, predict, decode).
+    """Return the jitted (update, score, predict, decode).
 
     The place of the new state is pinned: left alone, XLA moves parts of it, which costs a compilation, and surprises.
     """
@@ -219,7 +224,7 @@ def jitted(compiled: Compiled, placed: SpmdState, everywhere: Any) -> tuple[Call
 
 
 def sums_of(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Give `name` and `name_weight` for each metric, float32: numbers that add up over batches."""
+    """Return `name` and `name_weight` for each metric, float32: numbers that add up over batches."""
     flat: dict[str, Any] = {}
     for name, (total, weight) in metrics.items():
         flat[name] = jnp.asarray(total, jnp.float32)
@@ -240,17 +245,17 @@ def tokens_in(batch: Any) -> Any:
 
 
 def _divisor(count: Any) -> Any:
-    """Give what a loss sum is divided by: its count, or 1 where nothing counts."""
+    """Return what a loss sum is divided by: its count, or 1 where nothing counts."""
     return jnp.where(count > 0, count, 1.0)
 
 
 def widened(grads: Any) -> Any:
-    """Give gradients in at least float32, so that many small ones add up."""
+    """Return gradients in at least float32, so that many small ones add up."""
     return jax.tree.map(lambda grad: grad.astype(jnp.promote_types(grad.dtype, jnp.float32)), grads)
 
 
 def widened_shapes(grads: Any) -> Any:
-    """Give the shapes of `widened`."""
+    """Return the shapes of `widened`."""
     return jax.eval_shape(widened, grads)
 
 

@@ -11,7 +11,7 @@ _step: ContextVar[Any] = ContextVar("step", default=0)
 
 
 def step_being_traced() -> Any:
-    """Give how many updates were taken before the one that is being traced, an int32; 0 outside of updates."""
+    """Return how many updates were taken before the one that is being traced, an int32; 0 outside of updates."""
     return _step.get()
 
 

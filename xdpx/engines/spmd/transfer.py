@@ -56,7 +56,7 @@ class StepFacts(Mapping[str, Any]):
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Give plain floats; each vector is fetched once, all of them in one go."""
+    """Return plain floats; each vector is fetched once, all of them in one go."""
     vectors = {id(fact.vector): fact.vector for fact in facts.values() if isinstance(fact, Fact)}
     others = {name: value for name, value in facts.items() if not isinstance(value, Fact)}
     arrived, numbers = jax.device_get((vectors, others))
@@ -81,7 +81,7 @@ class Placer:
         self._whole = NamedSharding(mesh, PartitionSpec())
 
     def put(self, batch: Any) -> Any:
-        """Give a batch of global arrays from the rows of this process. Text, and what else no device takes, is None.
+        """Return a batch of global arrays from the rows of this process. Text, and what else no device takes, is None.
 
         Args:
             batch: a tree of arrays whose first dimension is the row; plain numbers are put everywhere.
@@ -123,7 +123,7 @@ class Placer:
 
 
 def tree_to_host(tree: Any) -> Any:
-    """Give what devices computed as NumPy arrays (floats for single numbers); of several processes, one's own rows.
+    """Return what devices computed as NumPy arrays (floats for single numbers); of several processes, one's own rows.
 
     All arrays of the tree set out together, so that the host waits for the last one only, not for one after another.
     """
@@ -141,7 +141,7 @@ def _joined(parts: list[np.ndarray[Any, Any]]) -> Any:
 
 
 def _parts_here(value: Any) -> list[Any]:
-    """Give the parts that this process has, in order; only the first dimension may be split among processes."""
+    """Return the parts that this process has, in order; only the first dimension may be split among processes."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return [value]
     parts = {shard.index[0].start or 0: shard for shard in value.addressable_shards}
@@ -153,14 +153,14 @@ def _parts_here(value: Any) -> list[Any]:
 
 
 def whole(value: Any) -> np.ndarray[Any, Any]:
-    """Give a copy of a whole array on the host; all processes must ask for it."""
+    """Return a copy of a whole array on the host; all processes must ask for it."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return np.array(value)
     return np.asarray(multihost_utils.process_allgather(value, tiled=True))
 
 
 def to_tensors(tree: Any) -> dict[str, Any]:
-    """Give the arrays of a tree by name as torch tensors on the host, which every file of ours can hold."""
+    """Return the arrays of a tree by name as torch tensors on the host, which every file of ours can hold."""
     return {path_name(path): _tensor(whole(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
 
 
@@ -206,7 +206,7 @@ def mismatches(tensors: Mapping[str, Any], target: Any) -> list[str]:
 
 
 def _numeric(leaf: Any) -> Any:
-    """Give something a device can hold, or None."""
+    """Return something a device can hold, or None."""
     if isinstance(leaf, jax.Array):
         return leaf
     array = np.asarray(leaf)

@@ -11,6 +11,9 @@ from xdpx.engines.spmd.peaks import Device
 from xdpx.engines.spmd.planning import Memory, StepPlan, Tensor
 from xdpx.utils.progress import format_bytes
 
+NEAR = 1.3
+"""Most that the upper bound of memory may be of the lower one for both together to say anything."""
+
 ROOM = 0.05
 """Share of a device's memory that its runtime and fragmentation need."""
 
@@ -23,6 +26,7 @@ class Verdict:
         fits: True: even at most; False: not even at least; None: between, or the memory of the device is not known.
         room: bytes that are left at most use; below zero, missing.
         least_room: the same at least use.
+        near: whether at most is within NEAR of at least, so that what lies between may be said to fit.
         blame: what takes most, in words, when it does not fit.
         hints: what would help, in words.
         compute_seconds: of an update at the peak of all devices; None without a peak.
@@ -33,6 +37,7 @@ class Verdict:
     fits: bool | None
     room: int | None
     least_room: int | None
+    near: bool
     blame: tuple[str, ...]
     hints: tuple[str, ...]
     compute_seconds: float | None
@@ -51,7 +56,8 @@ def judge(plan: StepPlan, device: Device) -> Verdict:
     large = room is not None and room < 0
     blame = [*(_too_large(plan) if large else ()), *(_too_slow(plan.collectives) if slow else ())]
     hints = [*(_to_shrink(plan) if large else ()), *(_to_talk_less(plan) if slow else ())]
-    return Verdict(device, fits, room, least_room, tuple(blame), tuple(hints), compute, wire)
+    near = plan.memory.total <= NEAR * plan.memory.least
+    return Verdict(device, fits, room, least_room, near, tuple(blame), tuple(hints), compute, wire)
 
 
 def _fits(room: int, least_room: int) -> bool | None:
@@ -80,7 +86,7 @@ def _too_slow(collectives: list[Collective]) -> Iterator[str]:
 
 
 def shares_of(memory: Memory) -> dict[str, int]:
-    """Give the parts of a device's memory by name."""
+    """Return the parts of a device's memory by name."""
     return {"parameters": memory.parameters, "optimizer": memory.optimizer, "gradients": memory.gradients,
             "activations": memory.activations, "other": memory.other, "batch": memory.batch}  # fmt: skip
 

@@ -77,17 +77,17 @@ def stop() -> None:
 
 
 def process_index() -> int:
-    """Give which process this is, from 0."""
+    """Return which process this is, from 0."""
     return int(jax.process_index())
 
 
 def process_count() -> int:
-    """Give how many processes there are."""
+    """Return how many processes there are."""
     return int(jax.process_count())
 
 
 def local_index(environment: Mapping[str, str] | None = None) -> int:
-    """Give which process of its machine this is, as the launcher says; its index among all, where none says."""
+    """Return which process of its machine this is, as the launcher says; its index among all, where none says."""
     found = _number(LOCAL_INDEX, os.environ if environment is None else environment)
     return process_index() if found is None else found
 
@@ -124,7 +124,7 @@ class Talk:
             self._wait(f"{self._next()}{label and '/'}{label}")
 
     def exchange(self, value: Any) -> list[Any]:
-        """Give what every process said, by index. A value is what JSON can hold."""
+        """Return what every process said, by index. A value is what JSON can hold."""
         if process_count() == 1:
             return [value]
         client, word = _client(), self._next()
@@ -137,11 +137,11 @@ class Talk:
         return [json.loads(text) for _, text in found]
 
     def gather(self, value: Any) -> list[Any]:
-        """Give what every process said: another name of `exchange`."""
+        """Return what every process said: another name of `exchange`."""
         return self.exchange(value)
 
     def broadcast(self, value: Any) -> Any:
-        """Give what the first process said."""
+        """Return what the first process said."""
         return self.exchange(value if process_index() == 0 else None)[0]
 
     def agree_any(self, flag: bool) -> bool:
@@ -194,7 +194,7 @@ def _on_a_cluster() -> bool:
 def _given(
     coordinator: str | None, size: int | None, index: int | None, environment: Mapping[str, str]
 ) -> tuple[str, int, int] | None:
-    """Give (address, processes, index), None when nobody says anything, or says that there is one process only."""
+    """Return (address, processes, index), None when nobody says anything, or says that there is one process only."""
     address = coordinator or next((environment[name] for name in ADDRESS if environment.get(name)), None)
     if address is None and environment.get(MASTER):
         address = f"{environment[MASTER]}:{environment.get(MASTER_PORT) or 29500}"

@@ -7,13 +7,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xdpx.engines.pytorch.strategies.base import DdpOptions, FsdpLike, Strategy
-from xdpx.engines.pytorch.strategies.whole import DataParallel, Distributed, Single
+from xdpx.engines.pytorch.strategies.whole import DataParallel, Distributed, Replicated, Single
 from xdpx.engines.pytorch.world import World
 
 if TYPE_CHECKING:
     from xdpx.engines.pytorch.strategies.sharded import Sharded
 
-__all__ = ["DataParallel", "DdpOptions", "Distributed", "FsdpLike", "Sharded", "Single", "Strategy", "choose"]
+__all__ = [
+    "DataParallel",
+    "DdpOptions",
+    "Distributed",
+    "FsdpLike",
+    "Replicated",
+    "Sharded",
+    "Single",
+    "Strategy",
+    "choose",
+]
 
 KINDS = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
 
@@ -35,7 +45,7 @@ def choose(
     deepspeed: Any = None,
     place: bool = True,
 ) -> Strategy:
-    """Give the way to spread training that fits the launch and the arguments. On all processes.
+    """Return the way to spread training that fits the launch and the arguments. On all processes.
 
     Args:
         world: where this process stands.

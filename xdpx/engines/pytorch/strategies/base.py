@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from xdpx.engines.pytorch.precision import Precision
+from xdpx.engines.pytorch.world import World
 
 Missing = list[str]
 Unexpected = list[str]
@@ -87,30 +88,39 @@ class Strategy(Protocol):
     """One way to spread training. Every verb is called on all processes, in the same order.
 
     Attributes:
+        world: where this process stands.
         shards: whether `prepare` replaces the parameters, so that optimizers must be made after it; evaluation must
             then run the same number of passes on all processes (`synced_gpus` of `generate`).
         writes_own_state: whether the optimizer's state is written by `sharded_save` alone.
         precision: what takes numbers, loss scale and steps upon itself; None leaves them to the arguments.
+        mean_over: by how many processes the backward pass divides gradients while it exchanges them; 1 where it does
+            not, or where gradients are sums over processes.
     """
 
+    world: World
     shards: bool
     writes_own_state: bool
     precision: Precision | None
 
+    @property
+    def mean_over(self) -> int:
+        """See the attributes of the class."""
+        ...
+
     def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
-        """Give the model and the optimizer that are trained, from a prepared model and the optimizer made for it."""
+        """Return the model and the optimizer that are trained, from a prepared model and the optimizer made for it."""
         ...
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Give the model that is called for training, on its device. All processes start from the first's weights."""
+        """Return the model that is called for training, on its device. All processes start from the first's weights."""
         ...
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Give the model that the user made; what was not prepared is given back as it is."""
+        """Return the model that the user made; what was not prepared is given back as it is."""
         ...
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Give the context for the forward and backward pass of one micro-batch.
+        """Return the context for the forward and backward pass of one micro-batch.
 
         Args:
             model: the prepared model.
@@ -118,8 +128,44 @@ class Strategy(Protocol):
         """
         ...
 
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Sum the gradients over processes, after the last micro-batch, where the backward pass has not done so."""
+        ...
+
+    def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sums over processes of numbers that are sums on each: tensors without dimensions, or plain."""
+        ...
+
+    def begin(self, optimizer: Optimizer) -> None:
+        """Prepare, with an optimizer that is new, and weights that are where the training begins or goes on."""
+        ...
+
+    def after_step(self, optimizer: Optimizer, number: int) -> None:
+        """Exchange what processes exchange after the step of update `number`."""
+        ...
+
+    def meet(self, optimizer: Optimizer, number: int) -> None:
+        """Make sure that all processes have the same weights, after update `number`: they are scored or saved now."""
+        ...
+
+    def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return what must be saved beside weights and optimizer, which are those of the first process afterwards."""
+        ...
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave; after `begin`."""
+        ...
+
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the Euclidean norm of gradients, over all processes' shards, on the device.
+
+        Args:
+            gradients: at least one on each process; of one type, on one device.
+        """
+        ...
+
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-        """Scale gradients down to a norm; give the norm they had, over all processes' shards.
+        """Scale gradients down to a norm; return the norm they had, over all processes' shards.
 
         Args:
             parameters: hand in a list; walking through a model costs more than clipping does.
@@ -131,7 +177,7 @@ class Strategy(Protocol):
         ...
 
     def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
-        """Give all weights and buffers by name on the host of the first process, {} on the others.
+        """Return all weights and buffers by name on the host of the first process, {} on the others.
 
         Args:
             model: prepared or not.
@@ -156,7 +202,7 @@ class Strategy(Protocol):
         ...
 
     def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Give the optimizer's state on the host of the first process, {} on the others.
+        """Return the optimizer's state on the host of the first process, {} on the others.
 
         It is what `optimizer.state_dict()` gives in one process, so that any number of processes can go on from it.
         """

@@ -82,7 +82,7 @@ def load(folder: str, model: nn.Module | None = None, optimizer: Optimizer | Non
 
 
 def read_whole(folder: str) -> dict[str, Tensor]:
-    """Give the whole weights of a sharded checkpoint, on the host. On this process alone: no other is asked.
+    """Return the whole weights of a sharded checkpoint, on the host. On this process alone: no other is asked.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -105,7 +105,7 @@ def has_optimizer(folder: str) -> bool:
 
 
 def _weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Give the tensors of a model by name, tied ones once, under the first name."""
+    """Return the tensors of a model by name, tied ones once, under the first name."""
     seen: set[int] = set()
     found = {}
     for name, value in model.state_dict(keep_vars=True).items():
@@ -134,7 +134,7 @@ def _load_optimizer(path: str, optimizer: Optimizer) -> None:
 
 
 def _room_for(parameter: Tensor, saved: TensorStorageMetadata) -> Tensor:
-    """Give a tensor to read into, sharded like its parameter where it has the same shape."""
+    """Return a tensor to read into, sharded like its parameter where it has the same shape."""
     dtype = saved.properties.dtype
     if is_shard(parameter) and parameter.shape == saved.size:
         return torch.zeros_like(parameter, dtype=dtype).detach()
@@ -185,7 +185,7 @@ def _read(path: str, tensors: dict[str, Any], *, alone: bool = False) -> None:
 
 
 def _sizes(path: str, *, optional: bool = False) -> dict[str, Any]:
-    """Give what tensors there are in a folder of shards.
+    """Return what tensors there are in a folder of shards.
 
     Raises:
         ValueError: it is not a local folder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,8 +23,8 @@ from torch.distributed.tensor import DTensor
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.options import AUTOCAST
 from xdpx.engines.pytorch.strategies.base import FsdpLike
-from xdpx.engines.pytorch.strategies.handing_over import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.recompute import recompute
+from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.units import kept_whole, units_of
 from xdpx.engines.pytorch.strategies.whole import NOTHING
 from xdpx.engines.pytorch.world import World, join_alone
@@ -53,7 +53,7 @@ class Sharded(HandsOver):
         self.mesh = self._new_mesh()
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Give the same model, its parameters replaced by shards. Make the optimizer from these."""
+        """Return the same model, its parameters replaced by shards. Make the optimizer from these."""
         if isinstance(model, FSDPModule):
             return model
         _refuse_empty_weights(model)
@@ -72,7 +72,7 @@ class Sharded(HandsOver):
         return model
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Give the model that the user made, which is the one that was prepared."""
+        """Return the model that the user made, which is the one that was prepared."""
         return unwrapped(model)
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
@@ -84,18 +84,25 @@ class Sharded(HandsOver):
         return NOTHING
 
     @torch.no_grad()
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the norm over all shards; see `Strategy.norm`."""
+        return self._norm(*_locally(gradients))
+
+    @torch.no_grad()
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
         """Scale gradients down to a norm over all shards; see `Strategy.clip`."""
         gradients = [each.grad for each in parameters if each.grad is not None]
-        own = [each.to_local() for each in gradients if isinstance(each, DTensor)]
-        common = [each for each in gradients if not isinstance(each, DTensor)]
-        squares = _sum_of_squares(own, self.world.device)
-        dist.all_reduce(squares, group=self.mesh.get_group(SHARD))
-        norm = (squares + _sum_of_squares(common, self.world.device)).sqrt()
+        own, common = _locally(gradients)
+        norm = self._norm(own, common)
         if max_norm > 0 and gradients:
             share = torch.clamp(max_norm / (norm + 1e-6), max=1.0)  # 1e-6 as in torch, so that norms agree
             torch._foreach_mul_(own + common, share.to(gradients[0].device))
         return norm
+
+    def _norm(self, own: list[Tensor], common: list[Tensor]) -> Tensor:
+        squares = _sum_of_squares(own, self.world.device)
+        dist.all_reduce(squares, group=self.mesh.get_group(SHARD))
+        return (squares + _sum_of_squares(common, self.world.device)).sqrt()
 
     def _take_first_weights(self, model: nn.Module) -> None:
         """Let all processes begin with the weights of the first; one tensor at a time goes over the device."""
@@ -105,7 +112,7 @@ class Sharded(HandsOver):
                 tensor.copy_(carried)
 
     def _kept_whole(self, model: nn.Module) -> set[nn.Parameter]:
-        """Give the parameters that are not sharded, on the device, and let processes average their gradients."""
+        """Return the parameters that are not sharded, on the device, and let processes average their gradients."""
         kept = kept_whole(model, self.options)
         for parameter in kept:
             parameter.data = parameter.data.to(self.world.device)
@@ -130,7 +137,7 @@ class Sharded(HandsOver):
         return init_device_mesh(self.world.device.type, (size // columns, columns), mesh_dim_names=(REPLICATE, SHARD))
 
     def _settings(self) -> dict[str, Any]:
-        """Give what `fully_shard` is called with."""
+        """Return what `fully_shard` is called with."""
         dtype = AUTOCAST.get(self._precision)
         offload = OffloadPolicy()
         if self.options.offload:
@@ -154,6 +161,12 @@ def _share_out_again(model: nn.Module, *_: Any) -> None:
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
+
+
+def _locally(gradients: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return this process's shards of gradients, and those that every process has whole."""
+    own = [each.to_local() for each in gradients if isinstance(each, DTensor)]
+    return own, [each for each in gradients if not isinstance(each, DTensor)]
 
 
 def _sum_of_squares(gradients: list[Tensor], device: torch.device) -> Tensor:

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 
 def whole_weights(model: nn.Module, *, wanted: bool) -> dict[str, Tensor]:
-    """Give the whole tensors of a model by name, on the host; {} where they are not wanted. On all processes."""
+    """Return the whole tensors of a model by name, on the host; {} where they are not wanted. On all processes."""
+    return whole_tensors(model.state_dict(keep_vars=True), wanted=wanted)
+
+
+def whole_tensors(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
+    """Return tensors, of which processes may hold shards, as `whole_weights` does."""
     whole: dict[int, Tensor] = {}
     named: dict[str, Tensor] = {}
-    for name, value in model.state_dict(keep_vars=True).items():
+    for name, value in tensors.items():
         if id(value) not in whole:  # tied weights are one tensor, and are gathered once
             whole[id(value)] = _whole(value, wanted=wanted)
         if wanted:
@@ -49,7 +54,7 @@ def fill_weights(model: nn.Module, weights: Mapping[str, Tensor], *, strict: boo
 
 
 def whole_optimizer_state(optimizer: Optimizer, *, wanted: bool) -> dict[str, Any]:
-    """Give `optimizer.state_dict()` with whole tensors on the host; {} where not wanted. On all processes."""
+    """Return `optimizer.state_dict()` with whole tensors on the host; {} where not wanted. On all processes."""
     whole = collectives.map_tensors(lambda value: _whole(value, wanted=wanted), optimizer.state_dict())
     return dict(whole) if wanted else {}
 
@@ -80,12 +85,12 @@ def is_shard(value: Any) -> TypeGuard[DTensor]:
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """Give the parameters of an optimizer in the order of the numbers that its `state_dict` has for them."""
+    """Return the parameters of an optimizer in the order of the numbers that its `state_dict` has for them."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def like(parameter: Tensor, whole: Tensor) -> Tensor:
-    """Give the part of a whole tensor that goes with this process's shard of a parameter of the same shape.
+    """Return the part of a whole tensor that goes with this process's shard of a parameter of the same shape.
 
     Anything else, such as a number of steps, is given back as it is.
     """
@@ -147,7 +152,7 @@ def _plain(place: Place, tensors: list[Tensor], *, travel: bool) -> Tensor:
 
 
 def _differences(own: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Give (missing, unexpected) names. A name is not missing when one that it is tied to is given."""
+    """Return (missing, unexpected) names. A name is not missing when one that it is tied to is given."""
     there = {id(value) for name, value in own.items() if name in given}
     absent = [name for name, value in own.items() if name not in given and isinstance(value, Tensor)]
     missing = [name for name in absent if id(own[name]) not in there]

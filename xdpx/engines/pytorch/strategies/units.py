@@ -16,7 +16,7 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
 
 def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
-    """Give the modules below a model that become units of their own, inner ones first. The rest is one more unit.
+    """Return the modules below a model that become units of their own, inner ones first. The rest is one more unit.
 
     Raises:
         ValueError: a class that is asked for is not in the model.
@@ -31,7 +31,7 @@ def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
 
 
 def kept_whole(model: nn.Module, options: FsdpLike) -> set[nn.Parameter]:
-    """Give the parameters that no process may share out: single numbers, and those of the modules to be ignored."""
+    """Return the parameters that no process may share out: single numbers, and those of the modules to be ignored."""
     kept = {each for each in model.parameters() if each.dim() == 0}
     if options.ignored_modules:
         for name, module in model.named_modules():
@@ -65,7 +65,7 @@ def _by_size(model: nn.Module, minimum: int) -> list[nn.Module]:
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:
-        """Give how many parameters of a module are in no unit yet."""
+        """Return how many parameters of a module are in no unit yet."""
         total = _count(module.parameters())
         if total < minimum:
             return total

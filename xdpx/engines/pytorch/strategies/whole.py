@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import hand_over
 from xdpx.engines.pytorch.strategies.base import DdpOptions
-from xdpx.engines.pytorch.strategies.handing_over import HandsOver, unwrapped
+from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
 from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 
@@ -35,17 +37,22 @@ class Single(HandsOver):
         self._place = place
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Give the model itself, on the device."""
+        """Return the model itself, on the device."""
         return self._placed(model)
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Give the model that the user made, whatever is around it."""
+        """Return the model that the user made, whatever is around it."""
         return unwrapped(model)
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Give an empty context: there is nobody to exchange gradients with."""
+        """Return an empty context: there is nobody to exchange gradients with."""
         del model, last
         return NOTHING
+
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the norm of gradients, which every process has whole; see `Strategy.norm`."""
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        return norm
 
     @torch.no_grad()
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
@@ -53,13 +60,13 @@ class Single(HandsOver):
         parameters = [each for each in parameters if each.grad is not None]
         gradients = [each.grad for each in parameters if each.grad is not None]
         if len({(each.device, each.dtype) for each in gradients}) != 1:
-            norm: Tensor = nn.utils.get_total_norm(gradients)
+            norm = nn.utils.get_total_norm(gradients)
             if max_norm > 0:
                 nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
             return norm
         # What these two do, number by number, without sorting the gradients by device and type: on a small model
         # that takes twice as long as all the rest.
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm = self.norm(gradients)
         if max_norm > 0:
             torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         return norm
@@ -72,7 +79,7 @@ class DataParallel(Single):
     """One process and several GPUs: each takes a part of every batch in a thread of its own."""
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Give the model with its copies on the other GPUs."""
+        """Return the model with its copies on the other GPUs."""
         model = self._placed(model)
         if self.world.num_gpus < 2 or _spread(model):
             return model
@@ -86,6 +93,63 @@ class DataParallel(Single):
         return spread
 
 
+class Replicated(Single):
+    """Every process has the model and a part of each batch; gradients are summed once per update, in few exchanges.
+
+    The model stays what it is, so that a task may call any of its parts, as often as it likes, and one process may take
+    its micro-batches in smaller parts than the others (where memory ran out): no exchange is bound to a pass.
+    """
+
+    @property
+    def mean_over(self) -> int:
+        """1: gradients are sums over processes."""
+        return 1
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model itself, on the device, with the weights of the first process."""
+        model = self._placed(model)
+        for tensor in {id(each): each for each in (*model.parameters(), *model.buffers())}.values():
+            collectives.broadcast_tensor_(tensor.detach())
+        return model
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Sum gradients over processes. A weight that has none on some of them gets that of the others.
+
+        Which these are is exchanged on the host, so that nothing waits for the device.
+        """
+        there = collectives.sum_over_ranks(torch.tensor([each.grad is not None for each in parameters]).int()).tolist()
+        by_kind: dict[torch.dtype, list[Tensor]] = {}
+        for parameter, number in zip(parameters, there, strict=True):
+            if number:
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = gradient.to_dense() if gradient.is_sparse else gradient
+                by_kind.setdefault(gradient.dtype, []).append(parameter.grad)
+        for bucket in (each for gradients in by_kind.values() for each in _buckets(gradients)):
+            flat = torch.cat([each.reshape(-1) for each in bucket])
+            dist.all_reduce(flat)
+            pieces = torch.split(flat, [each.numel() for each in bucket])
+            torch._foreach_copy_(bucket, [piece.view_as(each) for piece, each in zip(pieces, bucket, strict=True)])
+
+
+BUCKET = 1 << 25
+"""Numbers that are exchanged together."""
+
+
+def _buckets(gradients: list[Tensor]) -> Generator[list[Tensor]]:
+    """Yield the gradients in groups of about `BUCKET` numbers, in their order, which is the same on all processes."""
+    bucket: list[Tensor] = []
+    size = 0
+    for gradient in gradients:
+        bucket.append(gradient)
+        size += gradient.numel()
+        if size >= BUCKET:
+            yield bucket
+            bucket, size = [], 0
+    if bucket:
+        yield bucket
+
+
 class Distributed(Single):
     """Every process has the model and a part of each batch; gradients are averaged (DDP)."""
 
@@ -94,7 +158,7 @@ class Distributed(Single):
         self.options = options or DdpOptions()
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Give the model as DDP; one without anything to train is left as it is."""
+        """Return the model as DDP; one without anything to train is left as it is."""
         model = self._placed(model)
         if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
             return model
@@ -104,7 +168,7 @@ class Distributed(Single):
         )
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Give a context that keeps gradients to this process until the last micro-batch."""
+        """Return a context that keeps gradients to this process until the last micro-batch."""
         if last or not isinstance(model, DistributedDataParallel):
             return NOTHING
         context: AbstractContextManager[Any] = model.no_sync()

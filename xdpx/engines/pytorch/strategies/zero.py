@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision, in_float32, in_type
-from xdpx.engines.pytorch.strategies.handing_over import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.shard_files import OPTIMIZER
+from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.states import fill_weights
 from xdpx.engines.pytorch.strategies.whole import NOTHING
 from xdpx.engines.pytorch.world import World, join_alone
@@ -67,13 +67,13 @@ class Zero(HandsOver):
         self.precision = ZeroPrecision(self)
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """Give the engine, if there is one for this model, else the model on the device; `join` makes the engine."""
+        """Return the engine, if there is one for this model, else the model on the device; `join` makes the engine."""
         if self.engine is not None and unwrapped(model) is self.engine.module:
             return self.engine  # type: ignore[no-any-return]
         return model.to(self.world.device)
 
     def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
-        """Give the engine over a model and its optimizer, and the optimizer that it makes of that one."""
+        """Return the engine over a model and its optimizer, and the optimizer that it makes of that one."""
         if self.engine is not None and optimizer is self.engine.optimizer:
             return self.engine, optimizer
         deepspeed = _package()
@@ -88,7 +88,7 @@ class Zero(HandsOver):
         return self.engine, self.engine.optimizer
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Give the model that the user made."""
+        """Return the model that the user made."""
         inner: Any = self.engine.module if model is self.engine else model
         return unwrapped(inner)
 
@@ -100,8 +100,13 @@ class Zero(HandsOver):
             called.set_gradient_accumulation_boundary(last)
         return NOTHING
 
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """Return the norm that the gradient had; the engine alone knows the shards."""
+        del gradients
+        return self._norm
+
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-        """Give the norm that the gradient had; the engine has clipped it already, and stepped."""
+        """Return the norm that the gradient had; the engine has clipped it already, and stepped."""
         del parameters, max_norm
         return self._norm
 
@@ -120,7 +125,7 @@ class Zero(HandsOver):
             self._norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
 
     def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
-        """Give all weights on the host; see `Strategy.weights`."""
+        """Return all weights on the host; see `Strategy.weights`."""
         with self._gathered(model):
             return super().weights(self.unwrap(model), wanted=wanted)
 
@@ -162,7 +167,7 @@ class Zero(HandsOver):
         return in_type(args, self._dtype), in_type(kwargs, self._dtype)
 
     def _gathered(self, model: nn.Module, *, changes: bool = False) -> AbstractContextManager[Any]:
-        """Give a context in which the weights are whole, where stage 3 has cut them up."""
+        """Return a context in which the weights are whole, where stage 3 has cut them up."""
         cut = [each for each in self.unwrap(model).parameters() if hasattr(each, "ds_id")]
         if not cut:
             return nullcontext()
@@ -186,7 +191,7 @@ def _without_empty_step(optimizer: Any) -> Generator[None]:
 
 
 def _package() -> Any:
-    """Give the package, which takes seconds to import and compiles on its first use."""
+    """Return the package, which takes seconds to import and compiles on its first use."""
     import deepspeed
 
     return deepspeed
@@ -206,4 +211,5 @@ class ZeroPrecision(Precision):
     def step(self, optimizer: Optimizer) -> bool:
         """Tell whether the engine left the step out, because gradients had overflown."""
         del optimizer
-        return not self._strategy.engine.was_step_applied()
+        self.skipped = not self._strategy.engine.was_step_applied()
+        return self.skipped

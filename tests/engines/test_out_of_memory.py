@@ -7,7 +7,7 @@ import torch
 from xdpx.engines.base import OutOfMemory
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import EngineOptions
-from xdpx.engines.pytorch.shortage import is_shortage, joined
+from xdpx.engines.pytorch.out_of_memory import is_out_of_memory, joined
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.losses import losses
 from xdpx.models import models
@@ -187,8 +187,8 @@ def test_when_the_optimizer_has_no_memory_smaller_batches_are_not_advised():
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
-    assert not is_shortage(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert is_shortage(MemoryError())
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert is_out_of_memory(MemoryError())
     chosen = engine()
     state = chosen.start(1)
     with pytest.raises(ValueError, match="to match target batch_size"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.strategies.states import fill_optimizer, fill_weights, whole_optimizer_state, whole_weights
@@ -16,18 +18,55 @@ from xdpx.engines.pytorch.world import World
 
 
 class HandsOver:
-    """The verbs of `strategies.base.Strategy` that carry weights and optimizer states in and out."""
+    """The verbs of `strategies.base.Strategy` that carry numbers, weights and optimizer states in and out."""
 
     world: World
     writes_own_state: bool = False
     precision: Precision | None = None
 
+    @property
+    def mean_over(self) -> int:
+        """The number of processes: their gradients are averaged in the backward pass; see `Strategy`."""
+        return self.world.size
+
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Do nothing: the backward pass has exchanged the gradients; see `Strategy.sum_gradients`."""
+        del parameters
+
+    def sum_facts(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sums over processes, by one exchange for all of them; see `Strategy.sum_facts`."""
+        if self.world.size == 1:
+            return dict(facts)
+        values = [torch.as_tensor(value, dtype=torch.float64, device=self.world.device) for value in facts.values()]
+        return dict(zip(facts, collectives.sum_over_ranks(torch.stack(values).detach()).unbind(), strict=True))
+
+    def begin(self, optimizer: Optimizer) -> None:
+        """Do nothing: processes go on together from the first update; see `Strategy.begin`."""
+        del optimizer
+
+    def after_step(self, optimizer: Optimizer, number: int) -> None:
+        """Do nothing: all processes have taken the same step; see `Strategy.after_step`."""
+        del optimizer, number
+
+    def meet(self, optimizer: Optimizer, number: int) -> None:
+        """Do nothing: there is one model; see `Strategy.meet`."""
+        del optimizer, number
+
+    def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return nothing; see `Strategy.state_dict`."""
+        del optimizer
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take nothing; see `Strategy.load_state_dict`."""
+        del saved
+
     def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
-        """Give the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
+        """Return the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
         return model, optimizer
 
     def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
-        """Give all weights on the host; see `Strategy.weights`."""
+        """Return all weights on the host; see `Strategy.weights`."""
         return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
 
     def load_weights(
@@ -37,7 +76,7 @@ class HandsOver:
         return fill_weights(unwrapped(model), weights, strict=strict)
 
     def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Give the optimizer's state on the host; see `Strategy.optimizer_state`."""
+        """Return the optimizer's state on the host; see `Strategy.optimizer_state`."""
         del model
         return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
 
@@ -59,7 +98,7 @@ class HandsOver:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Give the model inside DDP, DataParallel and torch.compile, in whatever order they are around it."""
+    """Return the model inside DDP, DataParallel and torch.compile, in whatever order they are around it."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if isinstance(model, DistributedDataParallel | nn.DataParallel):

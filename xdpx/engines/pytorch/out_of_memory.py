@@ -12,6 +12,7 @@ from torch import Tensor
 
 from xdpx.engines.base import Batch, OutOfMemory, Predictions, Split
 from xdpx.logger import log
+from xdpx.utils.memory_errors import is_out_of_memory
 
 T = TypeVar("T")
 
@@ -20,15 +21,6 @@ MOST_PARTS = 2**6
 
 SHRINK = 0.9
 """What the size of batches is multiplied by, each time that memory runs out (`auto_find_batch_size`)."""
-
-_TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
-
-
-def is_shortage(error: BaseException) -> bool:
-    """Tell whether an error says that memory ran out; on a CPU, and from libraries, it is a plain RuntimeError."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _TEXTS)
 
 
 class InParts:
@@ -50,7 +42,7 @@ class InParts:
         what: str,
         release: Callable[[], None],
     ) -> tuple[T, int]:
-        """Give what `work` gives for the cut batches, and the number of parts that each was cut into.
+        """Return what `work` gives for the cut batches, and the number of parts that each was cut into.
 
         Args:
             work: is called with the pieces, and again with smaller ones.
@@ -67,7 +59,7 @@ class InParts:
             try:
                 return work(pieces), parts
             except (RuntimeError, MemoryError) as error:
-                if not is_shortage(error):
+                if not is_out_of_memory(error):
                     raise
                 if parts >= MOST_PARTS or len(self._cut(batches, parts * 2)) == len(pieces):
                     raise OutOfMemory(self._advice(what, parts)) from error
@@ -95,7 +87,7 @@ class InParts:
 
 
 def free_cache(device: torch.device) -> None:
-    """Give memory that nothing uses back to the device."""
+    """Return memory that nothing uses back to the device."""
     gc.collect()  # a graph that failed half way may hold itself
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -111,7 +103,7 @@ def advised(what: str) -> Generator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not is_shortage(error):
+        if not is_out_of_memory(error):
             raise
         raise OutOfMemory(
             f"memory ran out for {what}, which no smaller batch_size would change. Use a smaller model, train fewer of "
@@ -133,7 +125,7 @@ def _join(values: Sequence[Any]) -> Any:
 
 
 def with_fitting_batches(attempt: Callable[[int], T], size: int, begin_anew: Callable[[], None]) -> T:
-    """Give what `attempt` gives for the largest batches that fit into memory, from `size` samples down.
+    """Return what `attempt` gives for the largest batches that fit into memory, from `size` samples down.
 
     Args:
         attempt: is called with a number of samples.
@@ -147,7 +139,7 @@ def with_fitting_batches(attempt: Callable[[int], T], size: int, begin_anew: Cal
         try:
             return attempt(size)
         except (MemoryError, RuntimeError) as error:
-            if not is_shortage(error):
+            if not is_out_of_memory(error):
                 raise
             log.warning(f"batches of {size} samples do not fit into memory: begins anew with {int(size * SHRINK)}.")
         size = int(size * SHRINK)

@@ -1,0 +1,65 @@
+"""Every golden run is trained anew and compared; and the comparison notices what it is there for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.golden import record
+from tests.golden.doors import DOORS, Door
+from tests.golden.record import Outcome
+
+FP16 = "fp16 from too high a scale"
+SAME = [
+    *(("x_train", f"cls_cnn, {name}, resumed", f"cls_cnn, {name}") for name in ("adam", "EMA", FP16)),
+    ("trainer", "toy, resume", "toy, linear schedule"),
+    ("trainer", "BERT, resume", "BERT, linear schedule"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
+def test_numbers_are_what_they_were(door: Door) -> None:
+    assert door.differences(list(door.runs)) == []
+
+
+@pytest.mark.parametrize(("door", "resumed", "undisturbed"), SAME)
+def test_a_resumed_run_was_recorded_with_the_numbers_of_the_undisturbed_one(
+    door: str, resumed: str, undisturbed: str
+) -> None:
+    golden, _ = record.read(Path(__file__).with_name(f"{door}.txt"))
+    assert golden[resumed] == golden[undisturbed]
+
+
+def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
+    outcomes = {"a, b": Outcome([0.1, 1 / 3, math.inf], "abc"), "c": Outcome([], "def")}
+    record.write(tmp_path / "runs.txt", outcomes, on="this, that")
+    assert record.read(tmp_path / "runs.txt") == (outcomes, "this, that")
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "to_the_bit", "told"),
+    [
+        ("a", Outcome([1.0, 2.0], "w"), True, None),
+        ("a", Outcome([1.0, math.nextafter(2.0, 3.0)], "w"), True, "differ by up to 2.2e-16; the first is number 2"),
+        ("a", Outcome([1.0, 2.0], "v"), True, "the final weights differ"),
+        ("a", Outcome([1.0], "w"), True, "1 losses instead of 2"),
+        ("a", Outcome([1.0, math.nan], "w"), False, "differ by up to inf"),
+        ("a", Outcome([1.0, 2.00001], "v"), False, None),
+        ("a", Outcome([1.0, 2.001], "w"), False, "differ by up to 5.0e-04"),
+        ("a, bf16", Outcome([1.0, 2.001], "w"), False, None),
+    ],
+)
+def test_a_difference_is_told(name: str, found: Outcome, to_the_bit: bool, told: str | None) -> None:
+    line = record.difference(name, found, Outcome([1.0, 2.0], "w"), to_the_bit=to_the_bit)
+    assert line is None if told is None else told in str(line)
+
+
+def test_the_hash_knows_every_bit_and_name_and_no_order() -> None:
+    weights = {"a": torch.tensor([1.0, -0.0]), "b": torch.ones(2, 2)}
+    assert record.hash_of(weights) == record.hash_of(dict(reversed(weights.items())))
+    assert record.hash_of(weights) != record.hash_of({**weights, "a": torch.tensor([1.0, 0.0])})
+    assert record.hash_of({"c": weights["a"]}) != record.hash_of({"a": weights["a"]})

@@ -1,0 +1,106 @@
+"""What the engine does with an optimizer, ours or a user's: check it, set its rates, take a step, resume it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.engines.base import Schedule
+from xdpx.engines.pytorch.gradients import SCALING, Scaling, gradients_of, is_able
+
+SCHEDULED = frozenset({"lr", "initial_lr", "betas", "momentum"})
+"""What is set before each update from how the optimizer was made: never part of where it stands."""
+
+
+def check(optimizer: Any, schedule: Schedule | None) -> None:
+    """Raise ConfigError where an optimizer cannot be stepped by this engine, or not on this schedule."""
+    name = type(optimizer).__name__
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError as error:
+        problem = f"is {name}, whose step() cannot be called without arguments ({error}): gradients are computed once."
+        raise _fault("optimizer", problem, "Use one that needs no closure.") from error
+    momentum = None if schedule is None else schedule.momentum(1)
+    if momentum is not None and not all({"betas", "momentum"} & group.keys() for group in optimizer.param_groups):
+        problem = f"is true, but {name} has neither betas nor a momentum in its parameter groups."
+        raise _fault("cycle_momentum", problem, "Set it to false, or use an optimizer that has one.")
+
+
+def _fault(key: str, problem: str, remedy: str) -> ConfigError:
+    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+
+
+def set_rates(optimizer: Any, factor: float, momentum: float | None) -> None:
+    """Set the learning rate of each group, unless it has a `fixed_rate`, and its first beta, or else its momentum."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * (1.0 if group.get("fixed_rate") else factor)
+        if momentum is not None and "betas" in group:
+            group["betas"] = (momentum, *group["betas"][1:])
+        elif momentum is not None:
+            group["momentum"] = momentum
+
+
+def take_step(optimizer: Any, scaling: Scaling) -> None:
+    """Move the weights by the mean gradient, clipped; leave weights and optimizer as they are where it is not finite.
+
+    An optimizer that has the ability `SCALING` does all of that in its own kernel. For any other it is done here, so
+    that it sees what a loop written by hand would show it; the host waits for the device then, to know whether to step.
+    """
+    if is_able(optimizer, SCALING):
+        optimizer.grad_scale, optimizer.found_inf = scaling.divisor, scaling.broken
+        optimizer.step()
+    elif not scaling.broken:
+        torch._foreach_div_(gradients_of(optimizer), scaling.divisor)
+        optimizer.step()
+
+
+def settings_of(optimizer: Any, model: nn.Module) -> list[dict[str, Any]]:
+    """Return how each group of a new optimizer was made, and the names of its weights in place of them."""
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    return [
+        {**group, "params": [names.get(id(weight), "") for weight in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+
+
+def load(
+    optimizer: Any, saved: Mapping[str, Any], *, before: Sequence[Mapping[str, Any]] | None, now: Sequence[Any]
+) -> None:
+    """Bring an optimizer to where it stood, under the settings that it is made with now.
+
+    A setting that is what it was keeps the value that is saved, because some rules keep state among their settings;
+    one that was changed takes effect. Where other weights are trained now, or in other groups, each weight keeps its
+    own state, and new ones begin without.
+
+    Args:
+        optimizer: newly made.
+        saved: its `state_dict` then.
+        before: what `settings_of` gave then; None where that is not known.
+        now: what it gives now.
+
+    Raises:
+        ValueError, KeyError: the saved state is that of other weights.
+    """
+    if before is None or [group["params"] for group in before] == [group["params"] for group in now]:
+        optimizer.load_state_dict(saved)
+        for index, (group, given) in enumerate(zip(optimizer.param_groups, now, strict=True)):
+            made: Mapping[str, Any] = {} if before is None else before[index]
+            changed = (key for key in given if key in SCHEDULED or not _same(made.get(key), given[key]))
+            group.update({key: given[key] for key in changed if key != "params"})
+        return
+    then = [name for group in before for name in group["params"]]
+    state = {then[index]: value for index, value in saved["state"].items()}
+    own = optimizer.state_dict()
+    here = [name for group in now for name in group["params"]]
+    optimizer.load_state_dict({**own, "state": {i: state[name] for i, name in enumerate(here) if name in state}})
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return torch.equal(first, second)
+    return bool(first == second)

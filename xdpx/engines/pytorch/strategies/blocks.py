@@ -1,0 +1,149 @@
+"""The strategy in which processes train by themselves for a while, and then filter what they have learned into one.
+
+P: all trained parameters, behind one another.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.strategies.states import parameters_of
+from xdpx.engines.pytorch.strategies.whole import Replicated
+from xdpx.engines.pytorch.world import World
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """How blocks of local training are filtered into the global model.
+
+    Attributes:
+        learning_rate: of a block, in (0, 1]; 1 with momentum 0 is plain model averaging.
+        momentum: of blocks, in [0, 1).
+        interval: updates of a block.
+        warmup: update at which all processes go on from the weights of the first one; before it nothing is filtered.
+        nesterov: whether the next block begins where the momentum leads.
+        averages_optimizer: whether optimizer states, which each process has its own of, are averaged when weights are
+            taken over or saved; else those of the first process are taken when a state is saved, and new ones are
+            begun with at the end of the warm-up.
+    """
+
+    learning_rate: float = 1.0
+    momentum: float = 0.875
+    interval: int = 50
+    warmup: int = 500
+    nesterov: bool = False
+    averages_optimizer: bool = False
+
+
+def block_update(
+    local_P: Tensor, global_P: Tensor, velocity_P: Tensor, *, options: BlockOptions
+) -> tuple[Tensor, Tensor]:
+    """Filter one block of local training into the global model (BMUF).
+
+    Args:
+        local_P: float32 parameters after the block, averaged over processes.
+        global_P: those that the block began with.
+        velocity_P: the filtered change of the blocks before.
+        options: learning rate and momentum of blocks.
+
+    Returns:
+        (new global_P, from which every process goes on, new velocity_P).
+
+    Source: Chen and Huo, "Scalable training of deep learning machines by incremental block training with intra-block
+    parallel optimization and blockwise model-update filtering", ICASSP 2016, equations 5 to 8.
+    """
+    velocity_P = options.momentum * velocity_P + options.learning_rate * (global_P - local_P)
+    ahead = 1.0 + options.momentum if options.nesterov else 1.0
+    return global_P - ahead * velocity_P, velocity_P
+
+
+class Blocks(Replicated):
+    """Every process has the model and a part of each batch, and takes updates by itself.
+
+    Processes meet every `interval` updates, and before anything is scored or saved: then there is one model again.
+    """
+
+    def __init__(self, world: World, options: BlockOptions) -> None:
+        super().__init__(world)
+        self.options = options
+        self._velocity_P = torch.zeros(0)
+        self._global_P = torch.zeros(0)
+        self._new_optimizer: dict[str, Any] = {}
+        self._since = 0  # updates that this process has taken by itself
+
+    @property
+    def mean_over(self) -> int:
+        """The number of processes: a gradient is that of one share of the batch, and counts are those of all."""
+        return self.world.size
+
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Do nothing: each process follows its own gradient."""
+        del parameters
+
+    def begin(self, optimizer: Optimizer) -> None:
+        """Note where the first block begins."""
+        self._global_P = _flat(optimizer)
+        self._velocity_P = torch.zeros_like(self._global_P)
+        self._new_optimizer = copy.deepcopy(optimizer.state_dict())
+        self._since = 0
+
+    @torch.no_grad()
+    def after_step(self, optimizer: Optimizer, number: int) -> None:
+        """Meet, where update `number` is the last one of a block or of the warm-up."""
+        self._since += 1
+        warmup = self.options.warmup
+        if number == warmup or (number > warmup and number % self.options.interval == 0):
+            self.meet(optimizer, number)
+        if number == warmup:
+            self._share_optimizer(optimizer, otherwise=self._new_optimizer)
+
+    @torch.no_grad()
+    def meet(self, optimizer: Optimizer, number: int) -> None:
+        """Make one model of all after update `number`, unless they have just met."""
+        if not self._since:
+            return
+        self._since = 0
+        local_P = _flat(optimizer)
+        if number <= self.options.warmup:
+            self._global_P = collectives.broadcast_tensor_(local_P)
+        else:
+            self._global_P, self._velocity_P = block_update(
+                collectives.mean_over_ranks(local_P), self._global_P, self._velocity_P, options=self.options
+            )
+        weights = parameters_of(optimizer)
+        parts = torch.split(self._global_P, [weight.numel() for weight in weights])
+        torch._foreach_copy_(weights, [part.view_as(each) for part, each in zip(parts, weights, strict=True)])
+
+    def state_dict(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return what goes on with the weights, and let all processes go on from one state of the optimizer."""
+        self._share_optimizer(optimizer, otherwise=None)
+        return {"velocity": self._velocity_P}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self._velocity_P = saved["velocity"].to(self._global_P)
+
+    def _share_optimizer(self, optimizer: Optimizer, *, otherwise: dict[str, Any] | None) -> None:
+        """Average the states of optimizers, if asked for; else load a given one, or that of the first process."""
+        own = optimizer.state_dict()
+        if self.options.averages_optimizer:
+            shared = {**own, "state": collectives.map_tensors(_mean, own["state"])}
+        else:
+            shared = copy.deepcopy(otherwise) if otherwise is not None else collectives.broadcast_tree(own)
+        optimizer.load_state_dict(shared)
+
+
+def _flat(optimizer: Optimizer) -> Tensor:
+    return torch.cat([weight.detach().reshape(-1) for weight in parameters_of(optimizer)])
+
+
+def _mean(value: Tensor) -> Tensor:
+    return collectives.mean_over_ranks(value) if value.is_floating_point() else value
