@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from xdpx.losses.trainer_loss import global_count
-from xdpx.optimizers.pytorch import groups, named
+from xdpx.optimizers.pytorch import building, groups
+from xdpx.trainer.loss.model_loss import global_count
 
 NAMES = ("adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop")
 
@@ -31,7 +31,7 @@ def optimizer_of(name, trained):
         adam_beta2=0.95,
         adam_epsilon=1e-7,
     )
-    return named.optimizer_for(wishes, trained, groups.decay_groups(trained, 0.1))
+    return building.optimizer_for(wishes, trained, groups.decay_groups(trained, 0.1))
 
 
 def distance(name, mesh):

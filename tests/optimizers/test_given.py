@@ -7,8 +7,8 @@ import torch
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from xdpx.optimizers.lr_schedulers.named import scheduler_for
 from xdpx.optimizers.pytorch.given import Given
+from xdpx.optimizers.pytorch.scheduling import scheduler_for
 
 
 def weight() -> torch.nn.Parameter:

@@ -36,10 +36,30 @@ def test_one_cycle_starts_and_ends_at_the_lowest_rate_and_peaks_after_the_warmup
     assert cycle.factor(100) == pytest.approx(1 / 600)
 
 
-def test_one_cycle_takes_a_warmup_as_a_share_of_all_updates():
-    assert [schedule("one_cycle", warmup_steps=0.1).factor(step) for step in range(101)] == [
-        schedule("one_cycle", warmup_steps=10).factor(step) for step in range(101)
-    ]
+WITH_WARMUP = [name for name in lr_schedulers if "warmup_steps" in lr_schedulers[name].Parameters.model_fields]
+NEEDED = {
+    "cosine_with_min_lr": {"min_lr_rate": 0.1},
+    "cosine_warmup_with_min_lr": {"min_lr_rate": 0.1},
+    "warmup_stable_decay": {"num_decay_steps": 0.2},
+}
+
+
+@pytest.mark.parametrize("name", WITH_WARMUP)
+def test_every_warmup_may_be_a_share_of_all_updates(name):
+    share, count = (schedule(name, warmup_steps=steps, **NEEDED.get(name, {})) for steps in (0.1, 10))
+    assert [share.factor(step) for step in range(1, 101)] == [count.factor(step) for step in range(1, 101)]
+
+
+@pytest.mark.parametrize("name", ["reduce_lr_on_plateau", "greedy"])
+def test_a_schedule_that_waits_for_scores_is_refused_by_x_train_with_the_reason(name):
+    ((key, problem),) = lr_schedulers[name].Parameters().conflicts()
+    assert key == "lr_scheduler"
+    assert "only the Trainer has" in problem
+
+
+def test_the_parts_of_warmup_stable_decay_may_be_shares():
+    parts = schedule("warmup_stable_decay", warmup_steps=0.1, num_decay_steps=0.2, decay_type="linear")
+    assert [parts.factor(number) for number in (1, 11, 81, 91)] == pytest.approx([0.0, 1.0, 1.0, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -66,5 +86,7 @@ def test_one_cycle_stays_at_the_end_when_training_goes_on():
     assert schedule("one_cycle", warmup_steps=10).factor(150) == pytest.approx(1 / 600)
 
 
-def test_one_cycle_refuses_one_and_a_half_steps_of_warmup():
-    assert "warmup_steps" in dict(lr_schedulers["one_cycle"].Parameters(warmup_steps=1.5).conflicts())
+@pytest.mark.parametrize("name", WITH_WARMUP)
+def test_one_and_a_half_steps_of_warmup_are_refused(name):
+    parameters = lr_schedulers[name].Parameters(warmup_steps=1.5, **NEEDED.get(name, {}))
+    assert "warmup_steps" in dict(parameters.conflicts())

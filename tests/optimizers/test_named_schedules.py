@@ -6,7 +6,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers.optimization import get_scheduler
 from transformers.trainer_utils import SchedulerType
 
-from xdpx.optimizers.lr_schedulers.named import SCHEDULES, scheduler_for, steps_on_metric
+from xdpx.optimizers.lr_schedulers import OnMetric, lr_schedulers
+from xdpx.optimizers.pytorch.scheduling import scheduler_for, steps_on_metric
 
 BY_UPDATE = [
     ("linear", {}),
@@ -51,7 +52,7 @@ def original(name, warmup, keys):
 
 
 def test_every_name_of_the_original_is_known():
-    assert sorted(SCHEDULES) == sorted(name.value for name in SchedulerType)
+    assert {name.value for name in SchedulerType} <= set(lr_schedulers)
 
 
 @pytest.mark.filterwarnings("ignore:Both num_training_steps")
@@ -97,11 +98,11 @@ def test_schedules_of_a_metric_follow_the_original(name, keys):
     assert ours.state_dict() == theirs.state_dict()
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@pytest.mark.parametrize("name", list(lr_schedulers))
 def test_what_steps_on_a_metric_says_so(name):
     keys = {"warmup_stable_decay": {"num_decay_steps": 5}}.get(name, {"min_lr": 0.01} if "min_lr" in name else {})
     made = scheduler_for(name, optimizer(), 2, TOTAL, keys)
-    assert steps_on_metric(made) == (SCHEDULES[name] == "metric")
+    assert steps_on_metric(made) == issubclass(lr_schedulers[name], OnMetric)
 
 
 def test_a_schedule_that_ends_at_its_warm_up_does_not_divide_by_nothing():
@@ -133,3 +134,56 @@ def test_the_enum_of_the_original_names_the_same():
 def test_what_makes_no_sense_is_refused(name, keys, error, message):
     with pytest.raises(error, match=message):
         scheduler_for(name, optimizer(), 0, TOTAL, keys)
+
+
+@pytest.mark.parametrize(("name", "more"), [each for each in BY_UPDATE if each[0] != "constant"])
+def test_scripts_find_the_keywords_of_the_original_in_a_schedule(name, more):
+    ours, theirs = ([torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)] for _ in range(2))
+    ours, theirs = scheduler_for(name, *ours, 2, 12, more), get_scheduler(name, *theirs, 2, 12, more)
+    assert ours.lr_lambdas[0].keywords == theirs.lr_lambdas[0].keywords
+
+
+KEYS = {
+    "cosine_with_min_lr": {"min_lr_rate": 0.3},
+    "cosine_warmup_with_min_lr": {"min_lr_rate": 0.3, "warmup_lr_rate": 0.2},
+    "polynomial": {"power": 2.0},
+    "warmup_stable_decay": {"num_decay_steps": 8},
+    "exponential_decay": {"decay_steps": 3},
+    "one_cycle": {"anneal_strategy": "cosine"},
+}
+OF_BOTH_DOORS = [name for name in lr_schedulers if not issubclass(lr_schedulers[name], OnMetric)]
+
+
+@pytest.mark.parametrize("name", OF_BOTH_DOORS)
+def test_both_doors_take_every_update_at_the_same_rate(name):
+    kind, keys = lr_schedulers[name], KEYS.get(name, {})
+    declared = kind.Parameters.model_fields.keys() & {"warmup_steps", "learning_rate"}
+    common = {key: value for key, value in {"warmup_steps": 4, "learning_rate": 0.1}.items() if key in declared}
+    schedule = kind(kind.Parameters(**common, **keys), total_steps=TOTAL)
+    found = rates(scheduler_for(name, optimizer(), 4, TOTAL, keys), TOTAL)
+    assert found == [[rate * schedule.factor(number) for rate in (0.1, 0.02)] for number in range(1, TOTAL + 1)]
+
+
+def test_one_cycle_moves_the_first_beta_of_a_trainer_too_and_goes_on_from_its_state():
+    keys = {"cycle_momentum": True, "base_momentum": 0.5}
+    adam = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], betas=(0.8, 0.99))
+    again = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], betas=(0.8, 0.99))
+    scheduler, resumed = scheduler_for("one_cycle", adam, 2, 10, keys), scheduler_for("one_cycle", again, 2, 10, keys)
+    rates(scheduler, 1)
+    assert adam.param_groups[0]["betas"] == (pytest.approx(0.5), 0.99)
+    rates(scheduler, 3)
+    resumed.load_state_dict(copy.deepcopy(scheduler.state_dict()))
+    rates(scheduler, 1)
+    rates(resumed, 1)
+    assert again.param_groups[0]["betas"] == adam.param_groups[0]["betas"] == (pytest.approx(0.65), 0.99)
+
+
+def test_a_momentum_that_no_group_has_is_refused():
+    adagrad = torch.optim.Adagrad([torch.nn.Parameter(torch.ones(2))])
+    with pytest.raises(ValueError, match="cycle_momentum is true, but Adagrad has no betas or momentum"):
+        scheduler_for("one_cycle", adagrad, 2, 10, {"cycle_momentum": True})
+
+
+def test_a_value_of_the_wrong_type_is_named():
+    with pytest.raises(ValueError, match="of 'one_cycle': anneal_p is 'much'"):
+        scheduler_for("one_cycle", optimizer(), 2, 10, {"anneal_p": "much"})

@@ -95,7 +95,7 @@ class Adafactor(torch.optim.Optimizer):
             weight.copy_(exact)
 
     def _state_of(self, group: dict[str, Any], weight: Tensor, gradient: Tensor) -> dict[str, Any]:
-        """Give the state of one weight, made at its first gradient and kept in the type of the gradient."""
+        """Return the state of one weight, made at its first gradient and kept in the type of the gradient."""
         state: dict[str, Any] = self.state[weight]
         if not state:
             shape = gradient.shape

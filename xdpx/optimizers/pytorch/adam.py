@@ -21,7 +21,7 @@ class Adam(torch.optim.AdamW):
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
     """
 
-    takes_rows = True
+    takes_rows = takes_scaling = True
 
     class Parameters(AdamParameters):
         """Keys of `adam`."""
@@ -33,6 +33,7 @@ class Adam(torch.optim.AdamW):
         first, second = parameters.adam_betas
         super().__init__(
             list(groups),
+            lr=parameters.learning_rate,
             betas=(first, second),
             eps=parameters.adam_eps,
             weight_decay=parameters.weight_decay,

@@ -15,7 +15,7 @@ NOT_DECAYED = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$
 
 
 def decay_names(model: nn.Module) -> list[str]:
-    """Give the names of the parameters that weight decay pulls on, frozen ones included, innermost modules first.
+    """Return the names of the parameters that weight decay pulls on, frozen ones included, innermost modules first.
 
     Left out are those inside an `nn.LayerNorm` and those whose name says bias or normalisation. A weight that stands
     in several places appears under each of its names.
@@ -52,7 +52,7 @@ def decay_groups(model: nn.Module, weight_decay: float, names: Iterable[str] | N
 
 
 def by_mesh(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Split the groups further where parameters lie on several device meshes; give them back as they are otherwise."""
+    """Split the groups further where parameters lie on several device meshes; return them as they are otherwise."""
     meshes = {_mesh_of(weight) for weight in chain.from_iterable(group["params"] for group in groups)}
     if len(meshes) < 2:
         return groups

@@ -20,7 +20,7 @@ class Lamb(torch.optim.Optimizer):
     Source: You et al., "Large Batch Optimization for Deep Learning", ICLR 2020, algorithm 2, with phi(z) = z.
     """
 
-    takes_rows = True
+    takes_rows = takes_scaling = True
 
     class Parameters(AdamParameters):
         """Keys of `lamb`."""
@@ -30,6 +30,7 @@ class Lamb(torch.optim.Optimizer):
         self.found_inf: Tensor | None = None
         self._rows = RowsAsDense()
         defaults = {
+            "lr": parameters.learning_rate,
             "betas": tuple(parameters.adam_betas),
             "eps": parameters.adam_eps,
             "weight_decay": parameters.weight_decay,
@@ -86,7 +87,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust_ratios(weights: list[Tensor], direction: list[Tensor]) -> list[Tensor]:
-    """Give |weight| / |direction| for each tensor, 1 where either norm is 0."""
+    """Return |weight| / |direction| for each tensor, 1 where either norm is 0."""
     weight_norms = torch.stack(torch._foreach_norm(weights))
     step_norms = torch.stack(torch._foreach_norm(direction))
     usable = (weight_norms > 0) & (step_norms > 0)

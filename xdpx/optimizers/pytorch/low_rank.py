@@ -14,7 +14,7 @@ from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request
 
 
 def chosen(request: Request, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen:
-    """Give the class and its arguments, with one group for all other weights and one for the projected ones.
+    """Return the class and its arguments, with one group for all other weights and one for the projected ones.
 
     Args:
         request: What was asked for; a name that ends in `layerwise` steps each weight within the backward pass.
@@ -37,6 +37,17 @@ def chosen(request: Request, kind: type, rank: Kwargs, kwargs: Kwargs) -> Chosen
         return kind, {**kwargs, "params": groups}
     _refuse_what_layers_cannot(request)
     return Layerwise, {**kwargs, "params": groups, "kind": kind}
+
+
+def split(groups: Iterable[Kwargs], picked: Iterable[Kwargs]) -> list[Kwargs]:
+    """Split the groups of a model by the groups that `chosen` picks; what both say, those of the model decide."""
+    pieces = []
+    for group in groups:
+        for part in picked:
+            chosen_ones = {id(weight) for weight in part["params"]}
+            weights = [weight for weight in group["params"] if id(weight) in chosen_ones]
+            pieces += [{**part, **group, "params": weights}] if weights else []
+    return pieces
 
 
 def _targets(request: Request) -> frozenset[str]:
@@ -117,7 +128,7 @@ class Layerwise(torch.optim.Optimizer):
         """Do nothing: no gradient outlives the backward pass."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the states of all small optimizers, in the order of the weights."""
+        """Return the states of all small optimizers, in the order of the weights."""
         return {"layers": [layer.state_dict() for layer in self.layers.values()]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

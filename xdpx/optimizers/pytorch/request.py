@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 Kwargs = dict[str, Any]
 Chosen = tuple[Any, Kwargs]
@@ -29,6 +30,32 @@ class Wishes(Protocol):
     warmup_steps: float
 
 
+@dataclass
+class Settings:
+    """The wishes of a run of x-train."""
+
+    optim: str
+    optim_args: str | None
+    learning_rate: float
+    weight_decay: float
+    optim_target_modules: None | str | list[str] = None
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    warmup_steps: float = 0
+
+    @classmethod
+    def of(cls, name: str, known: Any) -> Settings:
+        """Translate the keys of an optimizer, `NamedParameters` of some kind; what it does not ask for is unread."""
+        more: Kwargs = {}
+        if hasattr(known, "adam_betas"):
+            first, second = known.adam_betas
+            more |= {"adam_beta1": first, "adam_beta2": second, "adam_epsilon": known.adam_eps}
+        if hasattr(known, "optim_target_modules"):
+            more["optim_target_modules"] = known.optim_target_modules
+        return cls(name, known.optim_args, known.learning_rate, known.weight_decay, **more)
+
+
 @dataclass(frozen=True)
 class Request:
     """One optimizer that is asked for: by which name, for which model, with which extra keys."""
@@ -37,6 +64,13 @@ class Request:
     model: nn.Module | None
     name: str
     extra: Mapping[str, str]
+    asked: set[str] = field(default_factory=set)  # keys that the optimizer has looked for
+
+    def refuse_unread(self) -> None:
+        """Raise ValueError where an extra key was written that the optimizer, chosen by now, has not looked for."""
+        unread = ", ".join(sorted(self.extra.keys() - self.asked))
+        if unread:
+            raise ValueError(f"optim_args: has {unread}, which '{self.name}' does not take. Remove it.")
 
     @property
     def rate(self) -> Kwargs:
@@ -50,37 +84,44 @@ class Request:
         return {**self.rate, "betas": betas, "eps": self.args.adam_epsilon}
 
     def number(self, key: str, default: float) -> float:
-        """Give an extra key as a number. Raises ValueError where it is none."""
+        """Return an extra key as a number. Raises ValueError where it is none."""
         return float(self._read(key, default, float))
 
     def whole(self, key: str, default: int) -> int:
-        """Give an extra key as a whole number. Raises ValueError where it is none."""
+        """Return an extra key as a whole number. Raises ValueError where it is none."""
         return int(self._read(key, default, int))
 
     def text(self, key: str, default: str) -> str:
-        """Give an extra key as it was written."""
-        return self.extra.get(key, default)
+        """Return an extra key as it was written."""
+        text = self._written(key)
+        return default if text is None else text
 
     def switch(self, key: str, default: bool = False) -> bool:
-        """Give an extra key as yes or no."""
-        return self.extra[key].lower() in TRUE if key in self.extra else default
+        """Return an extra key as yes or no."""
+        text = self._written(key)
+        return default if text is None else text.lower() in TRUE
 
     def numbers(self, *keys: str) -> Kwargs:
-        """Give those of the extra keys that were written, as numbers."""
+        """Return those of the extra keys that were written, as numbers."""
         return {key: self.number(key, 0.0) for key in keys if key in self.extra}
 
     def switches(self, *keys: str) -> Kwargs:
-        """Give those of the extra keys that were written, as yes or no."""
+        """Return those of the extra keys that were written, as yes or no."""
         return {key: self.switch(key) for key in keys if key in self.extra}
 
     def _read(self, key: str, default: float, kind: Callable[[str], float]) -> float:
-        if key not in self.extra:
+        text = self._written(key)
+        if text is None:
             return default
         try:
-            return kind(self.extra[key])
+            return kind(text)
         except ValueError as error:
             what = "a whole number" if kind is int else "a number"
-            raise ValueError(f"optim_args: {key} is '{self.extra[key]}'. Use {what}, e.g. {key}={default}.") from error
+            raise ValueError(f"optim_args: {key} is '{text}'. Use {what}, e.g. {key}={default}.") from error
+
+    def _written(self, key: str) -> str | None:
+        self.asked.add(key)
+        return self.extra.get(key)
 
 
 def pairs(text: str | None) -> dict[str, str]:

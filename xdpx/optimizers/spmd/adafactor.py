@@ -63,7 +63,7 @@ class ShardedAdafactor(BaseOptimizer):
         epsilon2_param_scale_reg: float = 1e-3
 
     def core(self) -> Transformation:
-        """Give the rule, learning rate included."""
+        """Return the rule, learning rate included."""
         return Transformation(self._init, self._update)
 
     def _init(self, params: Tree) -> FactoredState:
@@ -107,7 +107,7 @@ class ShardedAdafactor(BaseOptimizer):
         return steps, FactoredState(state.num_updates + 1, row, column, full, moment, scale)
 
     def _one(self, gradient: Any, weight: Any, kept: tuple[Any, ...], decay: Any, rate: Any) -> tuple[Any, ...]:
-        """Give (step, what is kept) of one weight."""
+        """Return (step, what is kept) of one weight."""
         wanted = self.hparams
         row, column, full, moment, scale = kept
         gradient = gradient.astype(jnp.float32)
@@ -138,7 +138,7 @@ class ShardedAdafactor(BaseOptimizer):
         return jnp.asarray(decay * (1 - decay**step) / (1 - decay ** (step + 1)))
 
     def _to_bits(self, moment: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Give a moment in its dtype, and the unit it is counted in."""
+        """Return a moment in its dtype, and the unit it is counted in."""
         if self.hparams.quantized_dtype != "int8" or moment.ndim == 0:
             dtype = jnp.float32 if self.hparams.quantized_dtype == "int8" else jnp.dtype(self.hparams.quantized_dtype)
             return moment.astype(dtype), jnp.ones((), jnp.float32)

@@ -11,7 +11,7 @@ from xdpx.optimizers.spmd.trees import Tree
 
 
 def start_average(params: Tree) -> dict[str, Any]:
-    """Give the average before the first update: the weights as they are, in a place of their own."""
+    """Return the average before the first update: the weights as they are, in a place of their own."""
     return {"count": jnp.zeros((), jnp.int32), "average": jax.tree.map(lambda weight: jnp.array(weight), params)}
 
 

@@ -64,28 +64,28 @@ class BaseOptimizer(Configurable):
         self.schedule: BaseSchedule = build(hparams.lr_schedule)
 
     def get_learning_rate(self, step: jax.Array | int) -> jax.Array:
-        """Give the learning rate of the update that follows `step` others."""
+        """Return the learning rate of the update that follows `step` others."""
         return jnp.asarray(self.hparams.learning_rate * self.schedule(step))
 
     def core(self) -> Transformation:
-        """Give the rule itself, from gradients to steps; it takes `learning_rate` as an extra argument."""
+        """Return the rule itself, from gradients to steps; it takes `learning_rate` as an extra argument."""
         raise NotImplementedError
 
     def decayed(self) -> list[Any]:
-        """Give the rule and its weight decay, to be applied one after another; where decay stands is the rule's."""
+        """Return the rule and its weight decay, to be applied one after another; where decay stands is the rule's."""
         wanted = self.hparams
         decay = [decay_weights(wanted.weight_decay, self.is_regularised)] if wanted.weight_decay else []
         return [self.core(), *decay]
 
     def rule(self) -> Transformation:
-        """Give the rule with its decay, and with penalties before it: those are part of the gradient for every rule."""
+        """Return the rule with its decay, and with penalties before it, which are part of the gradient."""
         wanted = self.hparams
         l1, l2 = wanted.l1_regularizer_weight or 0.0, wanted.l2_regularizer_weight or 0.0
         penalties = [penalise(self.is_regularised, l1=l1, l2=l2)] if l1 or l2 else []
         return chain(*penalties, *self.decayed())
 
     def transformation(self) -> Transformation:
-        """Give the rule as any optax training loop uses it: it counts, and finds the learning rate by itself."""
+        """Return the rule as any optax training loop uses it: it counts, and finds the learning rate by itself."""
         rule = self.rule()
 
         def init(params: Tree) -> CountedState:

@@ -21,7 +21,7 @@ class Clipped(NamedTuple):
 
 
 def norm_of(gradients: Gradients) -> jax.Array:
-    """Give the length of all of them as one vector, float32."""
+    """Return the length of all of them as one vector, float32."""
     squares = [jnp.sum(jnp.square(gradient.astype(jnp.float32))) for gradient in gradients.values()]
     return jnp.sqrt(sum(squares, jnp.zeros((), jnp.float32)))
 

@@ -39,7 +39,7 @@ class Plan:
     decays: Sequence[float]
 
     def spread(self, values: Sequence[float], rank: int) -> Any:
-        """Give one number per layer in a shape that multiplies a weight of so many dims."""
+        """Return one number per layer in a shape that multiplies a weight of so many dims."""
         if len(set(values)) == 1:
             return np.float32(values[0])
         return np.asarray(values, np.float32).reshape(*self.stack, *[1] * (rank - len(self.stack)))
@@ -65,13 +65,13 @@ class Rule:
         self.eps = parameters.adam_eps
 
     def rates(self, factor: float, momentum: float | None) -> dict[str, np.float32]:
-        """Give what the host decides for an update, from what its schedule says."""
+        """Return what the host decides for an update, from what its schedule says."""
         first = self.first if momentum is None else momentum
         numbers = {"factor": factor, "first": first, "log_first": _log(first)}
         return {name: np.float32(number) for name, number in numbers.items()}
 
     def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: Plan) -> jax.Array:
-        """Give the new weight."""
+        """Return the new weight."""
         raise NotImplementedError
 
 
@@ -128,7 +128,7 @@ class GroupedLearner:
         self.clip_norm, self.ema_decay, self.sizes = clip_norm, ema_decay, sizes
 
     def init(self, params: Tree) -> dict[str, Any]:
-        """Give what is kept before the first update."""
+        """Return what is kept before the first update."""
         if self.rule is None:
             return {}
         trained = {name: weight for name, weight in named(params).items() if name in self.plans}
@@ -160,11 +160,11 @@ class GroupedLearner:
         return chosen[0], chosen[1], facts
 
     def averaged(self, opt_state: Mapping[str, Any]) -> Tree | None:
-        """Give the averaged weights, None when none are kept."""
+        """Return the averaged weights, None when none are kept."""
         return opt_state.get("averaged")
 
     def partition(self, opt_state_shapes: Mapping[str, Any], params_axes: Tree) -> dict[str, Any]:
-        """Give the axes of everything that is kept: those of its weight, or none."""
+        """Return the axes of everything that is kept: those of its weight, or none."""
         if not opt_state_shapes:
             return {}
         axes = {name: leaf for name, leaf in named(params_axes, is_leaf=is_axes).items() if name in self.plans}
@@ -175,7 +175,7 @@ class GroupedLearner:
     def _moved(
         self, name: str, weight: Any, gradient: Any, kept: Mapping[str, Mapping[str, Any]], rates: Rates, steps: Any
     ) -> tuple[Any, Any, Any]:
-        """Give the new weight and its new means."""
+        """Return the new weight and its new means."""
         rule, plan = self.rule, self.plans[name]
         if rule is None:
             raise TypeError("this is a bug: an engine without an optimizer was asked for an update.")

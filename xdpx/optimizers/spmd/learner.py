@@ -90,7 +90,7 @@ class Learner(Configurable):
         self._depths = {name: depth_of(leaf) for name, leaf in axes.items()}
 
     def init(self, params: Tree) -> OptState:
-        """Give what is kept before the first update.
+        """Return what is kept before the first update.
 
         Raises:
             ValueError: a regular expression of the template is found in no name of a weight.
@@ -138,11 +138,11 @@ class Learner(Configurable):
         return params, new, facts | self._norms_of_each(gradients)
 
     def averaged(self, opt_state: OptState) -> Tree | None:
-        """Give the average of the weights; None when none is kept."""
+        """Return the average of the weights; None when none is kept."""
         return opt_state["ema"]["average"] if "ema" in opt_state else None
 
     def partition(self, opt_state_shapes: OptState, params_axes: Tree) -> Any:
-        """Give the logical axes of every leaf of what `init` gave: those of its weight, or () for none.
+        """Return the logical axes of every leaf of what `init` gave: those of its weight, or () for none.
 
         Args:
             opt_state_shapes: what `init` gives, or its shapes.
@@ -153,7 +153,7 @@ class Learner(Configurable):
     # ---- which weights
 
     def trained(self, weights: Named) -> set[str]:
-        """Give the names of the weights that move."""
+        """Return the names of the weights that move."""
         out, only = _patterns(self.hparams.bprop_variable_exclusion), _patterns(self.hparams.bprop_variable_inclusion)
         where = f"{self.hparams.name}.bprop_variable_"
         left_out = matching(out, weights, where=f"{where}exclusion")
@@ -161,7 +161,7 @@ class Learner(Configurable):
         return kept - left_out
 
     def groups(self, weights: Named) -> list[Group]:
-        """Give the groups of weights and their rules."""
+        """Return the groups of weights and their rules."""
         kept = set(weights) if self.hparams.keep_optimizer_state_for_excluded_vars else self.trained(weights)
         found = []
         for label, optimizer, names in self.shares(sorted(kept)):

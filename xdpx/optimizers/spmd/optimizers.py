@@ -49,7 +49,7 @@ class Adam(BaseOptimizer):
         clip_threshold: float = 1.0
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         wanted = self.hparams
         moments = optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root)
         clip = [clip_by_size(wanted.clip_threshold)] if wanted.clip_threshold > 0 else []
@@ -71,7 +71,7 @@ class Lion(BaseOptimizer):
         beta2: float = 0.99
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         return chain(optax.scale_by_lion(self.hparams.beta1, self.hparams.beta2), descend())
 
 
@@ -90,7 +90,7 @@ class Sgd(BaseOptimizer):
         nesterov: bool = False
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         wanted = self.hparams
         trace = [] if wanted.momentum is None else [optax.trace(wanted.momentum, wanted.nesterov)]
         return chain(*trace, descend())
@@ -118,7 +118,7 @@ class Lamb(BaseOptimizer):
         epsilon_root: float = 0.0
 
     def decayed(self) -> list[Any]:
-        """Give the rule, decay included, which the norm is taken of."""
+        """Return the rule, decay included, which the norm is taken of."""
         wanted = self.hparams
         return [
             optax.scale_by_adam(wanted.beta1, wanted.beta2, wanted.epsilon, wanted.epsilon_root),
@@ -150,7 +150,7 @@ class Lars(BaseOptimizer):
         nesterov: bool = False
 
     def decayed(self) -> list[Any]:
-        """Give the rule, decay included, which the norm is taken of."""
+        """Return the rule, decay included, which the norm is taken of."""
         wanted = self.hparams
         return [
             optax.add_decayed_weights(wanted.weight_decay, mask=lambda params: regularised_mask(self, params)),
@@ -175,7 +175,7 @@ class Adagrad(BaseOptimizer):
         epsilon: float = 1e-10
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         wanted = self.hparams
         return chain(optax.scale_by_rss(wanted.initial_accumulator_value, wanted.epsilon), descend())
 
@@ -207,7 +207,7 @@ class Adafactor(BaseOptimizer):
         factored: bool = True
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         wanted = self.hparams
         moments = optax.scale_by_factored_rms(
             wanted.factored, wanted.decay_rate, wanted.decay_offset, wanted.min_dim_size_to_factor, wanted.epsilon
@@ -244,7 +244,7 @@ class Muon(BaseOptimizer):
         ns_steps: int = 5
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         wanted = self.hparams
         muon = optax.contrib.muon(
             1.0, beta=wanted.beta, nesterov=wanted.nesterov, ns_steps=wanted.ns_steps, adam_b1=wanted.beta1,
@@ -266,7 +266,7 @@ class OptaxOptimizer(BaseOptimizer):
         grad_tx: Any = None
 
     def core(self) -> Transformation:
-        """Give the transformation."""
+        """Return the transformation."""
         if self.hparams.grad_tx is None:
             raise ValueError("OptaxOptimizer.grad_tx: is None. Give an optax transformation, e.g. optax.adamw(1e-3).")
         return chain(self.hparams.grad_tx)
@@ -291,7 +291,7 @@ class DistributedShampoo(BaseOptimizer):
         options: dict[str, Any] | None = None
 
     def core(self) -> Transformation:
-        """Give the rule."""
+        """Return the rule."""
         try:
             from optax_shampoo.distributed_shampoo import distributed_shampoo as shampoo
         except ImportError as error:
@@ -332,17 +332,17 @@ class Accumulator(BaseOptimizer):
         self.inner: BaseOptimizer = build(hparams.optimizer_tpl)
 
     def get_learning_rate(self, step: Any) -> Any:
-        """Give the learning rate of the rule inside, which counts its own steps."""
+        """Return the learning rate of the rule inside, which counts its own steps."""
         return self.inner.get_learning_rate(step // self.hparams.num_sub_batches)
 
     def rule(self) -> Transformation:
-        """Give the rule inside, its penalties and decay included, called once for several gradients."""
+        """Return the rule inside, its penalties and decay included, called once for several gradients."""
         several = optax.MultiSteps(self.inner.rule(), every_k_schedule=self.hparams.num_sub_batches)
         return Transformation(several.init, several.update)
 
 
 def regularised_mask(optimizer: BaseOptimizer, params: Any) -> Any:
-    """Give a tree of booleans: which weights are decayed."""
+    """Return a tree of booleans: which weights are decayed."""
     return jax.tree_util.tree_map_with_path(
         lambda path, weight: optimizer.is_regularised(name_of(path), weight), params
     )

@@ -39,7 +39,7 @@ def depth_of(axes: Any) -> int:
 
 
 def axes_of_state(state: Any, weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """Give a tree like `state` with the axes of every leaf.
+    """Return a tree like `state` with the axes of every leaf.
 
     A leaf that lacks one axis of its weight (a factored moment) has the axes of the others; where its shape does not
     tell which one it lacks, and for counts, it is on every device.

@@ -49,14 +49,14 @@ class RampedSchedule(BaseSchedule):
             raise ValueError(f"{where}: {steps}, decay_end {hparams.decay_end} must rise (equal ones are fine).")
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of the rise before the warm-up ends, of the decay after."""
+        """Return the factor of the rise before the warm-up ends, of the decay after."""
         wanted = self.hparams
         fall = self.decay(share_of_way(step, wanted.decay_start, wanted.decay_end))
         rise = wanted.max * step / max(wanted.warmup_steps, 1)
         return jnp.where(step < wanted.warmup_steps, rise, fall)
 
     def decay(self, share: jax.Array) -> jax.Array:
-        """Give the factor when this share of the decay is behind."""
+        """Return the factor when this share of the decay is behind."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class LinearRampupPolynomialDecay(RampedSchedule):
         power: float = 1
 
     def decay(self, share: jax.Array) -> jax.Array:
-        """Give the factor of the polynomial."""
+        """Return the factor of the polynomial."""
         wanted = self.hparams
         return jnp.asarray(wanted.max + share**wanted.power * wanted.max * (wanted.min_ratio - 1))
 
@@ -82,7 +82,7 @@ class LinearRampupCosineDecay(RampedSchedule):
     """Linear up, then down along half a cosine."""
 
     def decay(self, share: jax.Array) -> jax.Array:
-        """Give the factor of the cosine."""
+        """Return the factor of the cosine."""
         return cosine_between(self.hparams.max, self.hparams.max * self.hparams.min_ratio, share)
 
 
@@ -90,7 +90,7 @@ class LinearRampupExponentialDecay(RampedSchedule):
     """Linear up, then down by equal ratios."""
 
     def decay(self, share: jax.Array) -> jax.Array:
-        """Give the factor of the exponential."""
+        """Return the factor of the exponential."""
         return exponential_between(self.hparams.max, self.hparams.max * self.hparams.min_ratio, share)
 
 
@@ -109,7 +109,7 @@ class LinearRampupSqrtDecay(BaseSchedule):
         warmup_steps: int = 4000
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of the rise or of the fall, whichever is lower."""
+        """Return the factor of the rise or of the fall, whichever is lower."""
         now, warmup = jnp.maximum(step, 1.0), float(self.hparams.warmup_steps)
         return jnp.asarray(self.hparams.peak * jnp.minimum(now / warmup, jnp.sqrt(warmup / now)))
 
@@ -133,7 +133,7 @@ class LinearRampupPiecewiseConstant(BaseSchedule):
         check_stretches(type(self).__name__, "values", hparams.boundaries, hparams.values, more=0)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of the rise, or of the stretch that `step` is in."""
+        """Return the factor of the rise, or of the stretch that `step` is in."""
         first, *others = self.hparams.boundaries
         rise = self.hparams.values[0] * step / max(first, 1)
         return jnp.where(step < first, rise, piece_of(step, others, self.hparams.values))
@@ -159,7 +159,7 @@ class PiecewiseSchedule(BaseSchedule):
         self.schedules = _built(hparams.schedules)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of the stretch that `step` is in."""
+        """Return the factor of the stretch that `step` is in."""
         value = self.schedules[0].factor(step)
         for boundary, schedule in zip(self.hparams.boundaries, self.schedules[1:], strict=True):
             value = jnp.where(step < boundary, value, schedule.factor(step - boundary))
@@ -187,7 +187,7 @@ class CycleSchedule(BaseSchedule):
         self.schedules = _built(hparams.schedules)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of whose turn it is."""
+        """Return the factor of whose turn it is."""
         turn = jnp.mod(step, float(sum(self.hparams.steps)))
         value, end = self.schedules[0].factor(step), 0
         for length, schedule in zip(self.hparams.steps, self.schedules[1:], strict=False):

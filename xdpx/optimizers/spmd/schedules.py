@@ -21,18 +21,18 @@ class BaseSchedule(Configurable):
         """Nothing of its own."""
 
     def __call__(self, step: jax.Array | int) -> jax.Array:
-        """Give the factor for the update that follows `step` others."""
+        """Return the factor for the update that follows `step` others."""
         return jnp.asarray(self.factor(jnp.asarray(step, jnp.float32)), jnp.float32)
 
     value_at = __call__
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor at a float32 step."""
+        """Return the factor at a float32 step."""
         raise NotImplementedError
 
 
 def share_of_way(step: jax.Array, begin: float, end: float) -> jax.Array:
-    """Give how much of the way from step `begin` to step `end` is gone, from 0 to 1; an empty way is gone."""
+    """Return how much of the way from step `begin` to step `end` is gone, from 0 to 1; an empty way is gone."""
     if end <= begin:
         return jnp.where(step < begin, 0.0, 1.0)
     return jnp.clip((step - begin) / (end - begin), 0.0, 1.0)
@@ -56,7 +56,7 @@ class Constant(BaseSchedule):
         value: float = 1.0
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the value, whatever the step."""
+        """Return the value, whatever the step."""
         return jnp.full_like(step, self.hparams.value)
 
 
@@ -85,7 +85,7 @@ class Polynomial(BaseSchedule):
             raise ValueError(f"{type(self).__name__}.origin: is '{hparams.origin}'. Use 'start' or 'limit'.")
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor on the way."""
+        """Return the factor on the way."""
         wanted = self.hparams
         share = share_of_way(step, wanted.start[0], wanted.limit[0])
         bent = share**wanted.power if wanted.origin == "start" else 1 - (1 - share) ** wanted.power
@@ -116,7 +116,7 @@ class Exponential(BaseSchedule):
         check_positive(type(self).__name__, **{"start[1]": hparams.start[1], "limit[1]": hparams.limit[1]})
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor on the way."""
+        """Return the factor on the way."""
         (begin, first), (end, last) = self.hparams.start, self.hparams.limit
         return exponential_between(first, last, share_of_way(step, begin, end))
 
@@ -147,7 +147,7 @@ class Cosine(BaseSchedule):
         check_positive(type(self).__name__, total_steps=hparams.total_steps)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor on the way."""
+        """Return the factor on the way."""
         wanted = self.hparams
         return cosine_between(wanted.initial_value, wanted.final_value, share_of_way(step, 0, wanted.total_steps))
 
@@ -171,7 +171,7 @@ class DelayedCosine(BaseSchedule):
         check_order(type(self).__name__, hparams.start, hparams.limit)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor on the way."""
+        """Return the factor on the way."""
         (begin, first), (end, last) = self.hparams.start, self.hparams.limit
         return cosine_between(first, last, share_of_way(step, begin, end))
 
@@ -195,12 +195,12 @@ class PiecewiseConstant(BaseSchedule):
         check_stretches(type(self).__name__, "values", hparams.boundaries, hparams.values, more=1)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of the stretch that `step` is in."""
+        """Return the factor of the stretch that `step` is in."""
         return piece_of(step, self.hparams.boundaries, self.hparams.values)
 
 
 def piece_of(step: jax.Array, boundaries: Any, values: Any) -> jax.Array:
-    """Give the value whose stretch `step` is in."""
+    """Return the value whose stretch `step` is in."""
     index = jnp.searchsorted(jnp.asarray(boundaries, jnp.float32), step, side="right")
     return jnp.asarray(values, jnp.float32)[index]
 
@@ -227,7 +227,7 @@ class Transformer(BaseSchedule):
         decay_end: int | None = None
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor of the rise or of the fall, whichever is lower."""
+        """Return the factor of the rise or of the fall, whichever is lower."""
         wanted = self.hparams
         now = (step if wanted.decay_end is None else jnp.minimum(step, float(wanted.decay_end))) + 1
         warmup = float(wanted.warmup_steps * wanted.worker_replicas)
@@ -251,7 +251,7 @@ class SqrtDecay(BaseSchedule):
         offset: float = 0.0
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give multiplier / sqrt(step - offset), level until `decay_start`."""
+        """Return multiplier / sqrt(step - offset), level until `decay_start`."""
         wanted = self.hparams
         root = jnp.sqrt(jnp.maximum(step - wanted.offset, float(wanted.decay_start)))
         return jnp.asarray(wanted.multiplier / root)
@@ -280,7 +280,7 @@ class ContinuousSchedule(BaseSchedule):
         check_positive(type(self).__name__, min=hparams.min, half_life_steps=hparams.half_life_steps)
 
     def factor(self, step: jax.Array) -> jax.Array:
-        """Give the factor after the halvings so far."""
+        """Return the factor after the halvings so far."""
         wanted = self.hparams
         halvings = jnp.maximum(step - wanted.start_step, 0.0) / wanted.half_life_steps
         return jnp.asarray(wanted.initial_value * jnp.maximum(0.5**halvings, wanted.min))

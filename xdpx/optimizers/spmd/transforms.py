@@ -17,7 +17,7 @@ Chosen = Callable[[str, jax.Array], bool]
 
 
 def stateless(function: Callable[[Tree, Tree, jax.Array], Tree]) -> Transformation:
-    """Give the transformation that maps (updates, weights, learning rate) to updates."""
+    """Return the transformation that maps (updates, weights, learning rate) to updates."""
 
     def update(updates: Tree, state: Any, params: Tree = None, *, learning_rate: Any = 1.0, **_: Any) -> Any:
         return function(updates, params, learning_rate), state
@@ -61,7 +61,7 @@ def _with_weights(updates: Tree, params: Tree, chosen: Chosen, change: Callable[
 
 
 def root_mean_square(values: jax.Array) -> jax.Array:
-    """Give the root of the mean square of all elements."""
+    """Return the root of the mean square of all elements."""
     return jnp.sqrt(jnp.mean(jnp.square(values)))
 
 

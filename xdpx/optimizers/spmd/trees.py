@@ -15,7 +15,7 @@ Tree = Any
 
 
 def name_of(path: Iterable[Any]) -> str:
-    """Give the name of the weight at a path of JAX keys."""
+    """Return the name of the weight at a path of JAX keys."""
     return "/".join([ROOT, *(_text(key) for key in path)])
 
 
@@ -28,12 +28,12 @@ def _text(key: Any) -> str:
 
 
 def named(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> dict[str, Any]:
-    """Give the leaves by name, in the order of the tree."""
+    """Return the leaves by name, in the order of the tree."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_leaf)}
 
 
 def unnamed(leaves: Mapping[str, Any]) -> Tree:
-    """Give the nested dict that `named` came from; of some names, the part that has them."""
+    """Return the nested dict that `named` came from; of some names, the part that has them."""
     tree: dict[str, Any] = {}
     for name, leaf in leaves.items():
         *above, last = name.removeprefix(f"{ROOT}/").split("/")
@@ -45,7 +45,7 @@ def unnamed(leaves: Mapping[str, Any]) -> Tree:
 
 
 def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> set[str]:
-    """Give the names in which any of the regular expressions is found.
+    """Return the names in which any of the regular expressions is found.
 
     Raises:
         ValueError: one of them is found in no name: it is misspelt, and would silently do nothing.
@@ -62,7 +62,7 @@ def matching(patterns: Sequence[str], names: Iterable[str], *, where: str) -> se
 
 
 def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
-    """Give the dict keys at the end of a path: what a leaf of an optimizer's state has of its weight's name."""
+    """Return the dict keys at the end of a path: what a leaf of an optimizer's state has of its weight's name."""
     keys: list[str] = []
     for key in reversed(path):
         if not isinstance(key, DictKey | FlattenedIndexKey):
@@ -72,7 +72,7 @@ def keys_of(path: Sequence[Any]) -> tuple[str, ...]:
 
 
 def weight_of(path: Sequence[Any], names: Mapping[str, Any]) -> str | None:
-    """Give the name of the weight that a leaf of an optimizer's state belongs to; None when it is of no weight."""
+    """Return the name of the weight that a leaf of an optimizer's state belongs to; None when it is of no weight."""
     keys = keys_of(path)
     for start in range(len(keys)):
         name = "/".join([ROOT, *keys[start:]])

@@ -1,0 +1,163 @@
+"""Make an optimizer: for a run of x-train, or for a Trainer, by name or from the class that its user gives."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from xdpx.config.declarations import declarations_of
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.config.loading import Run
+from xdpx.logger import log
+from xdpx.optimizers import optimizers
+from xdpx.optimizers.pytorch.families import Family, construct
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Wishes, pairs
+
+# ---- for x-train
+
+
+def of_run(
+    run: Run,
+    groups: list[dict[str, Any]],
+    *,
+    model: nn.Module | None = None,
+    prefix: str = "",
+    learning_rate: float | None = None,
+) -> Any:
+    """Make the optimizer that a run picks over the groups of a model.
+
+    One that is made of more than its parameters (of others that the run picks, of a class of a package) has a `built`.
+    """
+    kind = run.picked("optimizer", prefix)
+    if hasattr(kind, "built"):
+        return kind.built(run, groups, model=model, prefix=prefix)
+    parameters = run.parameters("optimizer", prefix) if hasattr(kind, "Parameters") else None
+    rate = run.values["learning_rate"] if learning_rate is None else learning_rate
+    return build(kind, parameters, groups, rate)
+
+
+def build(kind: Any, parameters: Any, groups: list[dict[str, Any]], learning_rate: float) -> Any:
+    """Make an optimizer over parameter groups, each of which carries its own learning rate.
+
+    Args:
+        kind: called as `kind(parameters, groups=...)`; where it declares no `Parameters`, as torch's own are,
+            `kind(groups, lr=...)`.
+        parameters: its typed parameters; None where it declares none.
+        groups: as `Model.parameter_groups` gives them.
+        learning_rate: for those that ask for one beside those of the groups.
+
+    Raises:
+        ConfigError: the class cannot be called like this.
+    """
+    signature = inspect.signature(kind)
+    words: tuple[Any, ...] = (groups,) if parameters is None else (parameters,)
+    named: dict[str, Any] = {} if parameters is None else {"groups": groups}
+    if parameters is None and "lr" in signature.parameters:
+        named["lr"] = learning_rate
+    try:
+        signature.bind(*words, **named)
+    except TypeError as error:
+        how = "(groups, lr=...)" if parameters is None else "(parameters, groups=...)"
+        problem = f"is {kind.__name__}{signature}, which cannot be called as {kind.__name__}{how}: {error}."
+        remedy = (
+            "Give what is missing a default; or declare a nested class Parameters, and take (parameters, *, groups)."
+        )
+        raise ConfigError(THIS_RUN, [Fault("optimizer", problem, remedy)]) from error
+    return kind(*words, **named)
+
+
+# ---- for a Trainer
+
+
+def class_and_kwargs(args: Wishes, model: nn.Module | None = None) -> Chosen:
+    """Choose the class of the optimizer and the arguments it is built with; nothing is built or changed.
+
+    Args:
+        args: The arguments of the training; `optim` names the optimizer.
+        model: Needed by GaLore, APOLLO and LOMO alone.
+
+    Raises:
+        ValueError: No optimizer has this name, it is for x-train alone, or `optim_args` cannot be read.
+        ImportError: The package that has it is not installed; the message says how to get it.
+    """
+    name = str(getattr(args.optim, "value", args.optim))
+    if name not in optimizers:
+        near = nearest(name, optimizers)
+        hint = f"Did you mean '{near}'? " if near else ""
+        raise ValueError(f"optim: there is no optimizer '{name}'. {hint}Use one of: {', '.join(optimizers)}.")
+    kind, request = optimizers[name], Request(args, model, name, pairs(args.optim_args))
+    if isinstance(kind, type) and issubclass(kind, Family):
+        chosen = kind.chosen(request)
+        try:
+            request.refuse_unread()
+        except ValueError as error:  # scripts written for the original may have such keys, which it ignores
+            log.warning(str(error), once=True)
+        return chosen
+    if hasattr(kind, "built"):
+        raise ValueError(
+            f"optim: '{name}' is made for the groups of x-train's models. Give Trainer(optimizers=...) one of yours."
+        )
+    if hasattr(kind, "Parameters"):
+        return kind, {"parameters": _parameters(kind.Parameters, request)}
+    return kind, request.rate if "lr" in inspect.signature(kind).parameters else {}
+
+
+def _parameters(declared: Any, request: Request) -> Any:
+    """Return the typed keys of an optimizer that declares them (ours, or a user's) from the Trainer's arguments."""
+    adam = request.adam
+    theirs = {"learning_rate": adam["lr"], "adam_betas": list(adam["betas"]), "adam_eps": adam["eps"]}
+    theirs["weight_decay"] = request.args.weight_decay
+    extra: Kwargs = {}
+    for key, text in request.extra.items():
+        try:
+            extra[key] = json.loads(text)
+        except ValueError:
+            extra[key] = text
+    keys = {item.key for item in declarations_of(declared)}
+    for key in extra.keys() - keys:
+        raise ValueError(f"optim_args: '{request.name}' has no '{key}'. It has: {', '.join(sorted(keys))}.")
+    parameters = declared(**{**{key: value for key, value in theirs.items() if key in keys}, **extra})
+    for key, problem in parameters.conflicts():
+        raise ValueError(f"optim: '{request.name}': {key} {problem}")
+    return parameters
+
+
+def optimizer_for(
+    args: Wishes, model: nn.Module, groups: list[Kwargs], chosen: Chosen | None = None
+) -> torch.optim.Optimizer:
+    """Build the optimizer that the arguments name.
+
+    Args:
+        args: The arguments of the training.
+        model: What is trained; some optimizers pick their parameters from it themselves.
+        groups: Parameter groups, e.g. those of `decay_groups`.
+        chosen: A class (or a class of factories, whose objects are called with the model) and its arguments in place
+            of those that `args` names (`optimizer_cls_and_kwargs`).
+    """
+    kind, kwargs = class_and_kwargs(args, model) if chosen is None else chosen
+    if hasattr(kind, "Parameters") and "parameters" in kwargs:  # as x-train makes it, each group with its rate
+        with_rates = [{"lr": args.learning_rate, **group} for group in groups]
+        return kind(kwargs["parameters"], groups=with_rates)  # type: ignore[no-any-return]
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+        return kind()(model, **kwargs)  # type: ignore[no-any-return]
+    kwargs = dict(kwargs)
+    own = [kwargs.pop(key) for key in ("params", "model", "optimizer_dict") if key in kwargs]
+    built = construct(kind, kwargs, own[-1] if own else groups, model)
+    if fused_backward_of(built) is not None:  # its `step` would raise; bound, because schedules wrap it
+        built.step = MethodType(_taken_already, built)  # type: ignore[method-assign]
+    return built
+
+
+def _taken_already(optimizer: torch.optim.Optimizer, closure: Any = None) -> None:
+    """Do nothing: the weights moved in the backward pass."""
+
+
+def fused_backward_of(optimizer: object) -> Callable[[torch.Tensor, float], None] | None:
+    """Return `f(loss, learning_rate)` where the optimizer does the backward pass itself (LOMO), otherwise None."""
+    return getattr(optimizer, "fused_backward", None)

@@ -1,0 +1,490 @@
+"""Optimizers of torch and of other packages: which class, built with what, from the settings of either door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module, metadata
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import nn
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.logger import log
+from xdpx.optimizers import PACKAGES
+from xdpx.optimizers.pytorch import adafactor, low_rank
+from xdpx.optimizers.pytorch.parameters import (
+    LayerwiseParameters,
+    LomoParameters,
+    LowRankAdamParameters,
+    LowRankParameters,
+    NamedAdamParameters,
+    NamedParameters,
+    ScheduleFreeParameters,
+)
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Settings, pairs
+
+
+class MissingPackage(ImportError, ValueError):
+    """A package is not installed. The original raises ImportError for some and ValueError for others: this is both."""
+
+
+class Family:
+    """Optimizers that one class, or classes of one kind, compute. A subclass nests its `Parameters`, keys of x-train.
+
+    Both doors make them from the same `Request`; so the same settings are the same optimizer.
+    """
+
+    Parameters: type[NamedParameters] = NamedParameters
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class and the arguments it is built with.
+
+        Raises:
+            ValueError: a setting makes no sense, or the package that has the class is not installed.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def built(
+        cls, run: Run, groups: Sequence[Kwargs], *, model: nn.Module | None = None, prefix: str = ""
+    ) -> torch.optim.Optimizer:
+        """Make the optimizer of a run of x-train over the groups of its model.
+
+        Raises:
+            ConfigError: a setting makes no sense, or the package is not installed.
+        """
+        known, name = run.parameters("optimizer", prefix), run.picks[prefix, "optimizer"]
+        try:
+            request = Request(Settings.of(name, known), model, name, pairs(known.optim_args))
+            kind, kwargs = cls.chosen(request)
+            request.refuse_unread()
+        except (ValueError, TypeError) as error:
+            key, _, problem = str(error).partition(": ")
+            key = "optimizer" if key == "optim" else key
+            raise ConfigError(THIS_RUN, [Fault(f"{prefix}{key}", problem)]) from error
+        decaying = [{"weight_decay": known.weight_decay, **group} for group in groups]
+        picked = kwargs.pop("params", None)
+        return construct(kind, kwargs, decaying if picked is None else low_rank.split(decaying, picked), model)
+
+
+def construct(kind: Any, kwargs: Kwargs, groups: Any, model: nn.Module | None) -> torch.optim.Optimizer:
+    """Make an optimizer over groups. bitsandbytes keeps 32 bits for embeddings, whose rare rows 8 bits would lose."""
+    built: torch.optim.Optimizer = kind(groups, **kwargs)
+    if model is not None and "bitsandbytes" in str(kind) and kwargs.get("optim_bits") == 8:
+        rules = import_module("bitsandbytes").optim.GlobalOptimManager.get_instance()
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                rules.register_module_override(module, "weight", {"optim_bits": 32})
+    return built
+
+
+def borrow(request: Request, source: str) -> Any:
+    """Import "module:name". Raises MissingPackage saying for which optimizer, and how to install what is missing."""
+    module, _, name = source.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        package = module.partition(".")[0]
+        missing = (getattr(error, "name", None) or package).partition(".")[0]
+        install = PACKAGES[package].install
+        if missing != package:  # it is there, but what it needs is not
+            install = f"pip install {missing}"
+        raise MissingPackage(
+            f"optim: '{request.name}' is {name} of the package {package}, which cannot be imported ({error}). "
+            f"Install it: {install}; or choose adamw_torch, which needs torch alone."
+        ) from error
+
+
+# ---- torch alone
+
+
+class AdamW(Family):
+    """AdamW of torch: Adam with decoupled weight decay; `adamw_torch_fused` in one kernel.
+
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of `adamw_torch`."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return torch's class."""
+        fused: Kwargs = {"fused": True} if request.name == "adamw_torch_fused" else {}
+        return torch.optim.AdamW, {**request.adam, **fused}
+
+
+class Adafactor(Family):
+    """Adafactor: the mean square of a matrix kept as a row and a column; the learning rate comes from the schedule.
+
+    Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018.
+    """
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return our class, without a rate of its own."""
+        return adafactor.Adafactor, {**request.rate, "scale_parameter": False, "relative_step": False}
+
+
+class SGD(Family):
+    """Stochastic gradient descent of torch; optim_args: momentum, dampening, weight_decay, nesterov.
+
+    Source: Robbins and Monro, 1951; momentum as Sutskever et al., ICML 2013, section 2.
+    """
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return torch's class."""
+        extra = {**request.numbers("momentum", "dampening", "weight_decay"), **request.switches("nesterov")}
+        return torch.optim.SGD, {**request.rate, **extra}
+
+
+class Adagrad(Family):
+    """Adagrad of torch; optim_args: lr_decay, weight_decay, eps.
+
+    Source: Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning", JMLR 12, 2011.
+    """
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return torch's class."""
+        return torch.optim.Adagrad, {**request.rate, **request.numbers("lr_decay", "weight_decay", "eps")}
+
+
+class RMSprop(Family):
+    """RMSprop of torch; optim_args: momentum, alpha, eps, weight_decay, centered.
+
+    Source: Tieleman and Hinton, "Neural Networks for Machine Learning", lecture 6.5, 2012.
+    """
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return torch's class."""
+        extra = {**request.numbers("momentum", "alpha", "eps", "weight_decay"), **request.switches("centered")}
+        return torch.optim.RMSprop, {**request.rate, **extra}
+
+
+# ---- other packages
+
+
+class BitsAndBytesAdamW(Family):
+    """AdamW whose state has 8 or 32 bits, `paged` to the host where the device is full; package bitsandbytes.
+
+    Source: Dettmers et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of AdamW of bitsandbytes."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of bitsandbytes."""
+        return borrow(request, "bitsandbytes.optim:AdamW"), {**request.adam, **_bits(request), **_paged(request)}
+
+
+class BitsAndBytesLion(Family):
+    """Lion, which steps by the sign of a running mean, in 8 or 32 bits; package bitsandbytes.
+
+    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of Lion of bitsandbytes."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of bitsandbytes."""
+        own = {**request.rate, "betas": request.adam["betas"]}
+        return borrow(request, "bitsandbytes.optim:Lion"), {**own, **_bits(request), **_paged(request)}
+
+
+class BitsAndBytesRMSprop(Family):
+    """RMSprop in 8 or 32 bits; optim_args: momentum, alpha, eps, weight_decay, centered; package bitsandbytes.
+
+    Source: Dettmers et al., "8-bit Optimizers via Block-wise Quantization", ICLR 2022.
+    """
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of bitsandbytes."""
+        extra = {**request.numbers("alpha", "eps", "weight_decay", "momentum"), **request.switches("centered")}
+        return borrow(request, "bitsandbytes.optim:RMSprop"), {**request.rate, **extra, **_bits(request)}
+
+
+class BitsAndBytesAdEMAMix(Family):
+    """AdEMAMix, Adam with a second, slower mean; optim_args: beta3, alpha, t_alpha, t_beta3; package bitsandbytes.
+
+    Source: Pagliardini, Ablin and Grangier, "The AdEMAMix Optimizer: Better, Faster, Older", ICLR 2025.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of AdEMAMix of bitsandbytes."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of bitsandbytes."""
+        first, second = request.adam["betas"]
+        slowest = request.number("beta3", 0.9999)
+        own = {
+            **request.rate,
+            "betas": (request.number("beta1", first), request.number("beta2", second), slowest),
+            "alpha": request.number("alpha", 5.0),
+            "eps": request.number("eps", request.args.adam_epsilon),
+            **{key: request.whole(key, 0) for key in ("t_alpha", "t_beta3") if key in request.extra},
+        }
+        return borrow(request, "bitsandbytes.optim:AdEMAMix"), {**own, **_bits(request), **_paged(request)}
+
+
+def _bits(request: Request) -> Kwargs:
+    return {"optim_bits": 8 if "8bit" in request.name else 32}
+
+
+def _paged(request: Request) -> Kwargs:
+    return {"is_paged": "paged" in request.name}
+
+
+class LowBitAdamW(Family):
+    """AdamW whose state has 4 or 8 bits; optim_args: block_size, bf16_stochastic_round; package torchao.
+
+    Source: Li, Chen and Zhu, "Memory Efficient Optimizers with 4-bit States", NeurIPS 2023.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of AdamW of torchao."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of torchao, from where its version keeps it."""
+        name = {"adamw_torch_4bit": "AdamW4bit", "adamw_torch_8bit": "AdamW8bit"}[request.name]
+        old = _version("torchao") < (0, 11)
+        kind = borrow(request, f"torchao.{'prototype.low_bit_optim' if old else 'optim'}:{name}")
+        extra = {
+            "block_size": request.whole("block_size", 256),
+            "bf16_stochastic_round": request.switch("bf16_stochastic_round"),
+        }
+        return kind, {**request.adam, **extra}
+
+
+def _version(package: str) -> tuple[int, ...]:
+    """Return the first two numbers of an installed version; (0, 11), today's layout, where there is none."""
+    try:
+        text = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return (0, 11)
+    return tuple(int("".join(takewhile(str.isdigit, part)) or 0) for part in text.split(".")[:2])
+
+
+class AnyPrecisionAdamW(Family):
+    """AdamW in low precision, with Kahan summation by optim_args: use_kahan_summation=true; package torchdistx.
+
+    Source: Zamirai et al., "Revisiting BFloat16 Training", 2020, arXiv 2010.06192.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of AdamW of torchdistx."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of torchdistx."""
+        types = {"momentum_dtype": "float32", "variance_dtype": "float32", "compensation_buffer_dtype": "bfloat16"}
+        kept = {key: getattr(torch, request.text(key, default)) for key, default in types.items()}
+        summed = {"use_kahan_summation": request.switch("use_kahan_summation")}
+        return borrow(request, "torchdistx.optimizers:AnyPrecisionAdamW"), {**request.adam, **summed, **kept}
+
+
+class XlaAdamW(Family):
+    """AdamW for TPUs that never waits for the host; package torch_xla.
+
+    Source: Loshchilov and Hutter, ICLR 2019, algorithm 2.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of AdamW of torch_xla."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of torch_xla."""
+        return borrow(request, "torch_xla.amp.syncfree:AdamW"), request.adam
+
+
+class NpuAdamW(Family):
+    """AdamW in one kernel for Ascend NPUs; package torch_npu.
+
+    Source: Loshchilov and Hutter, ICLR 2019, algorithm 2.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of AdamW of torch_npu."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of torch_npu."""
+        return borrow(request, "torch_npu.optim:NpuFusedAdamW"), request.adam
+
+
+class GaLore(Family):
+    """AdamW or Adafactor over gradients projected to a low rank; optim_args: rank, scale, …; package galore_torch.
+
+    Source: Zhao et al., "GaLore: Memory-Efficient LLM Training by Gradient Low-Rank Projection", ICML 2024.
+    """
+
+    class Parameters(LowRankParameters):
+        """Keys of GaLore."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of galore_torch and its groups."""
+        names = {"adafactor": "GaLoreAdafactor", "8bit": "GaLoreAdamW8bit", "adamw": "GaLoreAdamW"}
+        kind = borrow(request, f"galore_torch:{next(name for mark, name in names.items() if mark in request.name)}")
+        rank = {
+            "rank": request.whole("rank", 128),
+            "update_proj_gap": request.whole("update_proj_gap", 200),
+            "scale": request.number("scale", 0.25),
+            "proj_type": request.text("proj_type", "std"),
+        }
+        fixed = {"scale_parameter": False, "relative_step": False} if "adafactor" in request.name else {}
+        return low_rank.chosen(request, kind, rank, {**request.rate, **fixed})
+
+
+class GaLoreLayerwise(GaLore):
+    """GaLore that steps each weight within the backward pass; of the Trainer alone.
+
+    Source: Zhao et al., ICML 2024.
+    """
+
+    class Parameters(LayerwiseParameters):
+        """None."""
+
+
+class Apollo(Family):
+    """AdamW scaled by gradients at a low rank; optim_args: rank, proj, scale_type, …; package apollo_torch.
+
+    Source: Zhu et al., "APOLLO: SGD-like Memory, AdamW-level Performance", MLSys 2025.
+    """
+
+    class Parameters(LowRankAdamParameters):
+        """Keys of APOLLO."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of apollo_torch and its groups."""
+        rank = {
+            "rank": request.whole("rank", 128),
+            "proj": request.text("proj", "random"),
+            "scale_type": request.text("scale_type", "channel"),
+            "update_proj_gap": request.whole("update_proj_gap", 200),
+            "scale": request.number("scale", 1.0),
+            "proj_type": request.text("proj_type", "std"),
+            "betas": request.adam["betas"],
+            "eps": request.adam["eps"],
+        }
+        return low_rank.chosen(request, borrow(request, "apollo_torch:APOLLOAdamW"), rank, request.rate)
+
+
+class ApolloLayerwise(Apollo):
+    """APOLLO that steps each weight within the backward pass; of the Trainer alone.
+
+    Source: Zhu et al., MLSys 2025.
+    """
+
+    class Parameters(LayerwiseParameters):
+        """None."""
+
+
+class Lomo(Family):
+    """LOMO and AdaLomo, which step within the backward pass and keep no gradient; of the Trainer alone.
+
+    Source: Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources", ACL 2024.
+    """
+
+    class Parameters(LomoParameters):
+        """None."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of lomo_optim, which is given the model."""
+        kind = borrow(request, f"lomo_optim:{'AdaLomo' if request.name == 'adalomo' else 'Lomo'}")
+        if request.model is None:
+            raise ValueError(f"optim: '{request.name}' steps within the backward pass of a model. Give the model.")
+        return kind, {**request.rate, "model": request.model}
+
+
+class GrokAdamW(Family):
+    """AdamW that amplifies slow gradients; optim_args: alpha_init, lamb, gamma, …; package grokadamw.
+
+    Source: Lee et al., "Grokfast: Accelerated Grokking by Amplifying Slow Gradients", 2024, arXiv 2405.20233.
+    """
+
+    DEFAULTS: Mapping[str, float] = {
+        "alpha_init": 0.98,
+        "lamb": 2.0,
+        "gamma": 0.1,
+        "grokking_signal_decay_rate": 0.1,
+        "gradient_clipping": 1.0,
+    }
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of grokadamw."""
+        extra = {key: request.number(key, default) for key, default in GrokAdamW.DEFAULTS.items()}
+        return borrow(request, "grokadamw:GrokAdamW"), {**request.rate, **extra}
+
+
+class ScheduleFree(Family):
+    """Averages the weights in place of a schedule: AdamW, RAdam or SGD; of the Trainer alone; package schedulefree.
+
+    Source: Defazio et al., "The Road Less Scheduled", NeurIPS 2024.
+    """
+
+    class Parameters(ScheduleFreeParameters):
+        """None."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of schedulefree."""
+        names = {"radam": "RAdamScheduleFree", "adamw": "AdamWScheduleFree", "sgd": "SGDScheduleFree"}
+        family = request.name.rpartition("_")[2]
+        kind = borrow(request, f"schedulefree:{names[family]}")
+        own = request.rate if family == "sgd" else request.adam
+        warmup = {} if family == "radam" else {"warmup_steps": _whole_warmup(request)}
+        extra = {"weight_lr_power": request.number("weight_lr_power", 2.0), "r": request.number("r", 0.0)}
+        return kind, {**own, "weight_decay": request.args.weight_decay, **warmup, **extra}
+
+
+def _whole_warmup(request: Request) -> float:
+    steps = request.args.warmup_steps
+    if not 0 < steps < 1:
+        return steps
+    total = getattr(request.args, "max_steps", -1)
+    if total > 0:
+        return float(-(-steps * total // 1))
+    log.warning(
+        f"optim: '{request.name}' warms up by itself and needs a number of steps; warmup_steps={steps} is a share of a "
+        "training whose length it cannot know, so there is no warm-up. Write warmup_steps as a whole number."
+    )
+    return steps
+
+
+class StableAdamW(Family):
+    """AdamW whose steps are clipped as Adafactor's; optim_args: decouple_lr, max_lr, kahan_sum; package optimi.
+
+    Source: Wortsman et al., "Stable and low-precision training for large-scale vision-language models", NeurIPS 2023.
+    """
+
+    class Parameters(NamedAdamParameters):
+        """Keys of StableAdamW of optimi."""
+
+    @staticmethod
+    def chosen(request: Request) -> Chosen:
+        """Return the class of optimi."""
+        extra = {
+            "weight_decay": request.args.weight_decay,
+            "decouple_lr": request.switch("decouple_lr"),
+            "max_lr": request.number("max_lr", 0.0) if "max_lr" in request.extra else None,
+            "kahan_sum": request.switch("kahan_sum") if "kahan_sum" in request.extra else None,
+        }
+        return borrow(request, "optimi:StableAdamW"), {**request.adam, **extra}

@@ -1,0 +1,136 @@
+"""The schedules of `lr_schedulers` as objects of torch, for the Trainer; their state is that of the original's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import torch
+from pydantic import ValidationError
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+
+from xdpx.config.declarations import declarations_of
+from xdpx.config.faults import nearest
+from xdpx.optimizers import lr_schedulers
+
+OF_ARGUMENTS = frozenset({"warmup_steps", "learning_rate", "adam_betas"})
+"""Keys of schedules that a Trainer takes from its arguments of other names."""
+
+
+def scheduler_for(
+    name: str, optimizer: Optimizer, warmup: int, total: int, kwargs: Mapping[str, Any] | None = None
+) -> LRScheduler:
+    """Build the schedule called `name` on an optimizer.
+
+    Args:
+        name: One of `lr_schedulers`.
+        optimizer: Whose learning rates are driven, each from the value it has now.
+        warmup: Updates until the full learning rate is reached.
+        total: Updates of the whole training.
+        kwargs: What this schedule alone takes (`lr_scheduler_kwargs`).
+
+    Raises:
+        ValueError: No schedule has this name, or a value makes no sense.
+        TypeError: The schedule does not take one of `kwargs`, or lacks one.
+    """
+    name = str(getattr(name, "value", name))
+    if name not in lr_schedulers.lr_schedulers:
+        raise ValueError(
+            f"lr_scheduler_type: there is no schedule '{name}'. {_instead(name, lr_schedulers.lr_schedulers)}"
+        )
+    kind, given = lr_schedulers.lr_schedulers[name], dict(kwargs or {})
+    if kind is lr_schedulers.ReduceOnPlateau:
+        return ReduceLROnPlateau(optimizer, **given)
+    if kind is lr_schedulers.Greedy:  # the original's class, so that a checkpoint of either side holds its counters
+        from transformers.optimization import GreedyLR
+
+        return cast(LRScheduler, GreedyLR(optimizer, **given))
+    if kind is lr_schedulers.Constant:
+        return LambdaLR(optimizer, _constant)  # takes nothing: the original drops what it is given
+    last_epoch = given.pop("last_epoch", -1)
+    if kind is lr_schedulers.ConstantWithWarmup:  # as with the constant one
+        given = {}
+    schedule = kind(_parameters(name, kind.Parameters, optimizer, warmup, given), total_steps=total)
+    if isinstance(schedule, lr_schedulers.Curved):
+        return LambdaLR(optimizer, schedule.curve, last_epoch=last_epoch)
+    moves_momentum = schedule.momentum(1) is not None
+    return (MomentumLR if moves_momentum else LambdaLR)(optimizer, schedule.after, last_epoch=last_epoch)
+
+
+def steps_on_metric(scheduler: Any) -> bool:
+    """Tell whether `step` wants the metric of an evaluation (plateau, greedy), not one call per update."""
+    return isinstance(scheduler, ReduceLROnPlateau) or any(
+        kind.__name__ == "GreedyLR" for kind in type(scheduler).mro()
+    )
+
+
+class MomentumLR(LambdaLR):
+    """Moves the first beta of each group, or else its momentum, as well (`cycle_momentum`).
+
+    Its function is the method `after` of a schedule.
+    """
+
+    def step(self, epoch: int | None = None) -> None:
+        """Set the rates and the momentum of the next update."""
+        super().step(epoch)
+        schedule: lr_schedulers.LRScheduler = self.lr_lambdas[0].__self__  # type: ignore[attr-defined]
+        momentum = schedule.momentum(self.last_epoch + 1)
+        for group in self.optimizer.param_groups:
+            if "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
+            elif "momentum" in group:
+                group["momentum"] = momentum
+            else:
+                kind = type(self.optimizer).__name__
+                raise ValueError(f"lr_scheduler_kwargs: cycle_momentum is true, but {kind} has no betas or momentum.")
+
+
+def _constant(_: int) -> float:
+    return 1.0
+
+
+def _parameters(name: str, declared: Any, optimizer: Optimizer, warmup: int, given: dict[str, Any]) -> Any:
+    """Return the typed keys of a schedule: those that were given, and those that the Trainer has under other names."""
+    where = f"lr_scheduler_kwargs of '{name}'"
+    keys = {item.key: item for item in declarations_of(declared)}
+    peak, betas = optimizer.defaults.get("lr"), optimizer.defaults.get("betas")
+    if "min_lr_rate" in keys:
+        given = _with_floor(where, peak, given)
+    own = [key for key in keys if key not in OF_ARGUMENTS]
+    for key in given:
+        if key not in own:
+            raise TypeError(f"{where}: '{key}' is unknown. {_instead(key, own)}")
+    for key in own:
+        if keys[key].required and key not in given:
+            raise TypeError(f"{where}: '{key}' is missing. Give it: {keys[key].doc}")
+    theirs = {"warmup_steps": warmup, "learning_rate": peak, "adam_betas": betas}
+    known = {
+        key: list(value) if isinstance(value, tuple) else float(value) if isinstance(value, torch.Tensor) else value
+        for key, value in theirs.items()
+        if key in keys and value is not None
+    }
+    try:
+        parameters = declared(**known, **given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = f"{first['loc'][0]} is {first['input']!r}. " if first["loc"] else ""
+        raise ValueError(f"{where}: {at}{first['msg']}.") from error
+    for key, problem in parameters.conflicts():
+        raise ValueError(f"{where}: {key} {problem}")
+    return parameters
+
+
+def _with_floor(where: str, peak: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given with `min_lr_rate` in place of `min_lr`."""
+    lowest, rate = given.pop("min_lr", None), given.pop("min_lr_rate", None)
+    if (lowest is None) == (rate is None):
+        found = "neither min_lr nor min_lr_rate is" if rate is None else "both min_lr and min_lr_rate are"
+        raise ValueError(f"{where}: {found} given. Give one of them.")
+    return {**given, "min_lr_rate": rate if lowest is None else lowest / peak}
+
+
+def _instead(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    hint = f"Did you mean '{near}'? " if near else ""
+    return f"{hint}Use one of: {', '.join(known)}." if [*known] else "This schedule takes nothing."
