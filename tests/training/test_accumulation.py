@@ -1,0 +1,76 @@
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from xdpx.reports.windows import Stopwatch
+from xdpx.training.accumulation import PENDING_AT_MOST, Diverged, MetricAccumulator
+
+
+def facts(loss: float, **more: float) -> dict[str, float]:
+    return {"loss_sum": loss, "count": 2.0, **more}
+
+
+def test_each_reader_empties_its_own_window(engine: Any) -> None:
+    accumulator = MetricAccumulator(engine, windows=("log", "evaluation"))
+    accumulator.add(1, facts(1.0))
+    assert accumulator.take("log").ratio("loss_sum", "count") == 0.5
+    accumulator.add(2, facts(5.0))
+    assert accumulator.take("log").ratio("loss_sum", "count") == 2.5
+    assert accumulator.take("evaluation").ratio("loss_sum", "count") == 1.5
+
+
+def test_sums_do_not_depend_on_where_they_were_interrupted(engine: Any) -> None:
+    losses = [0.1 * number for number in range(20)]
+    straight, first, second = (MetricAccumulator(engine, windows=("log",)) for _ in range(3))
+    for number, loss in enumerate(losses):
+        straight.add(number, facts(loss))
+        (first if number < 7 else second).add(number, facts(loss))
+        if number == 6:
+            second.load_state_dict(first.state_dict())
+    assert second.take("log").sums == straight.take("log").sums
+
+
+@pytest.mark.parametrize("bad", [facts(nan), facts(inf), facts(1.0, grad_norm=nan)])
+def test_a_number_that_is_none_stops_with_its_step_and_what_was_before(engine: Any, bad: dict[str, float]) -> None:
+    accumulator = MetricAccumulator(engine, windows=("log",))
+    accumulator.add(6, facts(1.5))
+    accumulator.add(7, bad)
+    with pytest.raises(Diverged, match=r"step 7 .*\n?.*loss_sum 1\.5"):
+        accumulator.settle()
+
+
+def test_a_skipped_update_under_fp16_is_no_divergence(engine: Any) -> None:
+    accumulator = MetricAccumulator(engine, windows=("log",), tolerated=("grad_norm",))
+    accumulator.add(1, facts(1.0, grad_norm=inf))
+    accumulator.add(2, facts(1.0, grad_norm=4.0))
+    assert accumulator.take("log").mean("grad_norm") == 2.0
+
+
+def test_facts_do_not_wait_without_end(engine: Any) -> None:
+    accumulator = MetricAccumulator(engine, windows=("log",))
+    for number in range(PENDING_AT_MOST - 1):
+        accumulator.add(number, facts(nan))
+    with pytest.raises(Diverged):
+        accumulator.add(PENDING_AT_MOST, facts(1.0))
+
+
+def test_what_is_done_while_paused_is_not_counted() -> None:
+    times = iter([0.0, 10.0, 40.0, 45.0])
+    watch = Stopwatch(lambda: next(times))
+    watch.start()
+    with watch.paused():
+        pass
+    assert watch.lap() == 15.0
+
+
+def test_what_is_settled_before_a_pause_is_not_charged_with_it() -> None:
+    now = [0.0]
+    watch = Stopwatch(lambda: now[0])
+    watch.start()
+    now[0] = 2.0
+    trained = watch.lap()
+    with watch.paused():
+        now[0] = 12.0
+    now[0] = 13.0
+    assert (trained, watch.lap()) == (2.0, 1.0)

@@ -1,0 +1,27 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xdpx.training.evaluation import evaluate, gather
+
+
+def test_metrics_do_not_depend_on_how_rows_are_cut_into_batches(engine: Any, loss: Any) -> None:
+    values = np.arange(12.0)
+    state = engine.start(3)
+    scores = [
+        evaluate(engine, state, [{"value": part} for part in np.array_split(values, cuts)], loss) for cuts in (1, 5)
+    ]
+    assert scores[0] == scores[1]
+    assert scores[0]["rows"] == 12
+
+
+def test_rows_are_joined_in_order_and_single_numbers_are_added() -> None:
+    gathered = gather([{"row": np.array([1, 2]), "sum": 1.5}, {"row": np.array([3]), "sum": np.array(2.0)}])
+    assert gathered["row"].tolist() == [1, 2, 3]
+    assert gathered["sum"] == 3.5
+
+
+def test_an_empty_split_is_an_error(engine: Any, loss: Any) -> None:
+    with pytest.raises(ValueError, match="empty"):
+        evaluate(engine, engine.start(0), [], loss)

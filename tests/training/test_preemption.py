@@ -1,0 +1,66 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
+
+from xdpx.training.loop import Interrupted
+from xdpx.training.preemption import SIGNALS, Preemption
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_is_noted_and_the_handlers_come_back(number: int) -> None:
+    before = signal.getsignal(number)
+    with Preemption() as preemption:
+        os.kill(os.getpid(), number)
+        assert preemption.received == signal.Signals(number).name
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_signal_ends_the_process_at_once() -> None:
+    code = """
+import os, signal
+from xdpx.training.preemption import Preemption
+with Preemption():
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("still here", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("never", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "still here\n")
+    assert "Send it again to stop at once" in done.stderr
+
+
+def test_a_signal_ends_the_wait_for_data_and_closes_its_source() -> None:
+    closed = []
+
+    def shards() -> Generator[int]:
+        try:
+            yield 1
+            time.sleep(30)  # a shard that does not arrive
+            yield 2
+        finally:
+            closed.append(True)
+
+    with Preemption() as preemption:
+        items = preemption.watched(shards())
+        assert next(items) == 1
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(Interrupted, match="SIGTERM while waiting"):
+            next(items)
+    assert closed == [True]
+
+
+def test_a_signal_between_two_items_waits_for_whoever_asks() -> None:
+    with Preemption() as preemption:
+        items = preemption.watched(number for number in range(3))
+        assert next(items) == 0
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert preemption.received == "SIGTERM"
+        with pytest.raises(Interrupted):
+            next(items)

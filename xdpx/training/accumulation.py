@@ -1,0 +1,105 @@
+"""What training has cost and gained since somebody last asked: sums of facts, and seconds that were spent training."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any, Protocol
+
+from xdpx.engines.base import Facts
+from xdpx.reports.windows import Stopwatch, Window
+
+LOOKED_AT = ("loss_sum", "grad_norm")
+"""Facts that tell that a training has diverged, when they are NaN or infinite."""
+
+PENDING_AT_MOST = 512
+"""Facts that may wait on the device before they are fetched, so that a large `log_interval` holds no memory."""
+
+
+class Diverged(FloatingPointError):
+    """The loss, or the gradient's length, is no number any more. No later checkpoint may be trusted."""
+
+
+class FetchesFacts(Protocol):
+    """What a accumulator needs of an engine."""
+
+    def facts_to_host(self, facts: Facts) -> dict[str, float]:
+        """Wait for the device and return plain floats."""
+        ...
+
+
+class MetricAccumulator:
+    """Collects the facts of updates without waiting for the device, and settles them when somebody needs numbers.
+
+    Args:
+        windows: names of the readers; each has its own `Window`, and empties it by `take`.
+        tolerated: facts of `LOOKED_AT` that may be NaN or infinite: "grad_norm" where gradients overflow now and then
+            (fp16), whose updates were skipped; the loss, too, where such updates are to be taken.
+    """
+
+    def __init__(self, engine: FetchesFacts, *, windows: tuple[str, ...], tolerated: Collection[str] = ()) -> None:
+        self.stopwatch = Stopwatch()
+        self.last: dict[str, float] = {}
+        self._engine = engine
+        self._looked_at = [name for name in LOOKED_AT if name not in tolerated]
+        self._windows = {name: Window() for name in windows}
+        self._pending: list[tuple[int, Facts]] = []
+
+    def add(self, number: int, facts: Facts) -> None:
+        """Note the facts of update `number`."""
+        self._pending.append((number, facts))
+        if len(self._pending) >= PENDING_AT_MOST:
+            self.settle()
+
+    def settle(self) -> None:
+        """Fetch what waits on the device, in one go.
+
+        Raises:
+            Diverged: a loss or a gradient's length is NaN or infinite.
+        """
+        pending, self._pending = self._pending, []
+        flat = {f"{index} {name}": value for index, (_, facts) in enumerate(pending) for name, value in facts.items()}
+        numbers = self._engine.facts_to_host(flat) if flat else {}
+        for index, (number, facts) in enumerate(pending):
+            self._enter(number, {name: numbers[f"{index} {name}"] for name in facts})
+        seconds = self.stopwatch.lap()
+        for window in self._windows.values():
+            window.seconds += seconds
+
+    def _enter(self, number: int, facts: dict[str, float]) -> None:
+        if not all(isfinite(facts.get(name, 0.0)) for name in self._looked_at):
+            raise Diverged(_report(number, facts, self.last))
+        for window in self._windows.values():
+            window.add(facts)
+        self.last = facts
+
+    def take(self, name: str) -> Window:
+        """Settle, and give and empty the window of one reader."""
+        self.settle()
+        window, self._windows[name] = self._windows[name], Window()
+        return window
+
+    def peek(self, name: str) -> Window:
+        """Settle, and look at the window of one reader."""
+        self.settle()
+        return self._windows[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the windows as plain values, settled."""
+        self.settle()
+        return {"windows": {name: asdict(window) for name, window in self._windows.items()}, "last": dict(self.last)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self._windows = {name: Window(**saved["windows"][name]) for name in self._windows}
+        self.last = dict(saved["last"])
+
+
+def _report(number: int, facts: Mapping[str, float], before: Mapping[str, float]) -> str:
+    shown = ", ".join(f"{name} {value:g}" for name, value in sorted(facts.items()))
+    last = ", ".join(f"{name} {value:g}" for name, value in sorted(before.items())) or "nothing"
+    return (
+        f"training diverged: the loss or gradient of step {number} is no number ({shown}). Before it: {last}. "
+        "Nothing was saved after it. Lower learning_rate, lengthen the warm-up, set clip_norm, or train without fp16."
+    )

@@ -1,0 +1,149 @@
+"""Scores on held-out data: when, where they are written, and which one is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
+from xdpx.engines.base import Batch
+from xdpx.logger import log
+from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.run_tables import valid_row
+from xdpx.reports.windows import Window
+from xdpx.training.accumulation import MetricAccumulator
+from xdpx.training.callbacks.logging import TrainMetrics, train_metrics
+from xdpx.training.evaluation import Metrics, in_one_line, score
+from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.progress import Progress
+from xdpx.utils.decisions import due
+
+EVALUATION = "evaluation"
+"""The name of this reader's window in the accumulator."""
+
+AVERAGED = frozenset({"precision", "recall", "f1"})
+"""Metrics of classes that `f1_average` averages."""
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """When to evaluate, and what counts. Steps are optimizer updates.
+
+    Attributes:
+        interval: evaluate at its multiples; -1 evaluates at the end only.
+        warmup: before this step, `warmup_multiplier` times less often.
+    """
+
+    interval: int
+    major_metric: str
+    ascending: bool = True
+    warmup: int = 0
+    warmup_multiplier: int = 6
+
+    def due(self, number: int) -> bool:
+        """Tell whether to evaluate after update `number`."""
+        return due(number, self.interval * self.warmup_multiplier if number < self.warmup else self.interval)
+
+
+class Evaluating(Callback):
+    """Score the held-out data when it is due, and in any case at the end. Writes valid.log.tsv.
+
+    It keeps nothing of its own: scores are part of the progress, and what was collected is part of the accumulator.
+
+    Args:
+        batches: gives the held-out batches anew each time, always the same ones.
+        labels: names of the classes, where they are known.
+
+    Attributes:
+        metrics: of the last evaluation; empty before there was one.
+    """
+
+    name = "evaluating"
+
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        batches: Callable[[], Iterable[Batch]],
+        loss: Metrics,
+        *,
+        table: GrowingTable,
+        accumulator: MetricAccumulator,
+        metrics: TrainMetrics,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.metrics: dict[str, float] = {}
+        self._batches = batches
+        self._loss = loss
+        self._table = table
+        self._accumulator = accumulator
+        self._metrics = metrics
+        self._labels = labels
+
+    def on_start(self, session: Session) -> None:
+        """Drop the rows of evaluations that will come again."""
+        self._table.drop_after(session.progress.last_eval_step)
+        name, average = self.plan.major_metric, getattr(self._loss, "average", None)
+        if average is not None and name in AVERAGED:
+            log.info(f"major_metric {name}: the {average} average of the classes; f1_average chooses another")
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Evaluate if it is due."""
+        if self.plan.due(step.number):
+            self.evaluate(session)
+        return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Evaluate what was reached. An interrupted run is not: it goes on later as if nothing had happened."""
+        if stop.finished and session.number > 0 and not session.progress.just_evaluated:
+            self.evaluate(session)
+        self._table.flush()
+
+    def evaluate(self, session: Session) -> None:
+        """Score the held-out data now, and note how good that is."""
+        # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
+        window = self._accumulator.take(EVALUATION)
+        train_wall = session.progress.train_seconds + self._accumulator.peek("log").seconds
+        with self._accumulator.stopwatch.paused():
+            scores = score(session.engine, session.state, self._batches(), self._loss, labels=self._labels)
+            metrics = self.metrics = scores.metrics
+            is_best = session.progress.take_score(
+                score_of(metrics, self.plan.major_metric), ascending=self.plan.ascending
+            )
+            row = self._row(session.progress, metrics, window=window, train_wall=train_wall)
+            self._table.append(row)
+            self._table.flush()
+            log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
+            if scores.each_class:
+                log.info(f"step {session.number}: {in_one_line(scores.each_class)}")
+
+    def _row(
+        self, progress: Progress, metrics: Mapping[str, float], *, window: Window, train_wall: float
+    ) -> dict[str, Cell]:
+        return valid_row(
+            progress.epoch, progress.num_updates, window, train_wall=train_wall,
+            train=train_metrics(window, self._metrics), valid=metrics, more=log.take_accumulated(),
+            best_score=progress.best_score,
+        )  # fmt: skip
+
+
+def score_of(metrics: Mapping[str, float], name: str) -> float:
+    """Return the metric that decides what is best. Raises ConfigError when there is no such metric."""
+    if name in metrics:
+        return metrics[name]
+    near = nearest(name, metrics)
+    hint = f"Did you mean '{near}'? " if near else ""
+    fault = Fault("major_metric", f"this loss has no '{name}'.", f"{hint}It has: {', '.join(sorted(metrics))}.")
+    raise ConfigError(THIS_RUN, [fault])
+
+
+def _sentence(row: Mapping[str, Cell], metric: str, *, is_best: bool) -> str:
+    parts = [f"step {row['step']} (epoch {row['epoch']}): train_loss {_short(row['train_loss'])}"]
+    names = [name for name in row if name.startswith("valid_")]
+    names.sort(key=lambda name: (name != f"valid_{metric}", name))
+    parts += [f"{name} {_short(row[name])}" for name in names]
+    return ", ".join(parts) + (" <- best so far" if is_best else f", best {_short(row['best_score'])}")
+
+
+def _short(cell: Cell) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,113 @@
+"""Rows for train.log.tsv, and one live line for whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xdpx.logger import log
+from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.run_tables import train_row
+from xdpx.reports.windows import Window
+from xdpx.training.accumulation import MetricAccumulator
+from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.utils.decisions import due
+
+TrainMetrics = Callable[[Mapping[str, float]], dict[str, float]]
+"""Turns sums of facts over some updates into what is shown of them: `losses.*.train_metrics`."""
+
+LOG = "log"
+"""The name of this reader's window in the accumulator."""
+
+
+class Logging(Callback):
+    """Collects the facts of every update and writes a row every `interval` updates. Stands first among callbacks.
+
+    Loss and metrics of a row are over all updates since the row before; gnorm, clip and lr are those of its own update.
+
+    Attributes:
+        row: what was logged last.
+        logged_step: the update it was logged at.
+    """
+
+    name = "logging"
+
+    def __init__(
+        self, table: GrowingTable, accumulator: MetricAccumulator, metrics: TrainMetrics, *, interval: int
+    ) -> None:
+        self.row: dict[str, Cell] = {}
+        self.logged_step = 0
+        self._table = table
+        self._accumulator = accumulator
+        self._metrics = metrics
+        self._interval = interval
+        self._bar: Any = None
+
+    def on_start(self, session: Session) -> None:
+        """Show the line, from where the run stands; drop the rows of steps that will be walked again."""
+        self._table.drop_after(session.number)
+        self._bar = log.progress(total=session.total, what="train", unit="step")
+        self._bar.start_at(session.number)
+        self._accumulator.stopwatch.start()
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Collect; write a row when it is time."""
+        self._accumulator.add(step.number, step.facts)
+        if due(step.number, self._interval):
+            self.write_row(session)
+        self._bar.update()
+        return None
+
+    def write_row(self, session: Session) -> None:
+        """Write a row of the updates since the row before, up to where the session stands."""
+        window = self._accumulator.take(LOG)
+        progress, number = session.progress, session.number
+        progress.train_seconds += window.seconds
+        progress.tokens += round(window.sums.get("num_tokens", 0.0))
+        self.row = self._cells(window, epoch=progress.epoch, number=number)
+        self.logged_step = number
+        self._table.append(self.row)
+        self._bar.note(self._note(progress.best_score))
+
+    def _cells(self, window: Window, *, epoch: int, number: int) -> dict[str, Cell]:
+        last = self._accumulator.last
+        cells = train_row(epoch, number, window, metrics=train_metrics(window, self._metrics), last=last)
+        summaries = log.take_summaries()
+        cells |= {name: summaries[name] for name in sorted(summaries)}
+        if "loss_scale" in last:
+            cells["loss_scale"] = last["loss_scale"]
+        return cells
+
+    def _note(self, best_score: float | None) -> str:
+        best = "" if best_score is None else f", best {best_score:.4g}"
+        shown = ((name, self.row[name]) for name in ("loss", "gnorm", "wps"))
+        return ", ".join(f"{name} {value:.3g}" for name, value in shown if isinstance(value, float)) + best
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Count the updates that no row stands for, so that nothing is left out of the totals."""
+        if self.logged_step != session.number:
+            self._accumulator.settle()
+        self._table.flush()
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was collected since the last row; the rows before it are in the file by then."""
+        self._table.flush()
+        return {"ledger": self._accumulator.state_dict(), "row": dict(self.row), "logged_step": self.logged_step}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what was collected."""
+        self._accumulator.load_state_dict(saved["ledger"])
+        self.row = dict(saved["row"])
+        self.logged_step = int(saved["logged_step"])
+
+
+def train_metrics(window: Window, metrics: TrainMetrics) -> dict[str, float]:
+    """Return `loss`, and the other metrics of the task, over the updates of a window."""
+    if not window.num_updates:
+        return {"loss": float("nan")}
+    return {"loss": window.ratio("loss_sum", "count")} | metrics(window.sums)

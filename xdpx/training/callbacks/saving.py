@@ -1,0 +1,217 @@
+"""Which checkpoints are written and which stay, so that the wanted weights and a way to continue are always there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.logger import log
+from xdpx.training.accumulation import Diverged, MetricAccumulator
+from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.progress import Progress
+from xdpx.utils.decisions import due, is_better
+
+HOOKS = "hooks"
+"""What the state of callbacks written for the Trainer is called: a run may be continued with or without them."""
+
+
+@dataclass(frozen=True)
+class SavePolicy:
+    """What is kept of a run.
+
+    Attributes:
+        best_only, last_only: keep the weights of the best, or of the newest, evaluation only; with both, of these two.
+        above_score: keep weights only when the major metric is better than this.
+        resumable: also keep the full state, so that training can be continued.
+        every_state: keep the full state of every evaluation, not only the newest two.
+        interval: updates between full states; None saves them at evaluations.
+    """
+
+    best_only: bool = False
+    last_only: bool = False
+    above_score: float | None = None
+    ascending: bool = True
+    resumable: bool = False
+    every_state: bool = False
+    interval: int | None = None
+
+    def wants_weights(self, progress: Progress) -> bool:
+        """Tell whether the weights of this step are to be kept, now that they have been scored."""
+        if not progress.just_evaluated or not self._above(progress.score):
+            return False
+        return progress.is_best or self.last_only or not self.best_only
+
+    def _above(self, score: float | None) -> bool:
+        if self.above_score is None:
+            return True
+        return score is not None and is_better(score, self.above_score, ascending=self.ascending)
+
+    def wants_state(self, progress: Progress) -> bool:
+        """Tell whether the full state of this step is to be kept."""
+        if not self.resumable:
+            return False
+        return progress.just_evaluated or due(progress.num_updates, self.interval)
+
+
+class Saving(Callback):
+    """Write checkpoints by `policy`. Stands after every callback whose state must be in them.
+
+    Args:
+        callbacks: those whose state is saved; a full state is taken after all of them saw the step.
+        metadata: gives plain values that go into manifests and full states.
+        values: of all keys that decide the run; they go into full states, to tell later what was changed.
+
+    Attributes:
+        saved_step: the last one of which something was saved; 0 before.
+    """
+
+    name = "saving"
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer,
+        policy: SavePolicy,
+        *,
+        callbacks: Sequence[Callback],
+        accumulator: MetricAccumulator,
+        metadata: Callable[[], Mapping[str, Any]],
+        values: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.policy = policy
+        self.checkpointer = checkpointer
+        self._callbacks = callbacks
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._values = values
+        self.saved_step = 0
+        self._asked = False
+        self._asked_steps: list[int] = []  # steps whose weights somebody else wanted: they stay
+        self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
+        self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
+
+    def on_start(self, session: Session) -> None:
+        """Remember where the run stands: that state is on disk already. Finish the pruning that a kill cut short."""
+        self._last_state = _state_key(session.progress)
+        if session.number > 0:
+            self._prune(session.progress)
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Save what is wanted of this step."""
+        self.save(session)
+        return None
+
+    def ask(self) -> None:
+        """Let the step at which the run stands be saved, whatever the policy says, and its weights stay."""
+        self._asked = True
+
+    def save(self, session: Session) -> None:
+        """Save what is wanted of the step at which the run stands."""
+        state = self.policy.wants_state(session.progress) or (self._asked and self.policy.resumable)
+        self._save(session, self.policy.wants_weights(session.progress), state)
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Save the step that was reached; an interrupted run's full state in any case."""
+        progress = session.progress
+        weights = self.policy.wants_weights(progress)
+        if stop.finished and not weights and not self._kept_at_all and self.policy.above_score is None:
+            weights = True  # every score was NaN: what was trained is kept all the same
+        wants_state = self.policy.resumable or not stop.finished
+        self._save(session, weights, wants_state and session.number > 0)
+        if stop.finished and not self._kept_at_all:
+            log.warning(
+                f"no checkpoint was saved: no score was better than save_above_score {self.policy.above_score}."
+            )
+
+    def _save(self, session: Session, weights: bool, state: bool) -> None:
+        number, asked, self._asked = session.number, self._asked, False
+        new = (weights or asked) and number not in self._kept_at_all
+        state = state and _state_key(session.progress) != self._last_state
+        for wanted, steps in ((weights, self._weights), (asked, self._asked_steps)):
+            if wanted and number not in steps:
+                steps.append(number)
+        if not new and not state:
+            return
+        self._accumulator.settle()  # raises when the loss is no number: such weights are never saved
+        refuse_nonfinite(session)
+        with self._accumulator.stopwatch.paused():
+            if new:
+                self._save_weights(session)
+            if state:
+                self._save_state(session)
+            self._prune(session.progress)
+        self.saved_step = number
+
+    @property
+    def _kept_at_all(self) -> set[int]:
+        return {*self._weights, *self._asked_steps}
+
+    def _save_weights(self, session: Session) -> None:
+        facts = {**self._metadata(), "score": session.progress.score}
+        self.checkpointer.save_weights(session.number, session.engine.weights(session.state), facts=facts)
+
+    def _save_state(self, session: Session) -> None:
+        self._last_state = _state_key(session.progress)
+        metadata = dict(self._metadata())
+        full = {
+            "engine": session.engine.snapshot(session.state),
+            "progress": session.progress.as_dict(),
+            "callbacks": {callback.name: callback.state_dict() for callback in self._callbacks if callback.name},
+            "saving": self.state_dict(),
+            "metadata": metadata,
+            "values": self._values,
+        }
+        self.checkpointer.save_state(session.number, full, facts=metadata)
+
+    def _prune(self, progress: Progress) -> None:
+        few = self.policy.best_only or self.policy.last_only
+        weights = [*self._kept(progress), *self._asked_steps] if few else None
+        states = None if self.policy.every_state else [self._last_state[0]]
+        self.checkpointer.prune(weights=weights, states=states)
+
+    def _kept(self, progress: Progress) -> list[int]:
+        best = [step for step in self._weights if step == progress.best_step]
+        last = self._weights[-1:]
+        # Until there is a best one (every score was NaN so far), the newest takes its place.
+        kept = {*(best or last if self.policy.best_only else []), *(last if self.policy.last_only else [])}
+        self._weights = sorted(kept)
+        return self._weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the steps whose weights were wanted."""
+        return {"weights": list(self._weights), "asked": list(self._asked_steps)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back the steps whose weights were wanted."""
+        self._weights = list(saved["weights"])
+        self._asked_steps = list(saved.get("asked", []))
+
+
+def refuse_nonfinite(session: Session) -> None:
+    """Raise Diverged where a weight is NaN or infinite, which the last update may have made it from a finite loss."""
+    if not session.engine.is_finite(session.state):
+        raise Diverged(
+            f"training diverged: after step {session.number} weights are NaN or infinite, though no loss was. "
+            "Nothing was saved of them. Lower learning_rate, lengthen the warm-up, or set clip_norm."
+        )
+
+
+def _state_key(progress: Progress) -> tuple[int, int]:
+    return progress.num_updates, progress.last_eval_step
+
+
+def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
+    """Return every callback the state that it had when a full state was saved.
+
+    Raises:
+        ValueError: a part is missing, or is of a callback that is not there.
+    """
+    wanted = {callback.name: callback for callback in callbacks if callback.name}
+    held = {**saved["callbacks"], Saving.name: saved["saving"]}
+    odd = (set(wanted) ^ set(held)) - {Saving.name, HOOKS}
+    if odd:
+        raise ValueError(f"the checkpoint and this run differ in the state of: {', '.join(sorted(odd))}.")
+    for name, callback in wanted.items():
+        if name in held:
+            callback.load_state_dict(held[name])

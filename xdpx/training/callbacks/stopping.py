@@ -1,0 +1,97 @@
+"""When enough is enough: no better score, no learning rate, a loss that ran away, or somebody who asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.training.callbacks.logging import Logging
+from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.preemption import Preemption, interruption
+from xdpx.utils.distributed_utils import any_process
+
+HIGH_LOSSES = 3
+"""Logged losses above `max_loss` in a row that end the training."""
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """When to stop early. Steps are optimizer updates."""
+
+    tolerance: int | None = None  # steps without a better score
+    min_steps: int = 1  # never for want of a better score before this step
+    warmup: int = 0  # nor before this one
+    min_lr: float = 0.0
+    max_loss: float = float("inf")
+
+
+class Stopping(Callback):
+    """Ask to stop by `rules`. Stands after logging and evaluating, whose results it reads."""
+
+    name = "stopping"
+
+    def __init__(self, rules: StopRules, logging: Logging) -> None:
+        self.rules = rules
+        self._logging = logging
+        self._high_losses = 0
+        self._rate_was_high = False
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Look at the scores and at the row that was just logged, if one was."""
+        reasons = [self._no_better_score(session)]
+        if self._logging.logged_step == step.number:
+            reasons += [self._rate_is_low(), self._loss_is_high()]
+        reason = next((reason for reason in reasons if reason), None)
+        return Stop(reason) if reason else None
+
+    def _no_better_score(self, session: Session) -> str | None:
+        rules, progress = self.rules, session.progress
+        if rules.tolerance is None or not progress.just_evaluated:
+            return None
+        if progress.num_updates < max(rules.min_steps, rules.warmup):
+            return None
+        since = progress.num_updates - progress.best_step
+        if since <= rules.tolerance:
+            return None
+        best = f"the best was at step {progress.best_step}"
+        return f"no better score for {since} steps (tolerance {rules.tolerance}); {best}"
+
+    def _rate_is_low(self) -> str | None:
+        rate = self._logging.row.get("lr")
+        if not isinstance(rate, float):
+            return None
+        if rate > self.rules.min_lr:
+            self._rate_was_high = True  # a warm-up that begins below min_lr must not end the training
+            return None
+        return f"the learning rate {rate:g} reached min_lr {self.rules.min_lr:g}" if self._rate_was_high else None
+
+    def _loss_is_high(self) -> str | None:
+        loss = self._logging.row["loss"]
+        high = isinstance(loss, float) and loss > self.rules.max_loss
+        self._high_losses = self._high_losses + 1 if high else 0
+        if self._high_losses < HIGH_LOSSES:
+            return None
+        return f"the logged loss was above max_loss {self.rules.max_loss:g} {HIGH_LOSSES} times in a row"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters."""
+        return {"high_losses": self._high_losses, "rate_was_high": self._rate_was_high}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back the counters."""
+        self._high_losses = int(saved["high_losses"])
+        self._rate_was_high = bool(saved["rate_was_high"])
+
+
+class StopWhenAsked(Callback):
+    """Stop at the next whole update after a signal, unfinished, so that the run can be continued."""
+
+    def __init__(self, preemption: Preemption) -> None:
+        self._preemption = preemption
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Stop when a signal came in, on all processes where it came in on one."""
+        received = self._preemption.received
+        asked = any_process(received is not None)
+        return interruption(received or "a signal to another process" if asked else None, step.number)

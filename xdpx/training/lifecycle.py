@@ -1,0 +1,143 @@
+"""The life of a training, by whichever door it came in: claim its folder, begin, tell how it stands, train, end.
+
+A door brings a `Training`: what it reads or builds, the callbacks in its order, its groups of batches. The order of
+events, and what is promised about them, are decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from xdpx.checkpoints.folders import ALONE, Ranks, attempt
+from xdpx.logger import log
+from xdpx.training.loop import Callback, Session, Stop, fit
+from xdpx.training.preemption import Preemption
+from xdpx.training.progress import Place
+from xdpx.training.status import RunState, Status
+from xdpx.utils import commit, io
+
+
+class Training(Protocol):
+    """What the doors differ in. The verbs are called in this order, each once, on all processes."""
+
+    def begin(self) -> Session | Stop:
+        """Read or build the state, and say where it stands; or why there is nothing left to do.
+
+        What is in the folder stays as it is: a training that is refused here has changed nothing.
+        """
+        ...
+
+    def status(self, session: Session) -> Status:
+        """Return how the training stands, as a running one. Called again whenever that is written down."""
+        ...
+
+    def settle(self, session: Session) -> None:
+        """Leave in the folder what this training is. The status is there already, the log file is not."""
+        ...
+
+    def callbacks(self, session: Session) -> list[Callback]:
+        """Return the callbacks in their order, each with the state that it had when the training was saved."""
+        ...
+
+    def groups(self, session: Session) -> Generator[tuple[Place, Any]]:
+        """Return the micro-batches of one update after another, from where `session` stands."""
+        ...
+
+    def end(self, session: Session, stop: Stop) -> None:
+        """Say what came of it. Not called when training ends by an exception."""
+        ...
+
+
+class Unclaimed(OSError):
+    """The first process could not own the folder; its own error, there, says why."""
+
+
+@contextmanager
+def claimed(
+    folder: str, ranks: Ranks = ALONE, *, then: Callable[[], object] = lambda: None, required: bool = True
+) -> Generator[commit.Lease]:
+    """Own a folder, by the first process; on all of them, and where it cannot, all of them raise.
+
+    Args:
+        folder: any path; made when missing, and removed again if nothing is put into it.
+        ranks: the processes that train together.
+        then: what the first process does with the folder, once it is its own.
+        required: else a folder that cannot be written to is warned of, and the lease is not held.
+
+    Raises:
+        LeaseHeld: another run owns the folder; on other processes than the first, Unclaimed.
+    """
+    lease = commit.Lease(folder)
+
+    def take() -> None:
+        try:
+            lease.acquire()
+        except commit.LeaseHeld:
+            raise
+        except OSError as error:
+            if required:
+                raise
+            log.warning(f"{folder} cannot be written to ({error}): nothing keeps other trainings out of it.")
+        then()
+
+    try:
+        error = attempt(take) if ranks.rank == 0 else None
+        told = ranks.broadcast("" if error is None else str(error))
+        if error is not None or told:
+            raise error or Unclaimed(told)
+        yield lease
+    finally:
+        lease.release()
+
+
+def live(
+    training: Training, *, folder: str | None, preemption: Preemption, ranks: Ranks = ALONE, log_file: str | None = None
+) -> Stop:
+    """Train to the end, and say why it ended; on all processes. However it ends, `status.json` tells.
+
+    Args:
+        training: what the door brings.
+        folder: where the first process writes the status and the log; None for neither.
+        preemption: notes signals; a process that trains alone also stops waiting for data when one comes.
+        ranks: the processes that train together.
+        log_file: name of the log in `folder`; None for none. Lines that are told before it may be written are in it.
+    """
+    kept_in = folder if ranks.rank == 0 else None
+    with log.early() as early:
+        session = training.begin()
+        if isinstance(session, Stop):
+            log.info(session.reason)
+            return session
+        with _status_told(training, session, kept_in) as tell:
+            training.settle(session)
+            early.open_file(io.join(kept_in, log_file) if kept_in and log_file else None)
+            callbacks, groups = training.callbacks(session), training.groups(session)
+            stop = fit(session, preemption.watched(groups) if ranks.size == 1 else groups, callbacks)
+            training.end(session, stop)
+            tell(stop)
+    return stop
+
+
+@contextmanager
+def _status_told(training: Training, session: Session, folder: str | None) -> Generator[Callable[[Stop], None]]:
+    """Write "running" now, and "failed" with the reason on an exception. Yields what writes how it ended well."""
+
+    def write(status: Status) -> None:
+        if folder is not None:
+            status.write(folder)
+
+    def tell(stop: Stop) -> None:
+        state: RunState = "finished" if stop.finished else "preempted"
+        write(replace(training.status(session), status=state, reason=stop.reason))
+
+    write(training.status(session))
+    try:
+        yield tell
+    except BaseException as error:
+        with suppress(OSError):  # the disk may be what failed; what is told is the error itself
+            reason = f"{type(error).__name__}: {error}"
+            write(replace(training.status(session), status="failed", reason=reason))
+        raise

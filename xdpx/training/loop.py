@@ -1,0 +1,120 @@
+"""Take optimizer updates. This file decides *when*; the engine decides *how*; callbacks decide everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.engines.base import Batch, Facts, State, Updater
+from xdpx.training.progress import Place, Progress
+
+Groups = Iterable[tuple[Place, Sequence[Batch]]]
+"""The micro-batches of one update after another, each with the place in the data that is reached after it."""
+
+
+class Interrupted(Exception):
+    """Raised by `groups` where it would wait, because somebody wants the run to be interrupted."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Facts about the update that just finished."""
+
+    number: int  # 1-based count of optimizer updates since the very beginning
+    state: State
+    facts: Facts  # may still live on the device
+    place: Place  # in the data, after this update
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why training should end. Not `finished`: somebody interrupted it, and it wants to be continued."""
+
+    reason: str
+    finished: bool = True
+
+
+@dataclass
+class Session:
+    """One stretch of training: what callbacks see of it, and what a checkpoint of it holds."""
+
+    engine: Any  # an Updater to the loop; whoever builds callbacks that ask more of it gives them more
+    state: State
+    progress: Progress
+    until: int  # the last update of this stretch
+    total: int  # the last update of the learning rate schedule
+
+    @property
+    def number(self) -> int:
+        """The number of updates taken so far."""
+        return self.progress.num_updates
+
+
+class Callback:
+    """Looks on, and may ask to stop. Callbacks are called in the order of their list, for every event.
+
+    Attributes:
+        name: what its state is called in a checkpoint, unique among the callbacks of a run; "" when it has none.
+    """
+
+    name = ""
+
+    def on_start(self, session: Session) -> None:
+        """Prepare, after the state was built or restored and before the first update."""
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Look at an update that just finished; `session` stands at it. Return a reason to end, or None."""
+        return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Do what must be done after the last update. Not called when training ends by an exception."""
+
+    def close(self) -> None:
+        """Let go of files and lines on the screen. Always called, last."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must keep (plain values only), so that a resumed run does what this one would."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave. Called before `on_start`."""
+
+
+def take_steps(engine: Updater, state: State, groups: Groups, *, after: int, until: int) -> Iterator[Step]:
+    """Yield one `Step` per update, from `after + 1` up to and including `until`.
+
+    Ends early when `groups` runs out. No group is taken that is not trained on.
+    """
+    for number, (place, group) in zip(range(after + 1, until + 1), groups, strict=False):
+        state, facts = engine.update(state, group)
+        yield Step(number, state, facts, place)
+
+
+def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
+    """Train from where `session` stands to its last update, and say why it ended."""
+    try:
+        for callback in callbacks:
+            callback.on_start(session)
+        stop = _walk(session, groups, callbacks)
+        for callback in callbacks:
+            callback.on_end(session, stop)
+    finally:
+        for callback in callbacks:
+            callback.close()
+    return stop
+
+
+def _walk(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
+    """Take steps until there is a reason not to. All callbacks see each step; the first reason counts."""
+    try:
+        for step in take_steps(session.engine, session.state, groups, after=session.number, until=session.until):
+            session.state = step.state
+            session.progress.advance(step.number, step.place)
+            stops = [callback.on_step(session, step) for callback in callbacks]
+            if any(stops):
+                return next(stop for stop in stops if stop)
+    except Interrupted as interruption:
+        return Stop(str(interruption), finished=False)
+    reached = session.number >= session.until
+    return Stop(f"reached step {session.until}" if reached else f"the data ran out at step {session.number}")

@@ -1,0 +1,91 @@
+"""SIGTERM, SIGINT and SIGUSR1: finish the update, save, leave with a code that means "continue me"."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+from xdpx.training.loop import Interrupted, Stop
+
+T = TypeVar("T")
+
+EXIT_CODE = 85
+"""Neither success nor failure: the run was interrupted, and the very same command continues it."""
+
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
+)  # SIGUSR1 is what Slurm's --signal and others send ahead of time
+
+
+def interruption(received: str | None, number: int) -> Stop | None:
+    """Return why a run ends unfinished after update `number`; None when no signal was received."""
+    return Stop(f"interrupted by {received} after step {number}", finished=False) if received else None
+
+
+class Preemption:
+    """While entered, the first signal is only noted; the second one ends the process at once.
+
+    Args:
+        signals: the numbers of those that count.
+
+    Attributes:
+        listens: whether any signal counts.
+        received: the name of the signal that came, None as long as none did.
+    """
+
+    def __init__(self, signals: Sequence[int] = SIGNALS) -> None:
+        self.received: str | None = None
+        self.listens = bool(signals)
+        self._signals = signals
+        self._waiting = False
+        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+
+    def __enter__(self) -> Preemption:
+        # Python delivers signals to the main thread only; elsewhere whoever owns the process decides.
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in self._signals}
+        return self
+
+    def leave_in_peace(self) -> None:
+        """Ignore these signals from now on: all is saved, the process is about to end, and launchers insist."""
+        self._before = dict.fromkeys(self._before, signal.SIG_IGN)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self.received = signal.Signals(number).name
+        # Not through the log: a signal may arrive while a line is being written, and a lock is not taken twice.
+        os.write(2, f"\n{self.received}: stopping after this update. Send it again to stop at once.\n".encode())
+        self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        if self._waiting and self.received is not None:
+            self._waiting = False
+            raise Interrupted(f"interrupted by {self.received} while waiting for data")
+
+    def watched(self, items: Generator[T]) -> Generator[T]:
+        """Yield `items`; a signal that comes while the next one is waited for (a shard can take hours) ends it."""
+        try:
+            while True:
+                self._waiting = True
+                self._give_up_waiting()
+                item = next(items)
+                self._waiting = False
+                yield item
+        except StopIteration:
+            return
+        finally:
+            self._waiting = False
+            items.close()

@@ -1,0 +1,89 @@
+"""Where a run stands: everything but the engine's state that is needed to continue as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Protocol
+
+from xdpx.utils.decisions import is_better
+
+
+class Place(Protocol):
+    """A place in the training data: an epoch (1-based) and how many groups of it are taken already."""
+
+    @property
+    def epoch(self) -> int:
+        """The 1-based epoch; under `lazy_load` each shard counts as one."""
+        ...
+
+    @property
+    def group(self) -> int:
+        """The number of groups of this epoch that are already taken."""
+        ...
+
+
+@dataclass
+class Progress:
+    """Plain numbers that are in every full checkpoint and in nothing else."""
+
+    num_updates: int = 0
+    epoch: int = 1
+    group: int = 0
+    group_size: int = 1  # samples per update, so that a place can be carried over when it changes
+    total_steps: int = 0  # of the schedule; kept, because shards that arrive later must not bend it
+    samples: int = 0
+    tokens: int = 0
+    train_seconds: float = 0.0
+    score: float | None = None  # of the major metric, at `last_eval_step`
+    best_score: float | None = None
+    best_step: int = 0
+    last_eval_step: int = 0
+
+    def advance(self, num_updates: int, place: Place) -> None:
+        """Move on to the place that is reached after an update."""
+        self.num_updates = num_updates
+        self.epoch = place.epoch
+        self.group = place.group
+        self.samples += self.group_size
+
+    def take_score(self, score: float, *, ascending: bool) -> bool:
+        """Note the score of an evaluation at this step; tell whether it is a new best. NaN never is, nor is a tie."""
+        self.score = score
+        self.last_eval_step = self.num_updates
+        if not is_better(score, self.best_score, ascending=ascending):
+            return False
+        self.best_score = score
+        self.best_step = self.num_updates
+        return True
+
+    def forget_best(self) -> None:
+        """Look for the best score anew, and count from here how long there is no better one."""
+        self.best_score, self.best_step = None, self.num_updates
+
+    @property
+    def just_evaluated(self) -> bool:
+        """Tell whether the weights of this very step have been scored."""
+        return 0 < self.num_updates == self.last_eval_step
+
+    @property
+    def is_best(self) -> bool:
+        """Tell whether this very step is the best so far."""
+        return self.just_evaluated and self.best_step == self.num_updates
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Progress:
+        """Rebuild from `as_dict`. A part that this version does not know, or misses, is an error with its name.
+
+        Raises:
+            ValueError: `saved` was written by a version that keeps other things.
+        """
+        known = {field.name for field in fields(cls)}
+        if known != set(saved):
+            odd = ", ".join(sorted(known ^ set(saved)))
+            raise ValueError(f"the checkpoint was written by another version of xdpx: progress differs in {odd}.")
+        return cls(**saved)

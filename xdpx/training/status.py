@@ -1,0 +1,68 @@
+"""One small file that says how a run stands, for people and for whoever starts it again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from xdpx.utils import commit, io
+from xdpx.utils.aside import text_of
+
+STATUS_FILE = "status.json"
+RunState = Literal["running", "finished", "preempted", "failed"]
+Content = Literal["nothing", "run", "something else"]
+"""What a folder holds; only "run" may be continued or overwritten."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a run stands.
+
+    Attributes:
+        step, total_steps: updates taken, and updates of the whole schedule.
+        fingerprint: hash of everything that decides what the run computes.
+        until: the last update of the stretch that was asked for.
+        train_steps: how it was asked for; None when it goes to the end.
+        best_score: of the major metric, so far.
+        reason: why it ended.
+    """
+
+    status: RunState
+    step: int
+    total_steps: int
+    fingerprint: str
+    until: int = 0
+    train_steps: float | None = None
+    best_score: float | None = None
+    reason: str = ""
+
+    def write(self, folder: str) -> None:
+        """Put it into `folder`, whole or not at all."""
+        facts: dict[str, Any] = {**asdict(self), "written": datetime.now(UTC).isoformat(timespec="seconds")}
+        commit.write_text(io.join(folder, STATUS_FILE), json.dumps(facts, indent=2) + "\n")
+
+
+def read_status(folder: str) -> Status | None:
+    """Return the status of the run in `folder`; None when it has none that can be read."""
+    path = io.join(folder, STATUS_FILE)
+    if not io.isfile(path):
+        return None
+    text, trouble = text_of(path)
+    return None if trouble else _parsed(text)
+
+
+def trouble_of_status(path: str) -> str:
+    """Say what is wrong with a status file, '' when nothing is."""
+    text, trouble = text_of(path)
+    return trouble or ("" if _parsed(text) else "is no status of a run")
+
+
+def _parsed(text: str) -> Status | None:
+    try:
+        facts = json.loads(text)
+        facts.pop("written", None)
+        return Status(**facts)
+    except (ValueError, TypeError, AttributeError):
+        return None
