@@ -32,9 +32,10 @@ def fill(step: int, *, resumable: bool = True) -> Callable[[Staging], None]:
     return write
 
 
-def saved(parent: Any, *steps: int, **options: Any) -> str:
+def saved(parent: Any, *steps: int, finite: bool = True, **options: Any) -> str:
     for step in steps:
-        commit_folder(parent, folders.folder_name(step), fill(step, **options), facts={"step": step})
+        facts = {"step": step, "finite": finite}
+        commit_folder(parent, folders.folder_name(step), fill(step, **options), facts=facts)
     return str(parent)
 
 

@@ -15,10 +15,10 @@ import transformers
 from torch.utils.data import Dataset
 
 import xdpx
-from xdpx.checkpoints import rng
 from xdpx.checkpoints.folders import MANIFEST, check, newest
-from xdpx.checkpoints.model_files import ModelFiles, load_model
-from xdpx.checkpoints.trainer_files import Contents, OwnState, TrainerCheckpoint, save_checkpoint
+from xdpx.trainer.files import rng
+from xdpx.trainer.files.checkpoint_files import Contents, OwnState, TrainerCheckpoint, save_checkpoint
+from xdpx.trainer.files.model_files import ModelFiles, load_model
 
 STEPS = 8
 SETTINGS: dict[str, Any] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from xdpx.checkpoints import layout
@@ -15,7 +16,7 @@ VALID_LOG = "valid.log.tsv"
 
 
 def resolve(path: str, folder: str | None = None) -> str:
-    """Give the file that a checkpoint path means.
+    """Return the file that a checkpoint path means.
 
     Args:
         path: a path, or `<best>` or `<last>`, with or without a folder in front. Anything else comes back unchanged.
@@ -34,14 +35,14 @@ def resolve(path: str, folder: str | None = None) -> str:
 
 
 def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the values of a run with files for aliases, wherever weights are to be taken over from.
+    """Return the values of a run with files for aliases, wherever weights are to be taken over from.
 
     Raises:
         ConfigError: there is no such checkpoint; with a fault for each key.
     """
     found, faults = dict(values), []
     for key, value in values.items():
-        if key.endswith("pretrained_model") and isinstance(value, str):
+        if key.endswith(("pretrained_model", "pretrained_memories")) and isinstance(value, str):
             try:
                 found[key] = resolve(value)
             except FileNotFoundError as error:
@@ -56,12 +57,12 @@ def _no_such_weights(key: str, path: str, reason: str) -> Fault:
 
 
 def last_step(folder: str) -> int:
-    """Give the highest step whose weights are in `folder`. Raises FileNotFoundError when there are none."""
+    """Return the highest step whose weights are in `folder`. Raises FileNotFoundError when there are none."""
     return _saved_steps(folder)[-1]
 
 
 def best_step(folder: str) -> int:
-    """Give the saved step with the best `best_score` in valid.log.tsv. The first of equals wins; NaN never does.
+    """Return the saved step with the best `best_score` in valid.log.tsv. The first of equals wins; NaN never does.
 
     Raises:
         FileNotFoundError: there is no log, no score in it, or none of the best step's weights was kept.
@@ -70,8 +71,8 @@ def best_step(folder: str) -> int:
     log_path = io.join(folder, VALID_LOG)
     if not io.isfile(log_path):
         raise FileNotFoundError(f"{log_path}: there is no log of scores, so nobody knows which checkpoint is best.")
-    with io.open(log_path) as log_file:
-        reached = _best_so_far(log_file.read().split("\n")[:-1])
+    with io.open(log_path, errors="replace", newline="\n") as log_file:
+        reached = _best_so_far(line.removesuffix("\n") for line in log_file if line.endswith("\n"))
     for step in reversed(reached):
         if step in saved:
             return step
@@ -81,18 +82,23 @@ def best_step(folder: str) -> int:
     )
 
 
-def _best_so_far(lines: Sequence[str]) -> list[int]:
-    """Give the steps at which `best_score` changed, in order: the last one is the best of the run."""
-    header = lines[0].split("\t") if lines else []
+def _best_so_far(lines: Iterator[str]) -> list[int]:
+    """Return the steps at which `best_score` changed, in order: the last one is the best of the run.
+
+    A row with a cell that is not a number, as damage leaves it, counts for nothing.
+    """
+    header = next(lines, "").split("\t")
     if "best_score" not in header or "step" not in header:
         return []
     score_at, step_at = header.index("best_score"), header.index("step")
     steps: list[int] = []
     before = ""
-    for cells in (line.split("\t") for line in lines[1:]):
+    for cells in (line.split("\t") for line in lines):
         if len(cells) == len(header) and cells[score_at] not in {before, "", "nan"}:
-            before = cells[score_at]
-            steps.append(int(cells[step_at]))
+            with suppress(ValueError):
+                float(cells[score_at])
+                steps.append(int(cells[step_at]))
+                before = cells[score_at]
     return steps
 
 

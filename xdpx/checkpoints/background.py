@@ -65,7 +65,7 @@ _of_this_process = Background()
 
 
 def asked_for() -> Background | None:
-    """Give the one of this process when `XDPX_SAVE_IN_BACKGROUND` asks for it, else None."""
+    """Return the one of this process when `XDPX_SAVE_IN_BACKGROUND` asks for it, else None."""
     return None if os.environ.get(VARIABLE, "").lower() in _NO else _of_this_process
 
 
@@ -75,7 +75,7 @@ def wait_for_all() -> None:
 
 
 def copied(values: Any) -> Any:
-    """Give a copy on the host of dicts, lists and tuples of tensors. Tensors that share memory still do.
+    """Return a copy on the host of dicts, lists and tuples of tensors. Tensors that share memory still do.
 
     Nothing that training changes later gets into the copy.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from xdpx.checkpoints import layout, retention
+from xdpx.checkpoints import layout
+from xdpx.checkpoints.publishing import in_order, once_safe
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -25,11 +26,13 @@ class Checkpointer:
     Args:
         folder: any path.
         guard: called before anything is written or deleted; raises when the folder is no longer ours.
+        writes: whether this process is the one that writes and deletes; another one only looks.
     """
 
-    def __init__(self, folder: str, *, guard: Callable[[], None] | None = None) -> None:
+    def __init__(self, folder: str, *, guard: Callable[[], None] | None = None, writes: bool = True) -> None:
         self.folder = folder
         self._guard = guard or (lambda: None)
+        self._writes = writes
 
     def save_weights(self, step: int, weights: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
         """Commit `checkpoint-<step>.pt`. Raises OSError when it cannot be written; what was there stays."""
@@ -42,6 +45,8 @@ class Checkpointer:
     def _save(self, name: str, file_name: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         from xdpx.checkpoints.trusted import bytes_of, save_tensors
 
+        if not self._writes:
+            return
         self._guard()
         try:
             whole = commit.Commit(self.folder, name, facts=facts, needs_bytes=bytes_of(values))
@@ -53,11 +58,11 @@ class Checkpointer:
             raise OSError(error.errno, f"{problem}. {advice}") from error
 
     def weight_steps(self) -> list[int]:
-        """Give the steps whose weights are there, oldest first. Numbers decide, never the time of a file."""
+        """Return the steps whose weights are there, oldest first. Numbers decide, never the time of a file."""
         return self._steps(layout.WEIGHTS)
 
     def state_steps(self) -> list[int]:
-        """Give the steps whose full state is there, oldest first."""
+        """Return the steps whose full state is there, oldest first."""
         return self._steps(layout.STATE)
 
     def _steps(self, suffix: str) -> list[int]:
@@ -67,7 +72,7 @@ class Checkpointer:
         return sorted(step for step in steps if step is not None)
 
     def newest_state(self) -> int | None:
-        """Give the newest step that training can be continued from; None when there is none.
+        """Return the newest step that training can be continued from; None when there is none.
 
         What fails the comparison with its manifest is named in the log, and skipped.
         """
@@ -79,11 +84,11 @@ class Checkpointer:
         return None
 
     def state_problems(self, step: int, *, hashes: bool = True) -> list[str]:
-        """Say what is wrong with the full state of a step; nothing when it can be trusted."""
+        """Return what is wrong with the full state of a step; nothing when it can be trusted."""
         return commit.problems(self.folder, layout.state_name(step), hashes=hashes)
 
     def weights_problems(self, step: int, *, hashes: bool = True) -> list[str]:
-        """Say what is wrong with the weights of a step; nothing when they can be trusted."""
+        """Return what is wrong with the weights of a step; nothing when they can be trusted."""
         return commit.problems(self.folder, layout.weights_name(step), hashes=hashes)
 
     def load_state(self, step: int) -> dict[str, Any]:
@@ -106,6 +111,8 @@ class Checkpointer:
         The newest `KEPT_STATES` full states stay in any case. Nothing is deleted unless the newest that is to be kept
         agrees with its hashes.
         """
+        if not self._writes:
+            return
         self._guard()
         if states is not None:
             self._prune_states(states)
@@ -114,17 +121,17 @@ class Checkpointer:
 
     def _prune_states(self, keep: Collection[int]) -> None:
         newest = max(keep)
-        steps = retention.in_order(self.state_steps(), newest)
+        steps = in_order(self.state_steps(), newest)
         good = [step for step in steps if step <= newest and not self.state_problems(step, hashes=False)]
         kept = {*good[-KEPT_STATES:], *keep}
         surplus = [step for step in steps if step not in kept]
-        for step in retention.once_safe(surplus, lambda: self.state_problems(newest)):
+        for step in once_safe(surplus, lambda: self.state_problems(newest)):
             self._discard(layout.state_name(step), layout.state_file(step))
 
     def _prune_weights(self, keep: Collection[int]) -> None:
         if keep:
             surplus = [step for step in self.weight_steps() if step not in keep]
-            for step in retention.once_safe(surplus, lambda: self.weights_problems(max(keep))):
+            for step in once_safe(surplus, lambda: self.weights_problems(max(keep))):
                 self._discard(layout.weights_name(step), layout.weights_file(step))
 
     def _discard(self, name: str, file_name: str) -> None:

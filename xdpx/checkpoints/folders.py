@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from xdpx.checkpoints import foreign
+from xdpx.checkpoints import foreign, parts
 from xdpx.checkpoints.publishing import REPLACED, SET, publish, remove_tree, staging_of
 from xdpx.logger import log
 from xdpx.utils import commit, io
@@ -26,6 +26,8 @@ from xdpx.utils.storage import Entry
 
 PREFIX = "checkpoint-"
 MANIFEST = SET + commit.SUFFIX
+FINITE = "finite"
+"""In the manifest: whether all weights were finite."""
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -53,12 +55,12 @@ ALONE = Ranks()
 
 
 def folder_name(step: int) -> str:
-    """Give the name of the checkpoint folder of a step."""
+    """Return the name of the checkpoint folder of a step."""
     return f"{PREFIX}{step}"
 
 
 def step_of(name: str) -> int | None:
-    """Give the step that a folder is the checkpoint of; None when the name is no such folder's."""
+    """Return the step that a folder is the checkpoint of; None when the name is no such folder's."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
@@ -68,7 +70,7 @@ Naming = Callable[[str], int | None]
 
 
 def steps(parent: StrPath, *, naming: Naming = step_of) -> list[int]:
-    """Give the steps that have a folder, whole or not, lowest first. Numbers decide, never the time of a file."""
+    """Return the steps that have a folder, whole or not, lowest first. Numbers decide, never the time of a file."""
     place = io.plain(parent)
     if not io.isdir(place):
         return []
@@ -183,7 +185,7 @@ class FolderCommit:
 
 
 def attempt(work: Callable[[], object]) -> Exception | None:
-    """Do something, and give its error instead of raising it."""
+    """Do something, and return its error instead of raising it."""
     try:
         work()
     except Exception as error:
@@ -236,41 +238,62 @@ def commit_folder(
 
 @dataclass(frozen=True)
 class Found:
-    """The newest checkpoint that can be used, None when there is none, and why each newer one cannot."""
+    """The newest checkpoint that can be used, None when there is none; why each newer one cannot; what was changed."""
 
     path: str | None
     skipped: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
 
-def newest(parent: StrPath, *, resumable: bool = True) -> str | None:
-    """Give the newest `checkpoint-<step>` that can be trusted; each one that is passed over is named in the log.
+def newest(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> str | None:
+    """Return the newest `checkpoint-<step>` that can be trusted; each one that is passed over is named in the log.
 
     Args:
         parent: the folder of a run.
         resumable: leave out those that hold weights only.
+        changed: take also one that was changed on purpose, see `damage`.
     """
-    found = find(parent, resumable=resumable)
+    found = find(parent, resumable=resumable, changed=changed)
     for reason in found.skipped:
         log.warning(f"Not used: {reason}")
+    if found.path and found.changes:
+        tell_changes(found.path, found.changes)
     return found.path
 
 
-def find(parent: StrPath, *, resumable: bool = True) -> Found:
-    """Look for the newest checkpoint, as `newest` does, and give the reasons instead of logging them."""
+def tell_changes(path: str, changes: Iterable[str]) -> None:
+    """Return what was changed in a checkpoint that is used all the same."""
+    log.warning(f"{path} is used as it is now: {' '.join(changes)} What was removed begins anew.")
+
+
+def _never_resumable(path: str) -> bool:
+    """Tell whether no state of an optimizer was ever written into a checkpoint."""
+    manifest = manifest_of(path)
+    return manifest is None or not any(name.partition("/")[0] in parts.ANY_OPTIMIZER for name in manifest.files)
+
+
+def find(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> Found:
+    """Look for the newest checkpoint, as `newest` does, and return the reasons instead of logging them."""
     place = io.plain(parent)
     recover(place)
     skipped: list[str] = []
     for step in reversed(steps(place)):
         path = io.join(place, folder_name(step))
-        faults = check(path) or (missing_parts(path) if resumable else [])
+        faults = check(path)
+        usable = changed and faults and not damage(path) and not (resumable and _never_resumable(path))
+        changes = faults if usable else []
+        faults = [] if usable else faults or (missing_parts(path) if resumable else [])
+        other_weights = any(parts.holds_weights(change.partition(":")[0]) for change in changes)
+        if not faults and not other_weights and not is_finite(path):
+            faults = ["weights in it are NaN or infinite."]
         if not faults:
-            return Found(path, tuple(skipped))
+            return Found(path, tuple(skipped), tuple(changes))
         skipped.append(f"{path}: {' '.join(faults)}")
     return Found(None, tuple(skipped))
 
 
 def check(path: StrPath, *, hashes: bool = True) -> list[str]:
-    """Say what is damaged in a checkpoint folder; an empty list means that it can be trusted.
+    """Return what is damaged in a checkpoint folder; an empty list means that it can be trusted.
 
     Args:
         path: the folder.
@@ -284,13 +307,34 @@ def check(path: StrPath, *, hashes: bool = True) -> list[str]:
     return foreign.problems(place, hashes=hashes)
 
 
+def damage(path: StrPath) -> list[str]:
+    """Return what is wrong with a checkpoint folder besides what somebody may have changed on purpose.
+
+    On purpose weights are averaged, written anew in more or fewer files, or replaced; any file may have been removed
+    but the state of the run. What is there must be readable, and all but the weights what was written.
+    """
+    place = io.plain(path)
+    faults = [
+        f"{name}: {trouble}."
+        for name, trouble in commit.troubles(place, SET, hashes=True).items()
+        if name == parts.STATE or not (trouble == commit.MISSING or parts.holds_weights(name))
+    ]
+    return faults + foreign.problems(place, hashes=True)
+
+
 def manifest_of(path: StrPath) -> commit.Manifest | None:
-    """Give the manifest of a checkpoint folder; None when it has none, or none that can be trusted."""
+    """Return the manifest of a checkpoint folder; None when it has none, or none that can be trusted."""
     return commit.read_manifest(path, SET)
 
 
+def is_finite(path: StrPath) -> bool:
+    """Tell whether the weights of a checkpoint were finite when it was written; yes where it does not say."""
+    manifest = manifest_of(path)
+    return manifest is None or bool(manifest.facts.get(FINITE, True))
+
+
 def missing_parts(path: StrPath) -> list[str]:
-    """Say what a checkpoint lacks to be continued from; nothing when it has it all."""
+    """Return what a checkpoint lacks to be continued from; nothing when it has it all."""
     return foreign.missing_parts(io.plain(path))
 
 

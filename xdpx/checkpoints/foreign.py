@@ -26,7 +26,7 @@ _OLD_TORCH = b"\x80\x02"
 
 
 def problems(folder: str, *, hashes: bool) -> list[str]:
-    """Say what is damaged in a folder without manifest.
+    """Return what is damaged in a folder without manifest.
 
     Args:
         folder: any path.
@@ -104,7 +104,7 @@ def _archive_fault(path: str, hashes: bool) -> str:
 
 
 def shards(index: str) -> list[str]:
-    """Give the names of the files that an index of weights lists, sorted.
+    """Return the names of the files that an index of weights lists, sorted.
 
     Raises:
         ValueError: it lists none, or one that is not beside it.
@@ -130,7 +130,7 @@ def _missing_shards(folder: str, names: set[str]) -> list[str]:
 
 
 def missing_parts(folder: str) -> list[str]:
-    """Say what a checkpoint lacks to be continued from; nothing when it has it all."""
+    """Return what a checkpoint lacks to be continued from; nothing when it has it all."""
     names = {io.name(entry.path) for entry in io.store(folder).children(folder)}
     wanted = {
         parts.STATE: parts.STATE in names,

@@ -15,26 +15,26 @@ _NAME = re.compile(r"checkpoint-(\d+)(\.pts?)")
 
 
 def weights_name(step: int) -> str:
-    """Give the commit name of the weights of a step; the file adds `.pt`."""
+    """Return the commit name of the weights of a step; the file adds `.pt`."""
     return f"checkpoint-{step}"
 
 
 def state_name(step: int) -> str:
-    """Give the commit name of the full state of a step, which is also the name of its file."""
+    """Return the commit name of the full state of a step, which is also the name of its file."""
     return f"checkpoint-{step}{STATE}"
 
 
 def weights_file(step: int) -> str:
-    """Give the file name of the weights of a step."""
+    """Return the file name of the weights of a step."""
     return f"checkpoint-{step}{WEIGHTS}"
 
 
 def state_file(step: int) -> str:
-    """Give the file name of the full state of a step."""
+    """Return the file name of the full state of a step."""
     return f"checkpoint-{step}{STATE}"
 
 
 def step_of(file_name: str, suffix: str = WEIGHTS) -> int | None:
-    """Give the step that a checkpoint file is of, None when the name is no such file's."""
+    """Return the step that a checkpoint file is of, None when the name is no such file's."""
     match = _NAME.fullmatch(file_name)
     return int(match[1]) if match and match[2] == suffix else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 OLD_WEIGHTS = "pytorch_model.bin"
@@ -21,6 +23,9 @@ ARGUMENTS_TEXT = "training_args.json"
 PROGRESS = "progress.json"
 """Ours: what an exact resume needs beyond the original's files, such as the position in samples."""
 
+TRAINED = "trained_weights.pt"
+"""Ours: the weights that go on to be trained, where those of the model are averaged ones."""
+
 SHARDED_WEIGHTS = "pytorch_model_fsdp_0"
 SHARDED_OPTIMIZER = "optimizer_0"
 FULL_FSDP_WEIGHTS = "pytorch_model_fsdp.bin"
@@ -37,11 +42,19 @@ ANY_WEIGHTS = (
 ANY_OPTIMIZER = (OPTIMIZER, SHARDED_OPTIMIZER, FULL_FSDP_OPTIMIZER, DEEPSPEED_POINTER)
 
 
+_WEIGHTS_FILE = re.compile(r"(.*/)?(model|adapter_model|pytorch_model)[\w.-]*\.(safetensors|bin|index\.json)")
+
+
+def holds_weights(name: str) -> bool:
+    """Tell by the name of a file, relative to the checkpoint, whether it holds weights or says where they are."""
+    return bool(_WEIGHTS_FILE.fullmatch(name)) or name.startswith(f"{SHARDED_WEIGHTS}/")
+
+
 def random_file(rank: int, size: int) -> str:
-    """Give the name of the file with the random generators of one process."""
+    """Return the name of the file with the random generators of one process."""
     return f"rng_state_{rank}.pth" if size > 1 else "rng_state.pth"
 
 
 def loader_file(rank: int, size: int) -> str:
-    """Give the name of the file with what the data loader of one process said about its position. Ours."""
+    """Return the name of the file with what the data loader of one process said about its position. Ours."""
     return f"loader_state_{rank}.pt" if size > 1 else "loader_state.pt"

@@ -215,7 +215,7 @@ def _without_elements(leaf: Any) -> Any:
 
 @contextmanager
 def _on_this_machine(folder: StrPath) -> Generator[str]:
-    """Give a local folder with the files of a checkpoint; a copy, for as long as it is needed, of a remote one."""
+    """Return a local folder with the files of a checkpoint; a copy, for as long as it is needed, of a remote one."""
     place = io.plain(folder)
     if io.islocal(place):
         yield place

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from xdpx.checkpoints import folders, retention
+from xdpx.checkpoints import folders
 from xdpx.checkpoints.folders import ALONE, Found, Ranks
-from xdpx.checkpoints.publishing import discard, was_read_back
+from xdpx.checkpoints.publishing import discard, in_order, once_safe, was_read_back
 from xdpx.logger import log
 from xdpx.utils import io
 from xdpx.utils.paths import StrPath
@@ -29,23 +29,23 @@ class DamagedCheckpoint(OSError):
 
 
 def folder_name(step: int) -> str:
-    """Give the name of the checkpoint folder of a step."""
+    """Return the name of the checkpoint folder of a step."""
     return f"checkpoint_{step:08d}"
 
 
 def step_of(name: str) -> int | None:
-    """Give the step that a folder is the checkpoint of; None when the name is no such folder's."""
+    """Return the step that a folder is the checkpoint of; None when the name is no such folder's."""
     found = _NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def input_file(index: int, count: int) -> str:
-    """Give the name, within a checkpoint, of the file that says where a process was in its input."""
+    """Return the name, within a checkpoint, of the file that says where a process was in its input."""
     return f"{INPUTS}/process_{index}-of-{count}"
 
 
 def steps(parent: StrPath) -> list[int]:
-    """Give the steps that have a checkpoint folder, whole or not, lowest first."""
+    """Return the steps that have a checkpoint folder, whole or not, lowest first."""
     return folders.steps(parent, naming=step_of)
 
 
@@ -55,7 +55,7 @@ def recover(parent: StrPath) -> None:
 
 
 def newest(parent: StrPath, *, ranks: Ranks = ALONE) -> str | None:
-    """Give the newest checkpoint that can be trusted, every byte of it; on all processes, which get the same.
+    """Return the newest checkpoint that can be trusted, every byte of it; on all processes, which get the same.
 
     Each one that is passed over is named in the log, with the reason.
     """
@@ -67,7 +67,7 @@ def newest(parent: StrPath, *, ranks: Ranks = ALONE) -> str | None:
 
 
 def find(parent: StrPath) -> Found:
-    """Look for the newest checkpoint, as `newest` does, on this process, and give the reasons instead of logging."""
+    """Look for the newest checkpoint, as `newest` does, on this process, and return the reasons instead of logging."""
     place = io.plain(parent)
     recover(place)
     skipped: list[str] = []
@@ -81,7 +81,7 @@ def find(parent: StrPath) -> Found:
 
 
 def problems(folder: StrPath) -> list[str]:
-    """Say what is damaged in a checkpoint; an empty list means that each byte is what was written.
+    """Return what is damaged in a checkpoint; an empty list means that each byte is what was written.
 
     What was found whole once is only looked at for its files and their sizes.
     """
@@ -106,7 +106,7 @@ def verify(folder: StrPath, *, ranks: Ranks = ALONE) -> None:
 
 
 def read_metadata(folder: StrPath) -> dict[str, Any]:
-    """Give what a checkpoint says of itself: step, tensors with shapes and types, facts.
+    """Return what a checkpoint says of itself: step, tensors with shapes and types, facts.
 
     Raises:
         FileNotFoundError: it is no checkpoint of ours.
@@ -125,13 +125,13 @@ def read_metadata(folder: StrPath) -> dict[str, Any]:
 
 
 def read_shapes(folder: StrPath) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Give (shape, type) of each tensor in a checkpoint, by name. Neither tensors nor jax are touched."""
+    """Return (shape, type) of each tensor in a checkpoint, by name. Neither tensors nor jax are touched."""
     tensors = read_metadata(folder)["tensors"]
     return {name: (tuple(facts["shape"]), facts["dtype"]) for name, facts in tensors.items()}
 
 
 def read_train_input(folder: StrPath, index: int, count: int) -> Any:
-    """Give what process `index` of `count` said of its input; None when nothing was kept.
+    """Return what process `index` of `count` said of its input; None when nothing was kept.
 
     Raises:
         ValueError: it was made by another number of processes, so positions cannot be handed out as they are.
@@ -161,7 +161,7 @@ def kept(
     current: int | None = None,
     pinned: Collection[int] = (),
 ) -> set[int]:
-    """Give the steps that stay: the last ones, each multiple of `keep_every`, and those that are pinned.
+    """Return the steps that stay: the last ones, each multiple of `keep_every`, and those that are pinned.
 
     Args:
         found: all steps.
@@ -173,7 +173,7 @@ def kept(
     """
     if not keep_last:
         return set(found)
-    last = retention.in_order(found, current)[-keep_last:]
+    last = in_order(found, current)[-keep_last:]
     return {step for step in found if step in last or step in pinned or (keep_every and step % keep_every == 0)}
 
 
@@ -193,10 +193,10 @@ def rotate(
         The paths that were deleted.
     """
     place, there = io.plain(parent), steps(parent)
-    order = retention.in_order(there, current)
+    order = in_order(there, current)
     stay = kept(there, keep_last=keep_last, keep_every=keep_every, current=current, pinned=pinned)
     surplus = [io.join(place, folder_name(step)) for step in order if step not in stay]
-    doomed = retention.once_safe(surplus, lambda: _faults_of(io.join(place, folder_name(order[-1]))))
+    doomed = once_safe(surplus, lambda: _faults_of(io.join(place, folder_name(order[-1]))))
     for path in doomed:
         discard(path)
     return doomed

@@ -17,6 +17,9 @@ from xdpx.utils import commit, io
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
 
 
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+
 class DamagedFile(OSError):
     """A tensor file cannot be read whole: it was cut short, altered, or is something else."""
 
@@ -42,7 +45,8 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: 
             return torch.load(local, map_location=device, weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         # Torch's own words are left out: they advise to switch the safety off.
-        raise DamagedFile(_unpickling_report(path, error)) from None
+        pointer = _pointer(local)
+        raise DamagedFile(f"{path}: ({pointer}." if pointer else _unpickling_report(path, error)) from None
     except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
             raise  # the disk or the network; EINVAL is what torch says of a file that was cut short
@@ -54,7 +58,7 @@ def load_tensors(path: str, *, mmap: bool = False, device: str = "cpu", arrays: 
 
 
 def _array_parts() -> list[Any]:
-    """Give what the pickle of an array of numbers is made of, under NumPy's names of today and before 2.0."""
+    """Return what the pickle of an array of numbers is made of, under NumPy's names of today and before 2.0."""
     import numpy as np
     from numpy._core import multiarray as made
 
@@ -76,10 +80,19 @@ def load_safetensors(path: str) -> dict[str, torch.Tensor]:
 
     if not io.isfile(path):
         raise FileNotFoundError(f"{path}: there is no such file.")
+    local = io.local(path)
     try:
-        return load_file(io.local(path), device="cpu")
+        return load_file(local, device="cpu")
     except SafetensorError as error:
-        raise DamagedFile(f"{path}: is no whole safetensors file ({error}). Use another checkpoint.") from error
+        reason = _pointer(local) or f"{error}). Use another checkpoint, or copy it again"
+        raise DamagedFile(f"{path}: is no whole safetensors file ({reason}.") from error
+
+
+def _pointer(local: str) -> str:
+    """Return the message that a file is only a pointer of Git LFS, which was not asked for the file; else ''."""
+    with io.open(local, "rb") as file:
+        is_pointer = file.read(len(_LFS)) == _LFS
+    return "a pointer of Git LFS, not the file). Fetch it: git lfs pull" if is_pointer else ""
 
 
 def load_weights(path: str) -> Any:
@@ -89,6 +102,8 @@ def load_weights(path: str) -> Any:
         FileNotFoundError: there is no such file.
         DamagedFile: it is cut short, altered, or no tensor file.
     """
+    if path.endswith(".safetensors"):
+        return load_safetensors(path)
     folder, file_name = io.parent(path), io.name(path)
     step = layout.step_of(file_name)
     name = layout.weights_name(step) if step is not None else ""
@@ -124,7 +139,7 @@ def save_tensors(values: Any, target: IO[bytes]) -> None:
 
 
 def bytes_of(values: Any) -> int:
-    """Give about how many bytes `save_tensors` will write: those of the tensors, each storage once."""
+    """Return about how many bytes `save_tensors` will write: those of the tensors, each storage once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in _tensors(values)}
     return sum(storages.values())
 
