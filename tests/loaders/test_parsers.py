@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -69,6 +70,75 @@ def test_a_quote_left_open_is_a_bad_line_that_says_where_it_began(tmp_path: Path
     _, _, bad = read(make("csv", delimiter=",", quotechar='"'), tmp_path / "a.csv")
     assert [line for line, _ in bad] == [2]
     assert "is a quote left open?" in bad[0].problem
+
+
+QUOTED = 'id,text,label\n1,"a, ""b""\nc",0\n2,plain,1\n3,said "hi" to,0\n'
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("block_bytes", [1, 5, 17, 1 << 20])
+def test_quotes_wrap_cells_by_themselves_where_a_comma_or_semicolon_delimits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delimiter: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", block_bytes)
+    (tmp_path / "a.csv").write_text(QUOTED.replace(",", delimiter))
+    found = read(make("csv", delimiter=delimiter, fields=["text", "label"]), tmp_path / "a.csv")
+    first = f'a{delimiter} "b"\nc'
+    assert found == ([[first, "0"], ["plain", "1"], ['said "hi" to', "0"]], [2, 4, 5], [])
+
+
+@given(
+    rows=st.lists(st.lists(st.text(alphabet='a,"\n \u4e2d', max_size=6), min_size=2, max_size=2), max_size=12),
+    size=st.integers(1, 40),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+)
+def test_what_the_csv_library_writes_is_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]], size: int, quoting: Any
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "written.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=quoting, lineterminator="\n").writerows([["x", "y"], *rows])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK_BYTES", size)
+        found, _, bad = read(make("csv", delimiter=",", fields=["x", "y"]), path)
+    assert (found, bad) == (rows, [])
+
+
+def test_quotes_are_text_where_a_tab_delimits_or_quotechar_is_null(tmp_path: Path) -> None:
+    assert rows_of(make("csv"), tmp_path / "a.tsv", '"it is" he said\t"1"\n') == [['"it is" he said', '"1"']]
+    parser = make("csv", delimiter=",", quotechar=None)
+    assert rows_of(parser, tmp_path / "a.csv", '"it is" he said,1\n') == [['"it is" he said', "1"]]
+
+
+@pytest.mark.parametrize("line", ['"it is" he said,1', '"never closed,1'])
+def test_quotes_that_wrap_no_cell_are_a_bad_line_that_tells_of_null(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a,0\n{line}\n")
+    _, _, bad = read(make("csv", delimiter=","), tmp_path / "a.csv")
+    assert [number for number, _ in bad] == [2]
+    assert "set quotechar: null" in bad[0].problem
+
+
+@pytest.mark.parametrize("row", ["1,2,3,4", "1,2", '1,2,"3"x'])
+def test_a_row_of_another_width_than_the_header_is_bad(tmp_path: Path, row: str) -> None:
+    (tmp_path / "a.csv").write_text(f"text,label,id\na,0,1\n{row}\n\nb,1,2\n")
+    rows, lines, bad = read(make("csv", delimiter=",", fields=["text", "label"], quotechar=None), tmp_path / "a.csv")
+    width = row.count(",") + 1
+    assert [number for number, _ in bad] == ([3] if width != 3 else [])
+    assert len(rows) == len(lines) == (2 if width != 3 else 3)
+
+
+def test_typed_lines_know_quotes_too() -> None:
+    assert make("csv", delimiter=",").parse_line('"a, b",1') == ["a, b", "1"]
+    assert make("csv", delimiter=",").parse_line("") == [""]
+
+
+def test_a_label_field_that_is_misspelt_makes_no_unlabelled_file(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "1"}\n{"text": "b", "label": "0"}\n')
+    rows, _, bad = read(make("jsonl", fields=["text", "lable"]), tmp_path / "a.jsonl")
+    assert rows == []
+    assert "has no field 'lable', but 'label'" in bad[0].problem
+    (tmp_path / "b.jsonl").write_text('{"text": "a", "id": 3}\n')
+    assert rows_of(make("jsonl", fields=["text", "label"]), tmp_path / "b.jsonl", '{"text": "a", "id": 3}\n') == [["a"]]
 
 
 def test_a_bare_backslash_t_means_a_tab(tmp_path: Path) -> None:
@@ -220,6 +290,19 @@ def test_a_sheet_gives_its_columns_as_text(workbook: Path) -> None:
     assert make("excel", sheet_name="Data").header(str(workbook)) == ["label", "text"]
 
 
+def test_a_cell_behind_the_named_columns_of_a_sheet_is_bad(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [("text", "label"), ("a", 1), ("b", 0, "x"), ("c", 1, None)]:
+        book.active.append(row)
+    book.active.title = "Data"
+    book.save(tmp_path / "a.xlsx")
+    rows, _, bad = read(make("excel", sheet_name="Data"), tmp_path / "a.xlsx")
+    assert (rows, [line for line, _ in bad]) == ([["a", "1"], ["c", "1"]], [3])
+    rows, _, bad = read(make("excel", sheet_name="Data", fields=["text", "label"]), tmp_path / "a.xlsx")
+    assert (rows, bad) == ([["a", "1"], ["b", "0"], ["c", "1"]], [])
+
+
 def test_a_sheet_or_column_that_is_not_there_is_refused_with_the_nearest(workbook: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'Data'"):
         read(make("excel", sheet_name="Date"), workbook)
@@ -265,7 +348,7 @@ def test_columns_are_taken_by_the_names_in_the_header(tmp_path: Path, quotechar:
     (tmp_path / "a.csv").write_text("\ufeffid,label, text \n7,pos,good film\n8,neg\n")
     rows, lines, bad = read(parser, tmp_path / "a.csv")
     assert (rows, lines) == ([["good film", "pos"]], [2])
-    assert bad == [BadLine(3, "has 2 columns, fewer than the header")]
+    assert bad == [BadLine(3, "has 2 columns, fewer than the header (3): '8\\tneg'")]
     assert parser.header(str(tmp_path / "a.csv")) == ["text", "label"]
 
 

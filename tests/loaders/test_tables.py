@@ -19,7 +19,7 @@ from xdpx.config.loading import Run, resolve
 from xdpx.datasets.store import Store
 from xdpx.loaders.parsers import parsers
 from xdpx.loaders.parsers.base import BadLine
-from xdpx.loaders.tables import open_tables, place_of
+from xdpx.loaders.tables import address_of, open_tables
 
 ROWS = [("good film", 1, None), ("bad plot", 0, "x"), ("very good", 1, "y")]
 
@@ -111,8 +111,8 @@ def test_a_database_without_a_driver_names_what_to_install() -> None:
 
 
 def test_a_partition_belongs_to_its_table() -> None:
-    assert place_of("odps://shop/tables/train/ds=1/hour=2") == ("odps://shop", "train/ds=1/hour=2")
-    assert place_of("postgresql://me@host/db?sslmode=require/train") == (
+    assert address_of("odps://shop/tables/train/ds=1/hour=2") == ("odps://shop", "train/ds=1/hour=2")
+    assert address_of("postgresql://me@host/db?sslmode=require/train") == (
         "postgresql://me@host/db?sslmode=require", "train",
     )  # fmt: skip
 

@@ -46,7 +46,7 @@ def test_a_line_of_another_width_makes_its_sentence_bad(tmp_path: Path) -> None:
 def test_words_without_a_tag_are_bad() -> None:
     loader = loaders["tagged"](loaders["tagged"].Parameters(tokenizer="space"))
     found = loader.records(Rows([["a b", "O"], ["c", "B-X"]], [1, 2], []), labelled=True)
-    assert (found.fields["text"], found.targets) == (["c"], ["b-x"])
+    assert (found.fields["text"], found.targets) == (["c"], ["B-X"])
     assert found.bad == [(1, "has 2 words, but 1 tags")]
 
 
@@ -65,7 +65,7 @@ def test_every_word_keeps_its_tag_whatever_the_tokenizer_makes_of_it(tmp_path: P
     assert samples.ragged("word_starts").row(0).tolist() == [1, 3, 4]
     assert samples.ragged("target").lengths.tolist() == [3, 1]
     meta = json.loads((tmp_path / "data/meta.hjson").read_text())
-    assert sorted(meta["tags"]) == ["b-x", "i-x", "o"]
+    assert sorted(meta["tags"]) == ["B-X", "I-X", "O"]
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BadLine, Row, Rows
+from xdpx.loaders.parsers.base import BadLine, Row, Rows, wrong_width
 
 Record = Mapping[str, str]
 """The texts of one record by field name, and `target`, the label, where there is one."""
@@ -21,7 +21,7 @@ class Records(NamedTuple):
 
     Attributes:
         fields: field name -> the text of each record.
-        targets: the label of each record, in lower case; None when the file is unlabelled.
+        targets: the label of each record; None when the file is unlabelled.
         lines: 1-based line where each record begins.
         bad: lines that gave no record.
         logits: what a teacher thinks of each record, empty where it said nothing; None when there is no such column.
@@ -47,12 +47,21 @@ class Merger:
     """Joins encoded texts that belong together. Fed in file order, so the result does not depend on workers."""
 
     def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
-        """Take some more texts; give the blocks that are complete. `borders` marks texts that separate documents."""
+        """Add texts; return the blocks that are complete. `borders` marks texts that separate documents."""
         raise NotImplementedError
 
     def finish(self) -> Blocks:
-        """Give what is left at the end of the file."""
+        """Return what is left at the end of the file."""
         raise NotImplementedError
+
+    def wanted(self, texts: Blocks, num_special: int) -> NDArray[np.int64]:
+        """Return the `max_len` at which each text stays whole, (N,); 0 for texts that may be cut anywhere.
+
+        Args:
+            texts: as they are fed, before anything is cut.
+            num_special: tokens of `max_len` that the processor takes for special ones.
+        """
+        return np.diff(texts.offsets) + num_special
 
 
 class Loader:
@@ -79,7 +88,7 @@ class Loader:
     class Parameters(BaseParameters):
         """What every loader can be told."""
 
-        lower: bool = param(True, doc="Turn texts into lower case; labels always are.")
+        lower: bool = param(True, doc="Turn texts into lower case; labels stay as they are written.")
         remove_duplicate: bool = param(False, doc="Drop lines that came before in the same file.")
         skip_bad_lines: bool = param(
             False, doc="Skip lines that cannot be used, and count them; else stop at the first."
@@ -104,11 +113,12 @@ class Loader:
         return self.parameters.label_separator is not None
 
     def labels_of(self, target: str) -> list[str]:
-        """Give the labels that a cell, in lower case already, stands for: each once, in its order."""
+        """Return the labels that a cell stands for: each once (case does not count), in its order."""
         separator = self.parameters.label_separator
         if separator is None:
             return [target]
-        return list(dict.fromkeys(label.strip() for label in target.split(separator) if label.strip()))
+        labels = (label.strip() for label in target.split(separator))
+        return list({label.lower(): label for label in labels if label}.values())
 
     @property
     def num_sections(self) -> int:
@@ -122,7 +132,7 @@ class Loader:
         return True if self.num_targets and len(row) == self.num_sections + self.num_targets else None
 
     def expected(self) -> str:
-        """Say which columns a line must have."""
+        """Return in words which columns a line must have."""
         names = ", ".join(self.text_fields)
         return f"{names} and a label, or {names} alone" if self.num_targets else names
 
@@ -168,19 +178,19 @@ class Loader:
         return self._labelled(Records(fields, targets, lines, sorted(bad)))
 
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:
-        """Give what training must know of the records, whose labels are these, in the order of their classes."""
+        """Return what training must know of the records, whose labels are these, in the order of their classes."""
         del labels
         return {"several_labels": True} if self.several_labels else {}
 
     def merger(self, max_len: int) -> Merger | None:
-        """Give what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
+        """Return what joins records into blocks of at most `max_len` tokens, or None when each record is a sample."""
         del max_len
         return None
 
 
 def plain_labels(labels: Sequence[str]) -> list[str]:
-    """Strip white space around labels and lower their case."""
-    plain = {label: label.strip().lower() for label in set(labels)}
+    """Strip white space around labels; their case is never changed."""
+    plain = {label: label.strip() for label in set(labels)}
     return [plain[label] for label in labels]
 
 
@@ -196,7 +206,7 @@ def _of_width(rows: Rows, width: int) -> Rows:
             good.append(row)
             lines.append(line)
         elif row != [""]:
-            bad.append(BadLine(line, f"has {len(row)} column{'s' * (len(row) != 1)}, not {width}: {_shown(row)}"))
+            bad.append(BadLine(line, wrong_width(row, f"not {width}")))
     return Rows(good, lines, sorted(bad))
 
 
@@ -215,8 +225,3 @@ def _drop_empty_labels(records: Records) -> Records:
         [records.lines[index] for index in keep],
         sorted([*records.bad, *bad]),
     )
-
-
-def _shown(row: Row) -> str:
-    text = repr("\t".join(row))
-    return text if len(text) <= 60 else f"{text[:57]}..."

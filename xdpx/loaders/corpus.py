@@ -1,4 +1,4 @@
-"""Running text for language models: one sentence per line, a blank line between documents."""
+"""Running text for language models: documents of sentences, with or without known words, and dialogues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.parameters import param
-from xdpx.loaders.base import Blocks, Loader, Merger
+from xdpx.loaders import marks
+from xdpx.loaders.base import Blocks, Loader, Merger, Records
+from xdpx.loaders.parsers.base import BadLine, Row, Rows
 
 BreakMode = Literal["none", "none_doc", "complete", "complete_doc", "eos"]
 
@@ -33,17 +35,24 @@ class CorpusLoader(Loader):
 
     def merger(self, max_len: int) -> Merger:
         """Join sentences into blocks."""
-        return SentenceMerger(self.parameters.break_mode, max(max_len - NUM_SPECIAL, 1))
+        return SentenceMerger(self.parameters.break_mode, max(max_len - self.reserved, 1), reserved=self.reserved)
+
+    @property
+    def reserved(self) -> int:
+        """How many tokens of `max_len` are kept free, whatever the processor puts there."""
+        return NUM_SPECIAL
 
 
 class SentenceMerger(Merger):
     """Joins sentences into blocks of at most `size` tokens. A longer sentence is cut into blocks of `size`."""
 
-    def __init__(self, break_mode: BreakMode, size: int) -> None:
+    def __init__(self, break_mode: BreakMode, size: int, *, reserved: int = NUM_SPECIAL) -> None:
         self._size = size
+        self._reserved = reserved
         self._whole = break_mode.startswith("complete")
         self._within_document = break_mode.endswith("_doc")
         self._single = break_mode == "eos"
+        self._anywhere = break_mode.startswith("none")
         self._rest = np.zeros(0, np.int32)
         # Where the last whole sentence in `_rest` ends; behind it stands nothing, because `feed` takes whole sentences.
 
@@ -56,9 +65,14 @@ class SentenceMerger(Merger):
         return Blocks(values[: cuts[-1]], np.array(cuts, np.int64))
 
     def finish(self) -> Blocks:
-        """Give the unfinished block."""
+        """Return the unfinished block."""
         rest, self._rest = self._rest, self._rest[:0]
         return Blocks(rest, np.array([0, len(rest)] if len(rest) else [0], np.int64))
+
+    def wanted(self, texts: Blocks, num_special: int) -> NDArray[np.int64]:
+        """Return the `max_len` at which each sentence stays whole; 0 where blocks end anywhere."""
+        whole = super().wanted(texts, max(num_special, self._reserved))
+        return np.zeros_like(whole) if self._anywhere else whole
 
     def _cuts(self, last: int, ends: list[int], borders: list[bool]) -> list[int]:
         """Find where blocks end. `last` is where the sentence before the first one ends."""
@@ -77,3 +91,178 @@ class SentenceMerger(Merger):
                 start = end
             last = end
         return cuts
+
+
+class CorpusMixLoader(CorpusLoader):
+    """As `corpus`, of segmented text: words are cut into tokens one by one, so that they can be masked whole.
+
+    For languages that write no spaces; a word of several characters is then guessed as one.
+
+    Source: Cui et al., "Pre-Training with Whole Word Masking for Chinese BERT", arXiv 1906.08101, section 2.1.
+    """
+
+    marks_words: ClassVar[bool] = True
+
+    class Parameters(CorpusLoader.Parameters):
+        """What the corpus_mix loader can be told."""
+
+        min_word_len: int = param(1, ge=1, doc="Blocks of fewer words are dropped.")
+
+    def merger(self, max_len: int) -> Merger:
+        """Join sentences into blocks, and drop those of few words."""
+        return LongEnough(super().merger(max_len), self.parameters.min_word_len)
+
+
+class CorpusMixPromptLoader(CorpusMixLoader):
+    """As `corpus_mix`, in blocks that leave room for the prompt of `processor: bert_cl_single_prompt`."""
+
+    class Parameters(CorpusMixLoader.Parameters):
+        """What the corpus_mix_prompt loader can be told."""
+
+        prompt_length: int = param(20, ge=1, doc="Tokens of a block that are kept free for a prompt in front of it.")
+
+    @property
+    def reserved(self) -> int:
+        """How many tokens of `max_len` are kept free, those of the prompt among them."""
+        return super().reserved + int(self.parameters.prompt_length)
+
+
+class LongEnough(Merger):
+    """What another merger joins, without blocks of few words. Where no words are marked every token is one."""
+
+    def __init__(self, inner: Merger, fewest: int) -> None:
+        self._inner = inner
+        self._fewest = fewest
+
+    def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
+        """Add texts; return the blocks that are complete and long enough."""
+        return self._long_enough(self._inner.feed(texts, borders))
+
+    def finish(self) -> Blocks:
+        """Return what is left at the end of the file, if it is long enough."""
+        return self._long_enough(self._inner.finish())
+
+    def wanted(self, texts: Blocks, num_special: int) -> NDArray[np.int64]:
+        """Return the `max_len` at which each text stays whole, (N,)."""
+        return self._inner.wanted(texts, num_special)
+
+    def _long_enough(self, blocks: Blocks) -> Blocks:
+        begins = marks.has(marks.WORD_START, blocks.values)
+        counted = np.concatenate([[0], np.cumsum(begins if begins.any() else np.ones(len(begins), np.int64))])
+        kept = np.diff(counted[blocks.offsets]) >= self._fewest
+        lengths = np.diff(blocks.offsets)
+        offsets = np.concatenate([[0], np.cumsum(lengths[kept])])
+        return Blocks(blocks.values[np.repeat(kept, lengths)], offsets)
+
+
+class SessionCorpusLoader(Loader):
+    """Columns: msg_no, sender, text. A number that is not above the last one, or a blank line, begins a session.
+
+    Messages that one sender wrote one after the other are joined, up to `max_consecutive` of them.
+    """
+
+    num_targets: ClassVar[int] = 0
+
+    class Parameters(Loader.Parameters):
+        """What the session_corpus loader can be told."""
+
+        min_session_size: int = param(8, ge=2, doc="Sessions of fewer messages are dropped.")
+        max_consecutive: int = param(2, ge=1, doc="Most lines of one sender that make one message.")
+
+    @property
+    def num_sections(self) -> int:
+        """How many columns a line has."""
+        return 3
+
+    def expected(self) -> str:
+        """Return in words which columns a line must have."""
+        return "msg_no, sender, text"
+
+    def records(self, rows: Rows, *, labelled: bool) -> Records:
+        """Return the messages of a block, an empty text before each session."""
+        del labelled
+        session = _Session(self.parameters.max_consecutive)
+        bad = list(rows.bad)
+        for line, row in zip(rows.lines, rows.rows, strict=True):
+            problem = session.add(line, row)
+            if problem:
+                bad.append(BadLine(line, problem))
+        return Records({"text": session.texts}, None, session.lines, sorted(bad))
+
+    def merger(self, max_len: int) -> Merger:
+        """Join the messages of each session."""
+        del max_len
+        return SessionMerger(self.parameters.min_session_size)
+
+
+class _Session:
+    """Messages as they come."""
+
+    def __init__(self, max_consecutive: int) -> None:
+        self.texts: list[str] = []
+        self.lines: list[int] = []
+        self._most = max_consecutive
+        self._number: int | None = None
+        self._sender = ""
+        self._joined = 0
+
+    def add(self, line: int, row: Row) -> str | None:
+        """Add a row. Returns what is wrong with it, or None."""
+        if row == [""]:
+            self._begin(line)
+            return None
+        if len(row) != 3:
+            return f"has {len(row)} column{'s' * (len(row) != 1)}, not 3: msg_no, sender, text"
+        number, sender, text = row
+        if not number.strip().isdecimal():
+            return f"has '{number}' for the number of a message"
+        if self._number is not None and int(number) <= self._number:
+            self._begin(line)
+        self._number = int(number)
+        if sender == self._sender and 0 < self._joined < self._most:
+            self.texts[-1] = f"{self.texts[-1]} {text}"
+            self._joined += 1
+        elif text.strip():
+            self._append(line, text)
+            self._sender, self._joined = sender, 1
+        return None
+
+    def _begin(self, line: int) -> None:
+        self._append(line, "")
+        self._number, self._sender, self._joined = None, "", 0
+
+    def _append(self, line: int, text: str) -> None:
+        self.texts.append(text)
+        self.lines.append(line)
+
+
+class SessionMerger(Merger):
+    """Joins the messages between two borders. Sessions of too few messages are dropped."""
+
+    def __init__(self, fewest: int) -> None:
+        self._fewest = fewest
+        self._messages: list[NDArray[np.int32]] = []
+
+    def feed(self, texts: Blocks, borders: NDArray[np.bool_]) -> Blocks:
+        """Add messages; return the sessions that have ended."""
+        ended = []
+        for index, border in enumerate(borders.tolist()):
+            message = texts.values[texts.offsets[index] : texts.offsets[index + 1]]
+            if border:
+                ended += self._end()
+            elif len(message):
+                self._messages.append(message)
+        return _blocks(ended)
+
+    def finish(self) -> Blocks:
+        """Return the last session."""
+        return _blocks(self._end())
+
+    def _end(self) -> list[NDArray[np.int32]]:
+        messages, self._messages = self._messages, []
+        return [np.concatenate(messages)] if len(messages) >= self._fewest else []
+
+
+def _blocks(sessions: list[NDArray[np.int32]]) -> Blocks:
+    values = np.concatenate(sessions) if sessions else np.zeros(0, np.int32)
+    return Blocks(values, np.cumsum([0, *map(len, sessions)]))

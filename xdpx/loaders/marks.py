@@ -27,7 +27,7 @@ def put(mark: int, ids: NDArray[Kind], offsets: Ids) -> NDArray[Kind]:
 
 
 def plain(ids: NDArray[Any]) -> NDArray[Any]:
-    """Take all marks off."""
+    """Return ids without their marks."""
     return ids & ~ALL_MARKS
 
 

@@ -11,7 +11,7 @@ from xdpx.loaders.parsers.base import BadLine, Row, Rows
 WIDTHS = (2, 3, 4, 5)
 
 
-class Parts(NamedTuple):
+class AnsweredQuestion(NamedTuple):
     """A question, its context cut at both ends of the answer, and the other answers that are right, one per line."""
 
     question: str
@@ -29,7 +29,7 @@ class QALoader(Loader):
     never stretch over them. The other answers are for scoring: they need not stand in the context.
     """
 
-    text_fields: ClassVar[tuple[str, ...]] = Parts._fields
+    text_fields: ClassVar[tuple[str, ...]] = AnsweredQuestion._fields
     listed_fields: ClassVar[tuple[str, ...]] = ("others",)
     num_targets: ClassVar[int] = 0
 
@@ -46,13 +46,13 @@ class QALoader(Loader):
         return False if len(row) in WIDTHS else None
 
     def expected(self) -> str:
-        """Say which columns a line must have."""
+        """Return in words which columns a line must have."""
         return "question, context, and perhaps answer, its beginning, and other answers"
 
     def records(self, rows: Rows, *, labelled: bool) -> Records:
         """Make the records of a block; an answer that does not stand in its context makes a bad one."""
         del labelled
-        columns: list[Parts] = []
+        columns: list[AnsweredQuestion] = []
         lines: list[int] = []
         bad = list(rows.bad)
         for line, row in zip(rows.lines, rows.rows, strict=True):
@@ -62,17 +62,19 @@ class QALoader(Loader):
             else:
                 columns.append(parts)
                 lines.append(line)
-        names = zip(self.text_fields, list(zip(*columns, strict=True)) or [()] * len(Parts._fields), strict=True)
+        names = zip(
+            self.text_fields, list(zip(*columns, strict=True)) or [()] * len(AnsweredQuestion._fields), strict=True
+        )
         return Records({name: list(texts) for name, texts in names}, None, lines, sorted(bad))
 
 
-def _parts(row: Row) -> Parts | str:
-    """Give the texts of a question, or what is wrong."""
+def _parts(row: Row) -> AnsweredQuestion | str:
+    """Return the texts of a question, or what is wrong."""
     if len(row) not in WIDTHS:
         return f"has {len(row)} columns, not {WIDTHS[0]} to {WIDTHS[-1]}"
     question, context, answer, start, others = (*row, "", "", "")[: WIDTHS[-1]]
     if not answer:
-        return Parts(question, context, "", "", "")
+        return AnsweredQuestion(question, context, "", "", "")
     begin = int(start) if start.strip().isdigit() else -1
     if begin < 0 or context[begin : begin + len(answer)] != answer:
         begin = context.find(answer)
@@ -81,11 +83,11 @@ def _parts(row: Row) -> Parts | str:
     listed = _listed(others)
     if listed is None:
         return f"has the other answers {others!r:.40}, which are no list of texts in JSON"
-    return Parts(question, context[:begin], answer, context[begin + len(answer) :], listed)
+    return AnsweredQuestion(question, context[:begin], answer, context[begin + len(answer) :], listed)
 
 
 def _listed(others: str) -> str | None:
-    """Give the texts of a list in JSON, one per line; None where it is something else."""
+    """Return the texts of a list in JSON, one per line; None where it is something else."""
     try:
         texts = json.loads(others) if others.strip() else []
     except ValueError:

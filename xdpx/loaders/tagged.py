@@ -27,7 +27,7 @@ class TaggedLoader(Loader):
         return True
 
     def labels_of(self, target: str) -> list[str]:
-        """Give the tag of each word, in lower case already."""
+        """Return the tag of each word."""
         return target.split()
 
     def meta(self, labels: Sequence[str]) -> dict[str, Any]:

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.config.parameters import Parameters as BaseParameters
 
 Row = list[str]
 
 NUL = "holds a NUL character"
+WITH_QUOTES = "with quotes"
+"""Stands in what is said of a row of the wrong width that holds quotes: they may wrap a cell that was cut."""
 
 BLOCK_ROWS = 4096
 BLOCK_CHARACTERS = 1 << 20
@@ -34,6 +36,7 @@ class Block(NamedTuple):
         lines: 1-based number of the line where each of `rows` begins.
         bad: lines that could not even be cut out.
         picked: positions of the columns that are wanted, by the header of the file; None for all.
+        width: how many columns the header has, where there is one.
     """
 
     first_line: int
@@ -42,6 +45,7 @@ class Block(NamedTuple):
     lines: Sequence[int] = ()
     bad: tuple[BadLine, ...] = ()
     picked: tuple[int, ...] | None = None
+    width: int = 0
 
 
 class Rows(NamedTuple):
@@ -76,9 +80,14 @@ class Parser(ABC):
         """Cut a block into rows. Runs in a worker."""
 
     def header(self, path: str) -> Row | None:
-        """Give the names of the columns, when the file or the config names them."""
+        """Return the names of the columns, when the file or the config names them."""
         del path
         return None
+
+    def remedy(self, problem: str) -> str:
+        """Return in words what to do about a row that cannot be used."""
+        del problem
+        return "Mend the file, or set skip_bad_lines: true."
 
 
 class RowParser(Parser):
@@ -95,8 +104,16 @@ class RowParser(Parser):
         return gather(self.read(path))
 
     def parse(self, block: Block) -> Rows:
-        """Take the rows as they are; a row that is no valid Unicode is bad."""
+        """Return the rows as they are; a row that is no valid Unicode is bad."""
         return valid(Rows(list(block.rows), block.lines, list(block.bad)))
+
+
+def wrong_width(row: Row, allowed: str) -> str:
+    """Return what is wrong with a row of another number of columns than is `allowed`."""
+    text = repr("\t".join(row))
+    quotes = f", {WITH_QUOTES}" if any('"' in cell for cell in row) else ""
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return f"has {len(row)} column{'s' * (len(row) != 1)}{quotes}, {allowed}: {shown}"
 
 
 def gather(numbered: Iterable[tuple[int, Row | BadLine]]) -> Iterator[Block]:
@@ -151,8 +168,42 @@ def _not_text(text: str) -> str:
 
 
 def missing_extra(parser: str, package: str, error: ImportError) -> ConfigError:
-    """Say in one sentence which extra reads this format."""
+    """Return the error that names the extra which reads this format."""
     fault = Fault("parser", f"'{parser}' needs the package {package}.", "Install it: pip install 'xdpx[data]'.")
     refusal = ConfigError(THIS_RUN, [fault])
     refusal.__cause__ = error
     return refusal
+
+
+def picked(names: Sequence[str], fields: Sequence[str] | None, where: str) -> list[int]:
+    """Find the columns to take; None takes all. Where the last field, the label, is absent the data are unlabelled.
+
+    Raises:
+        ConfigError: there is no column of that name, or two.
+    """
+    if fields is None:
+        return list(range(len(names)))
+    missing = [field for field in fields if field not in names]
+    unlabelled = len(fields) > 1 and missing == [fields[-1]] and nearest(fields[-1], names) is None
+    if missing and not unlabelled:
+        near = nearest(missing[0], names)
+        remedy = f"Did you mean '{near}'?" if near else f"Choose among: {', '.join(names) or 'none'}."
+        raise ConfigError(where, [Fault("fields", f"there is no column '{missing[0]}'.", remedy)])
+    wanted = list(fields[:-1] if unlabelled else fields)
+    twice = [field for field in wanted if list(names).count(field) > 1]
+    if twice:
+        raise ConfigError(where, [Fault("fields", f"two columns are called '{twice[0]}'.", "Rename one of them.")])
+    return [list(names).index(field) for field in wanted]
+
+
+def row_of(
+    number: int, names: Sequence[str], values: Sequence[Any], texts: Sequence[str | None], *, wanted: str = "text"
+) -> Row | BadLine:
+    """Return the texts of a row's cells, or which of its `values` has none."""
+    row = []
+    for name, value, text in zip(names, values, texts, strict=True):
+        if text is None:
+            found = "null" if value is None else f"a {type(value).__name__}"
+            return BadLine(number, f"column '{name}' is {found}, not {wanted}")
+        row.append(text)
+    return row

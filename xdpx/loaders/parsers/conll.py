@@ -38,7 +38,7 @@ class ConllParser(RowParser):
         with open_raw(path) as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="\n")
             for number, line in enumerate(lines, 1):
-                cells = self._cells(line.rstrip("\r\n"))
+                cells = line.rstrip("\r\n").split(self.parameters.delimiter) if line.strip() else []
                 if cells and cells[0] != DOCUMENT:
                     first = first if sentence else number
                     sentence.append(cells)
@@ -47,9 +47,6 @@ class ConllParser(RowParser):
                     sentence = []
             if sentence:
                 yield first, self._row(first, sentence)
-
-    def _cells(self, line: str) -> list[str]:
-        return line.split(self.parameters.delimiter) if line.strip() else []
 
     def _row(self, first: int, sentence: list[list[str]]) -> Row | BadLine:
         known, width = self.parameters, len(sentence[0])

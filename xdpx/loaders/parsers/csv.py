@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from itertools import chain
 
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BadLine, Block, Row, Rows, gather, valid
-from xdpx.loaders.parsers.files import MAX_LINE_BYTES, line_blocks
+from xdpx.loaders.parsers.base import WITH_QUOTES, BadLine, Block, Row, Rows, gather, picked, valid, wrong_width
+from xdpx.loaders.parsers.files import MAX_LINE_BYTES, line_blocks, skip_lines
 from xdpx.loaders.parsers.lines import LineParser
-from xdpx.loaders.parsers.picking import picked
+from xdpx.logger import log
+
+AUTO = "auto"
+QUOTED_BY_CUSTOM = frozenset({",", ";"})
+"""Delimiters of files in which every program wraps a cell in double quotes that holds one of them. In files with tabs
+a quote is most often text, such as the quotation marks of a sentence."""
 
 
 class CSVParser(LineParser):
     """Cut lines at a delimiter, tab by default. With `quotechar`, cells may hold delimiters and line breaks.
 
     Empty columns are kept, also the first and the last. Without `quotechar` quotes are text like any other.
+
+    Source: RFC 4180 for cells in quotes: `""` inside of them is one quote.
     """
 
     class Parameters(LineParser.Parameters):
@@ -23,7 +31,9 @@ class CSVParser(LineParser):
 
         delimiter: str = param("\t", doc="What stands between columns.")
         quotechar: str | None = param(
-            None, doc="Character around cells that hold delimiters or line breaks; null: none."
+            AUTO,
+            doc="Character around cells that hold delimiters or line breaks; auto: a double quote where the delimiter "
+            "is a comma or a semicolon, else none; null: none, quotes are text.",
         )
         fields: list[str] | None = param(
             None,
@@ -37,44 +47,48 @@ class CSVParser(LineParser):
             delimiter = _plain(self.delimiter)
             if not delimiter or "\n" in delimiter:
                 found.append(("delimiter", f"is {self.delimiter!r}. Use a character such as ',' or a tab."))
-            if self.quotechar is not None and len(self.quotechar) != 1:
-                found.append(("quotechar", f"is {self.quotechar!r}. Use one character, or null for none."))
-            elif self.quotechar is not None and len(delimiter) > 1:
+            if self.quotechar is not None and len(self.quotechar) != 1 and self.quotechar != AUTO:
+                found.append(("quotechar", f"is {self.quotechar!r}. Use one character, auto, or null for none."))
+            elif self.quotechar not in {None, AUTO} and len(delimiter) > 1:
                 found.append(("delimiter", f"is {self.delimiter!r}. Use one character when quotechar is set."))
             return found
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         self.delimiter = _plain(parameters.delimiter)
+        by_custom = '"' if self.delimiter in QUOTED_BY_CUSTOM else None
+        self.quotechar = by_custom if parameters.quotechar == AUTO else parameters.quotechar
+        self._told: set[str] = set()
 
     def blocks(self, path: str) -> Iterator[Block]:
-        """Cut a file into blocks. Where cells may hold line breaks, only reading from the front finds the rows."""
-        blocks = super().blocks(path) if self.parameters.quotechar is None else gather(self._quoted_rows(path))
+        """Cut a file into blocks. Behind the first quote only reading from the front finds the rows."""
+        blocks = super().blocks(path) if self.quotechar is None else self._until_quotes(path, self.quotechar.encode())
         return blocks if self.parameters.fields is None else self._behind_header(blocks, path)
 
     def parse(self, block: Block) -> Rows:
         """Cut the lines of a block into columns."""
-        quoted = self.parameters.quotechar is not None
-        rows = valid(Rows(list(block.rows), block.lines, list(block.bad))) if quoted else super().parse(block)
-        return rows if block.picked is None else _take(rows, block.picked)
+        rows = super().parse(block) if block.data else valid(Rows(list(block.rows), block.lines, list(block.bad)))
+        return rows if block.picked is None else _take(rows, block.picked, block.width)
 
     def header(self, path: str) -> Row | None:
-        """Give the names of the columns, where the config names them."""
+        """Return the names of the columns, where the config names them."""
         first = next(self.blocks(path), None) if self.parameters.fields is not None else None
         return None if first is None or first.picked is None else self.parameters.fields[: len(first.picked)]
 
     def _behind_header(self, blocks: Iterator[Block], path: str) -> Iterator[Block]:
         """Read the header off the first line, and tell each block which columns are wanted."""
         positions: tuple[int, ...] | None = None
+        width = 0
         for block in blocks:
             if positions is None:
                 head, block = self._without_first(block)
                 positions = tuple(picked([name.strip() for name in head], self.parameters.fields, path))
-            yield block._replace(picked=positions)
+                width = len(head)
+            yield block._replace(picked=positions, width=width)
 
     def _without_first(self, block: Block) -> tuple[Row, Block]:
-        """Take the first line off a block. Returns (its columns, the rest)."""
-        if self.parameters.quotechar is not None:
+        """Split the first line from a block. Returns (its columns, the rest)."""
+        if not block.data:
             first = block.rows[0] if block.rows else []
             return first, block._replace(rows=block.rows[1:], lines=block.lines[1:])
         line, _, rest = block.data.partition(b"\n")
@@ -83,18 +97,42 @@ class CSVParser(LineParser):
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
         """Cut lines into columns at the delimiter, or typed lines by the rules of quotes."""
-        if self.parameters.quotechar is None:
+        if self.quotechar is None or not any(self.quotechar in line for line in lines):
             delimiter = self.delimiter
             return Rows([line.split(delimiter) for line in lines], numbers, bad)
         try:
-            return Rows(list(self._reader(iter(lines))), numbers, bad)
+            return Rows([row or [""] for row in self._reader(iter(lines))], numbers, bad)
         except csv.Error as error:
-            return Rows([], [], [*bad, BadLine(numbers[0], f"is no quoted csv ({error})")])
+            return Rows([], [], [*bad, BadLine(numbers[0], self._not_quoted(error))])
 
-    def _quoted_rows(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
-        lines = _Lines(line_blocks(path))
+    def remedy(self, problem: str) -> str:
+        """Return in words what to do about a row that cannot be used."""
+        if WITH_QUOTES not in problem:
+            return super().remedy(problem)
+        if self.quotechar is None:
+            return f"Where quotes wrap cells, set quotechar: '\"'. Else: {super().remedy(problem)}"
+        return f"A cell in quotes begins right behind the delimiter. {super().remedy(problem)}"
+
+    def _until_quotes(self, path: str, quote: bytes) -> Iterator[Block]:
+        """Cut a file into blocks of lines, for workers to cut into columns, until there is a quote."""
+        blocks, start = line_blocks(path), self.parameters.start_line
+        for block in blocks:
+            if quote in block.data:
+                self._tell(path)
+                rows_to_skip = max(start - block.first_line + 1, 0)
+                yield from gather(self._quoted_rows(chain([block], blocks), block.first_line, rows_to_skip))
+                return
+            yield from skip_lines([block], start)
+
+    def _tell(self, path: str) -> None:
+        if self.parameters.quotechar == AUTO and path not in self._told:
+            self._told.add(path)
+            log.info(f"{path}: quotes wrap cells, as in any csv; where they are text, set quotechar: null")
+
+    def _quoted_rows(self, blocks: Iterator[Block], first_line: int, skip: int) -> Iterator[tuple[int, Row | BadLine]]:
+        lines = _Lines(blocks, first_line)
         numbered = self._numbered_rows(lines)
-        for _ in range(self.parameters.start_line):
+        for _ in range(skip):
             next(numbered, None)
         for number, row in numbered:
             yield from ((bad.line, bad) for bad in lines.take_bad())
@@ -110,20 +148,24 @@ class CSVParser(LineParser):
             except StopIteration:
                 return
             except csv.Error as error:
-                yield start, BadLine(start, f"is no quoted csv ({error}); is a quote left open?")
+                yield start, BadLine(start, self._not_quoted(error))
             else:
                 yield start, row or [""]
 
     def _reader(self, lines: Iterator[str]) -> Iterator[Row]:
         csv.field_size_limit(MAX_LINE_BYTES)
-        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.parameters.quotechar, strict=True)
+        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quotechar, strict=True)
+
+    def _not_quoted(self, error: csv.Error) -> str:
+        hint = "; where quotes are text, set quotechar: null" if self.parameters.quotechar == AUTO else ""
+        return f"is no quoted csv ({error}); is a quote left open?{hint}"
 
 
 class _Lines(Iterator[str]):
     """Lines of a file with their ends, counted. Bytes that are no UTF-8 are kept as lone surrogates."""
 
-    def __init__(self, blocks: Iterator[Block]) -> None:
-        self.number = 0
+    def __init__(self, blocks: Iterator[Block], first_line: int) -> None:
+        self.number = first_line - 1
         self._bad: list[BadLine] = []
         self._lines = self._read(blocks)
 
@@ -131,7 +173,7 @@ class _Lines(Iterator[str]):
         return next(self._lines)
 
     def take_bad(self) -> list[BadLine]:
-        """Give, once, the lines that could not be read at all."""
+        """Return, once, the lines that could not be read at all."""
         taken, self._bad = self._bad, []
         return taken
 
@@ -149,18 +191,18 @@ class _Lines(Iterator[str]):
                 yield last
 
 
-def _take(rows: Rows, positions: tuple[int, ...]) -> Rows:
-    """Take the wanted columns; a row that does not reach to the last of them is bad."""
-    needed = max(positions) + 1
+def _take(rows: Rows, positions: tuple[int, ...], width: int) -> Rows:
+    """Keep the wanted columns; a row that is not as wide as the header is bad."""
     good: list[Row] = []
     lines: list[int] = []
     bad = list(rows.bad)
     for line, row in zip(rows.lines, rows.rows, strict=True):
-        if len(row) >= needed:
+        if len(row) == width:
             good.append([row[index] for index in positions])
             lines.append(line)
         elif row != [""]:
-            bad.append(BadLine(line, f"has {len(row)} column{'s' * (len(row) != 1)}, fewer than the header"))
+            allowed = f"{'fewer' if len(row) < width else 'more'} than the header ({width})"
+            bad.append(BadLine(line, wrong_width(row, allowed)))
     return Rows(good, lines, sorted(bad))
 
 

@@ -24,13 +24,16 @@ class ExcelParser(RowParser):
         """Yield the chosen cells of each row below the first; rows without any content are nothing."""
         with open_raw(path) as stream:
             rows = self._sheet(stream, path).iter_rows(values_only=True)
-            picked = positions(self._names(next(rows, ())), self.parameters.fields, path)
+            names = self._names(next(rows, ()))
+            picked = positions(names, self.parameters.fields, path)
             for number, values in enumerate(rows, 2):
-                if any(value is not None for value in values):
+                if self.parameters.fields is None and any(map(_cell, values[len(names) :])):
+                    yield number, BadLine(number, f"has a cell behind the {len(names)} columns with a name")
+                elif any(value is not None for value in values):
                     yield number, [_cell(values[index]) if index < len(values) else "" for index in picked]
 
     def header(self, path: str) -> Row | None:
-        """Give the names of the columns."""
+        """Return the names of the columns."""
         if self.parameters.fields is not None:
             return list(self.parameters.fields)
         with open_raw(path) as stream:

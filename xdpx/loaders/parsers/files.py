@@ -6,7 +6,7 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -65,7 +65,7 @@ def line_blocks(path: str, *, start_line: int = 0, block_bytes: int | None = Non
         block_bytes: how much to read at a time, BLOCK_BYTES by default; does not change what is read.
     """
     with open_raw(path) as stream:
-        yield from _skip(_cut(_LineReader(stream, path, block_bytes or BLOCK_BYTES)), start_line)
+        yield from skip_lines(_cut(_LineReader(stream, path, block_bytes or BLOCK_BYTES)), start_line)
 
 
 def _cut(reader: _LineReader) -> Iterator[Block]:
@@ -80,7 +80,8 @@ def _cut(reader: _LineReader) -> Iterator[Block]:
             line += data.count(b"\n")
 
 
-def _skip(blocks: Iterator[Block], count: int) -> Iterator[Block]:
+def skip_lines(blocks: Iterable[Block], count: int) -> Iterator[Block]:
+    """Leave out the first lines of a file that is cut into blocks."""
     for block in blocks:
         drop = count - block.first_line + 1
         if drop <= 0:

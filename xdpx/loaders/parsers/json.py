@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import IO, Any
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser, Rows, valid
 from xdpx.loaders.parsers.files import BLOCK_BYTES, MAX_LINE_BYTES, open_raw
@@ -27,7 +28,7 @@ class JSONLParser(LineParser):
             return [] if self.fields else [("fields", "is empty. Name the fields to read.")]
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
-        """Take the fields out of the object on each line. Blank lines are nothing."""
+        """Read the fields of the object on each line. Blank lines are nothing."""
         rows: list[Row] = []
         kept: list[int] = []
         for number, line in zip(numbers, lines, strict=True):
@@ -42,7 +43,7 @@ class JSONLParser(LineParser):
         return valid(Rows(rows, kept, sorted(bad)))
 
     def header(self, path: str) -> Row | None:
-        """Give the fields."""
+        """Return the fields."""
         del path
         return list(self.parameters.fields)
 
@@ -69,7 +70,7 @@ class JSONParser(RowParser):
                 yield number, BadLine(number, row) if isinstance(row, str) else row
 
     def header(self, path: str) -> Row | None:
-        """Give the fields."""
+        """Return the fields."""
         del path
         return list(self.parameters.fields)
 
@@ -85,7 +86,7 @@ def _row_of_line(line: str, fields: list[str]) -> Row | str:
 
 
 def row_of(thing: Any, fields: list[str]) -> Row | str:
-    """Take fields out of a JSON object. Returns what is wrong as text; fields missing at the end are left out."""
+    """Read fields of a JSON object. Returns what is wrong as text; fields missing at the end are left out."""
     if not isinstance(thing, Mapping):
         return f"is {_kind(thing)}, not an object"
     row: Row = []
@@ -99,7 +100,14 @@ def row_of(thing: Any, fields: list[str]) -> Row | str:
     missing = [field for field in fields[len(row) :] if field not in thing]
     if not row or len(row) + len(missing) < len(fields):
         return f"has no field '{missing[0]}'"
-    return row
+    near = _nearest_other(missing[0], tuple(thing), tuple(fields)) if missing else None
+    return row if near is None else f"has no field '{missing[0]}', but '{near}': name that in fields, or rename it"
+
+
+@lru_cache(maxsize=256)
+def _nearest_other(field: str, there: tuple[str, ...], fields: tuple[str, ...]) -> str | None:
+    """Return the field of an object that is called almost like one that it lacks."""
+    return nearest(field, [name for name in there if name not in fields])
 
 
 def cell(value: Any) -> str | None:
@@ -165,7 +173,7 @@ class _Array(Iterator[Any]):
                 return thing
 
     def _next_character(self) -> str:
-        """Skip white space and give the next character without taking it; '' at the end."""
+        """Skip white space and return the next character without taking it; '' at the end."""
         while True:
             while self._position < len(self._text) and self._text[self._position] in " \t\r\n":
                 self._position += 1

@@ -10,7 +10,7 @@ from xdpx.loaders.parsers.files import line_blocks
 
 
 class LineParser(Parser):
-    """Take every line whole, as one column."""
+    """Read every line whole, as one column."""
 
     class Parameters(Parser.Parameters):
         """What parsers of lines can be told."""

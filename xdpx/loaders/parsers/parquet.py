@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BLOCK_ROWS, BadLine, Row, RowParser, missing_extra
+from xdpx.loaders.parsers.base import BLOCK_ROWS, BadLine, Row, RowParser, missing_extra, row_of
 from xdpx.loaders.parsers.excel import positions
 from xdpx.loaders.parsers.files import open_raw
 from xdpx.loaders.parsers.json import cell
@@ -25,23 +25,21 @@ class ParquetParser(RowParser):
         """Yield the chosen cells of each row."""
         with open_raw(path) as stream:
             file = _open(stream, path)
-            names = [file.schema_arrow.names[index] for index in self._picked(file, path)]
+            there = list(file.schema_arrow.names)
+            names = [there[index] for index in positions(there, self.parameters.fields, path)]
             for number, values in enumerate(_cells(file, names, path), 1):
-                yield number, _row(number, names, values)
+                yield number, row_of(number, names, values, [cell(value) for value in values])
 
     def header(self, path: str) -> Row | None:
-        """Give the names of the columns."""
+        """Return the names of the columns."""
         if self.parameters.fields is not None:
             return list(self.parameters.fields)
         with open_raw(path) as stream:
             return list(_open(stream, path).schema_arrow.names)
 
-    def _picked(self, file: Any, path: str) -> list[int]:
-        return positions(list(file.schema_arrow.names), self.parameters.fields, path)
-
 
 def _cells(file: Any, names: list[str], path: str) -> Iterator[tuple[Any, ...]]:
-    """Give the named cells of each row."""
+    """Yield the named cells of each row."""
     read = 0
     try:
         for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=names):
@@ -62,14 +60,3 @@ def _open(stream: IO[bytes], path: str) -> Any:
     except (OSError, ValueError) as error:
         fault = Fault("data_files", f"is no parquet file, or is cut short ({error}).", "Make the file anew.")
         raise ConfigError(path, [fault]) from error
-
-
-def _row(number: int, names: list[str], values: tuple[Any, ...]) -> Row | BadLine:
-    row = []
-    for name, value in zip(names, values, strict=True):
-        text = cell(value)
-        if text is None:
-            found = "null" if value is None else f"a {type(value).__name__}"
-            return BadLine(number, f"column '{name}' is {found}, not text")
-        row.append(text)
-    return row

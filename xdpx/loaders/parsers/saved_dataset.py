@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, missing_extra, picked, row_of
 from xdpx.loaders.parsers.json import cell
-from xdpx.loaders.parsers.picking import picked
 from xdpx.utils import io
 from xdpx.utils.raw_places import SAVED
 
@@ -33,7 +32,8 @@ class SavedDatasetParser(RowParser):
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the chosen cells of each row."""
-        features = _features(path)
+        features = _json(path, INFO).get("features")
+        features = features if isinstance(features, dict) else {}
         number = 0
         for table in _tables(path):
             names = table.schema.names
@@ -41,16 +41,17 @@ class SavedDatasetParser(RowParser):
             columns = [table.column(name).to_pylist() for name in chosen]
             for values in zip(*columns, strict=True):
                 number += 1
-                yield number, _row(number, chosen, values, features)
+                texts = [_text(value, features.get(name)) for name, value in zip(chosen, values, strict=True)]
+                yield number, row_of(number, chosen, values, texts, wanted="text or a class")
 
     def header(self, path: str) -> Row | None:
-        """Give the names of the columns."""
+        """Return the names of the columns."""
         names = list(next(iter(_tables(path))).schema.names)
         return [names[index] for index in picked(names, self.parameters.fields, path)]
 
 
 def _tables(path: str) -> Iterator[Any]:
-    """Give the record batches of all files of a data set, in order."""
+    """Yield the record batches of all files of a data set, in order."""
     try:
         import pyarrow
     except ImportError as error:
@@ -64,11 +65,6 @@ def _tables(path: str) -> Iterator[Any]:
                 raise ConfigError(path, [fault]) from error
 
 
-def _features(path: str) -> Mapping[str, Any]:
-    found = _json(path, INFO).get("features")
-    return found if isinstance(found, dict) else {}
-
-
 def _json(path: str, name: str) -> dict[str, Any]:
     file = io.join(path, name)
     if not io.isfile(file):
@@ -79,17 +75,6 @@ def _json(path: str, name: str) -> dict[str, Any]:
     with io.open(file, encoding="utf-8") as stream:
         found: dict[str, Any] = json.load(stream)
     return found
-
-
-def _row(number: int, names: list[str], values: tuple[Any, ...], features: Mapping[str, Any]) -> Row | BadLine:
-    row = []
-    for name, value in zip(names, values, strict=True):
-        text = _text(value, features.get(name))
-        if text is None:
-            found = "null" if value is None else f"a {type(value).__name__}"
-            return BadLine(number, f"column '{name}' is {found}, not text or a class")
-        row.append(text)
-    return row
 
 
 def _text(value: Any, feature: Any) -> str | None:

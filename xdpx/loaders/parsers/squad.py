@@ -39,7 +39,7 @@ class SquadParser(RowParser):
                     yield number, _row(number, paragraph, question)
 
     def header(self, path: str) -> Row | None:
-        """Give the names of the columns."""
+        """Return the names of the columns."""
         del path
         return list(COLUMNS)
 

@@ -1,4 +1,4 @@
-"""Rows with the logits of a teacher: where they may stand, and what is no such list."""
+"""Records of rows: labels, bad lines, and loaders of a user's own."""
 
 from __future__ import annotations
 
@@ -11,32 +11,88 @@ import pytest
 
 from xdpx.datasets.store import Store
 from xdpx.loaders import loaders
-from xdpx.loaders.base import Loader
+from xdpx.loaders.base import Loader, Record
 from xdpx.loaders.parsers.base import BadLine, Row, Rows
+from xdpx.loaders.texts import SingleLoader
 from xdpx.run import main
 
 
-def make(name: str, **values: Any) -> Loader:
-    kind = loaders[name]
-    return kind(kind.Parameters(tokenizer="space", **values))  # type: ignore[no-any-return]
+def make(kind: type[Loader], **values: Any) -> Loader:
+    return kind(kind.Parameters(tokenizer="space", **values))
 
 
 def rows(*given: Row) -> Rows:
     return Rows(list(given), range(1, len(given) + 1), [])
 
 
+def test_labels_lose_surrounding_blanks_and_keep_their_case() -> None:
+    records = make(SingleLoader).records(rows(["Good Film", " POS "], ["Bad", "neg"]), labelled=True)
+    assert records.fields == {"text": ["Good Film", "Bad"]}
+    assert records.targets == ["POS", "neg"]
+
+
+def test_a_pair_has_two_texts() -> None:
+    records = make(loaders["pair"]).records(rows(["a", "b", "1"]), labelled=True)
+    assert (records.fields, records.targets) == ({"text1": ["a"], "text2": ["b"]}, ["1"])
+
+
+def test_lines_with_another_number_of_columns_are_bad_and_blank_ones_are_nothing() -> None:
+    records = make(SingleLoader).records(rows(["a", "1"], [""], ["b"], ["c", "1", "x"], ["d", " "]), labelled=True)
+    assert (records.fields["text"], list(records.lines)) == (["a"], [1])
+    assert records.bad == [
+        BadLine(3, "has 1 column, not 2: 'b'"),
+        BadLine(4, "has 3 columns, not 2: 'c\\t1\\tx'"),
+        BadLine(5, "has an empty label"),
+    ]
+
+
+def test_an_empty_text_is_a_text_where_lines_have_one_column() -> None:
+    assert make(SingleLoader).records(rows([""], ["a"]), labelled=False).fields == {"text": ["", "a"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "labelled"),
+    [
+        ("single", ["a"], False),
+        ("single", ["a", "1"], True),
+        ("single", ["a", "b", "1"], None),
+        ("pair", ["a", "b"], False),
+        ("pair", ["a", "b", "1"], True),
+        ("corpus", ["a"], False),
+        ("corpus", ["a", "1"], None),
+    ],
+)
+def test_the_number_of_columns_tells_whether_there_is_a_label(name: str, row: Row, labelled: bool | None) -> None:
+    assert make(loaders[name]).is_labelled(row) is labelled
+
+
+class Titled(Loader):
+    """A loader as a user would write it."""
+
+    def parse(self, columns: Row, labelled: bool) -> Record:
+        if not columns[0]:
+            raise ValueError("has no title")
+        return {"text": f"title: {columns[0]}", **({"target": columns[1]} if labelled else {})}
+
+
+def test_an_own_loader_overrides_parse_alone() -> None:
+    records = make(Titled).records(rows(["a", "X"], ["", "y"]), labelled=True)
+    assert (records.fields["text"], records.targets) == (["title: a"], ["X"])
+    assert records.bad == [BadLine(2, "has no title")]
+
+
 def test_logits_stand_between_the_texts_and_the_label() -> None:
-    single = make("single_with_logits").records(
+    single = make(loaders["single_with_logits"]).records(
         rows(["a b", "[0.5, -1.25]", "Pos"], ["c", "[1, 2e-1]", "neg"]), labelled=True
     )
-    assert (single.fields, single.targets) == ({"text": ["a b", "c"]}, ["pos", "neg"])
+    assert (single.fields, single.targets) == ({"text": ["a b", "c"]}, ["Pos", "neg"])
     assert single.logits == [[0.5, -1.25], [1.0, 0.2]]
-    pair = make("pair_with_logits").records(rows(["a", "b", "[1, 2]", "1"]), labelled=True)
+    pair = make(loaders["pair_with_logits"]).records(rows(["a", "b", "[1, 2]", "1"]), labelled=True)
     assert (pair.fields, pair.targets, pair.logits) == ({"text1": ["a"], "text2": ["b"]}, ["1"], [[1.0, 2.0]])
 
 
 def test_logits_and_labels_may_be_missing() -> None:
-    loader = make("single_with_logits")
+    loader = make(loaders["single_with_logits"])
     seen = [
         loader.is_labelled(row) for row in (["a"], ["a", "1"], ["a", "[1, 2]"], ["a", "[1, 2]", "1"], ["a", "b", "1"])
     ]
@@ -46,14 +102,14 @@ def test_logits_and_labels_may_be_missing() -> None:
 
 
 def test_records_that_are_dropped_take_their_logits_with_them() -> None:
-    found = make("single_with_logits").records(rows(["a", "[1, 2]", " "], ["b", "[3, 4]", "1"]), labelled=True)
+    found = make(loaders["single_with_logits"]).records(rows(["a", "[1, 2]", " "], ["b", "[3, 4]", "1"]), labelled=True)
     assert (found.fields["text"], found.logits) == (["b"], [[3.0, 4.0]])
     assert found.bad == [BadLine(1, "has an empty label")]
 
 
 @pytest.mark.parametrize("cell", ["[]", "[1, NaN]", "[1, Infinity]", "[1, true]", '["x"]', "[1, 2", "[[1]]"])
 def test_a_cell_that_is_no_list_of_finite_numbers_makes_a_bad_line(cell: str) -> None:
-    found = make("single_with_logits").records(rows(["a", cell, "1"], ["b", "[1]", "1"]), labelled=True)
+    found = make(loaders["single_with_logits"]).records(rows(["a", cell, "1"], ["b", "[1]", "1"]), labelled=True)
     assert found.fields["text"] == ["b"]
     assert found.bad == [BadLine(1, f"has logits that are no list of finite numbers: {cell}")]
 
