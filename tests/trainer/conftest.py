@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,9 @@ class ToyEngine:
 
     def weights(self, state: Any) -> dict[str, Any]:
         return {"weight": state["weight"]}
+
+    def is_finite(self, state: Any) -> bool:
+        return math.isfinite(state["weight"])
 
     def gradient_sizes(self, state: Any) -> dict[str, tuple[float, float]]:
         return {"weight": (abs(state["speed"]), abs(state["speed"]))}

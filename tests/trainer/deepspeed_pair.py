@@ -51,7 +51,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def trained(name: str, *, deepspeed: Any, resume: bool = False, **changes: Any) -> dict[str, Any]:
-    """Train two epochs of three updates, the last of which is short; give what came of it."""
+    """Train two epochs of three updates, the last of which is short; return what came of it."""
     usual: dict[str, Any] = {"save_strategy": "steps", "save_steps": 3, "per_device_train_batch_size": 2,
                              "gradient_accumulation_steps": 2, "num_train_epochs": 2} | changes  # fmt: skip
     stop = usual.pop("stop", False)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.processes import environment, free_port
 
 pytest.importorskip("deepspeed")
 pytestmark = pytest.mark.slow
@@ -20,14 +20,10 @@ SCRIPT = Path(__file__).with_name("deepspeed_pair.py")
 @pytest.fixture(scope="module", params=[0, 1, 2, 3])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp(f"stage-{request.param}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "",
-                   "PYTHONPATH": str(SCRIPT.parents[2]), "PYTHONWARNINGS": "ignore"}  # fmt: skip
-    line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}", str(SCRIPT)]
+    port, around = f"--master_port={free_port()}", environment(CUDA_VISIBLE_DEVICES="")
+    line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", port, str(SCRIPT)]
     done = subprocess.run(
-        [*line, str(folder), str(request.param)], env=environment, capture_output=True, text=True, check=False
+        [*line, str(folder), str(request.param)], env=around, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found = [json.loads((folder / f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,24 +10,21 @@ from typing import Any
 
 import pytest
 
+from tests.processes import environment, free_port
 from xdpx.checkpoints import folders
-from xdpx.trainer.preemption import EXIT_CODE
+from xdpx.training.preemption import EXIT_CODE
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("signalled_pair.py")
 
 
 def launched(folder: Path, *, killed: int = -1, at: int = -1, sharding: str = "none", **more: str) -> Any:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "",
-                   "PYTHONPATH": str(SCRIPT.parents[2]), "PYTHONWARNINGS": "ignore", **more}  # fmt: skip
-    line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}", str(SCRIPT)]
+    port = f"--master_port={free_port()}"
+    line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", port, str(SCRIPT)]
     folder.mkdir(exist_ok=True)
     return subprocess.run(
         [*line, str(folder), str(killed), str(at), sharding],
-        env=environment, capture_output=True, text=True, check=False, timeout=300,
+        env=environment(CUDA_VISIBLE_DEVICES="", **more), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 
@@ -60,7 +55,8 @@ def test_a_signal_to_one_process_stops_both_at_a_step_from_which_they_go_on_exac
     assert both[0]["code"] == EXIT_CODE, stopped.stderr[-4000:]
     assert 11 <= step < 20  # not at the end of the epoch, where it is saved in any case
     assert folders.newest(str(tmp_path / "out")) == str(tmp_path / "out" / f"checkpoint-{step}")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [f"checkpoint-{step}"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"checkpoint-{step}", "status.json"]
+    assert json.loads((tmp_path / "out" / "status.json").read_text())["status"] == "preempted"
     resumed = launched(tmp_path, sharding=sharding)
     assert resumed.returncode == 0, resumed.stderr[-4000:]
     for found, wanted in zip(told(tmp_path, "rank"), undisturbed, strict=True):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from xdpx.trainer.preemption import EXIT_CODE
+from xdpx.training.preemption import EXIT_CODE
 
 SCRIPT = """
 import os, signal, sys, torch

@@ -2,50 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from xdpx.checkpoints.hub_methods import PushesToHub
-from xdpx.dataloaders import columns, plan
-from xdpx.dataloaders.adopting import shared_out
 from xdpx.engines.pytorch import collectives
-from xdpx.engines.pytorch.accelerator import Accelerator
-from xdpx.losses.trainer_counts import CountsWork
-from xdpx.optimizers.pytorch.questions import AnswersAboutOptimizer
-from xdpx.reports.results import ReportsMetrics
+from xdpx.engines.pytorch.precision import Precision
+from xdpx.engines.pytorch.strategies import Strategy
+from xdpx.engines.pytorch.world import World, leave
+from xdpx.optimizers.pytorch.scheduling import steps_on_metric
+from xdpx.reports import results
+from xdpx.trainer.accelerator import Accelerator
+from xdpx.trainer.data import columns, plan
+from xdpx.trainer.data.adopting import shared_out
+from xdpx.trainer.data.options import LoaderOptions
+from xdpx.trainer.files.hub import Hub
+from xdpx.trainer.files.model_card import ModelCard
+from xdpx.trainer.hooks.events import CallbackHandler
+from xdpx.trainer.hooks.state import TrainerControl, TrainerState
+from xdpx.trainer.loss.calls import LossCalls
+from xdpx.trainer.loss.counts import operations_per_token
+from xdpx.trainer.loss.model_loss import LabelSmoother
+from xdpx.trainer.parts import Shared, TrainerRun
 from xdpx.utils import io
+from xdpx.utils.aside import clear_way
 
 
-class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWork):
+class Conveniences:
     """The base of `Trainer`: what needs nothing but its attributes."""
 
-    model_init: Any
-    model_wrapped: Any
     train_dataset: Any
     eval_dataset: Any
     data_collator: Any
-    strategy: Any
-    precision: Any
-    label_names: list[str]
-    label_smoother: Any
-    loss_calls: Any
-    _train_batch_size: int
+    model_init: Any
+    loss_calls: LossCalls
+    gather_function: Callable[[Any], Any]
 
-    # Set by those who use a Trainer, or while it works.
+    # Set by those who use a Trainer.
     loss_is_scaled_for_ga: bool | None = None
-    is_in_train = False
-    hp_name: Any = None
-    hp_search_backend: Any = None
-    model_preparation_time: float | None = None
-    evaluation_type: torch.dtype | None = None
-    saved_step: int | None = None
-    current_gradient_accumulation_steps = 1
-    _created_lr_scheduler = False
+    processing_class: Any
+    hub: Hub | None = None
+    hub_model_id: str | None = None
+    main_input_name = "input_ids"
+    _operations_per_token: int | None = None
     _signature_columns: list[str] | None = None
-    _trial: Any = None
+
+    # What the functions of this room share.
+    args = Shared[Any]()  # of a class that may be the user's own
+    model = Shared[nn.Module]()
+    model_wrapped = Shared[nn.Module]()
+    optimizer = Shared[Any]()
+    lr_scheduler = Shared[Any]()
+    callback_handler = Shared[CallbackHandler]()
+    state = Shared[TrainerState]()
+    control = Shared[TrainerControl]()
+    is_in_train = Shared[bool]()
+    world = Shared[World]("_run.parts")
+    strategy = Shared[Strategy]("_run.parts")
+    precision = Shared[Precision]("_run.parts")
+    label_names = Shared[list[str]]("_run.loss_facts")
+    label_smoother = Shared[LabelSmoother | None]("_run.loss_facts", "smoother")
+    can_return_loss = Shared[bool]("_run.loss_facts", "returns_loss")
+    model_accepts_loss_kwargs = Shared[bool]("_run.loss_facts", "accepts_count")
+    current_gradient_accumulation_steps = Shared[int]("_run", "accumulation")
+    current_flos = Shared[int]("_run", "operations")
+    _train_batch_size = Shared[int]("_run", "batch_size")
+    neftune_hook_handle = Shared[Any]("_run", "neftune_hook")
+    hp_search_backend = Shared[str | None]("_run.search", "backend")
+    hp_space = Shared[Callable[[Any], dict[str, Any]] | None]("_run.search", "space")
+    hp_name = Shared[Callable[[Any], str] | None]("_run.search", "name_of")
+    compute_objective = Shared[Callable[[dict[str, float]], float] | None]("_run.search", "objective_of")
+    objective = Shared[float | None]("_run.search")
+    _trial = Shared[Any]("_run.search", "trial")
+    _tr_loss = Shared[Tensor]("_run", "loss_sum")
+    _total_loss_scalar = Shared[float]("_run", "loss_total")
+    _globalstep_last_logged = Shared[int]("_run", "logged_step")
+
+    @cached_property
+    def _run(self) -> TrainerRun:
+        """What changes while this Trainer is used."""
+        return TrainerRun()
 
     # ---- who and where
+
+    @property
+    def saved_processing(self) -> Any:
+        """The tokenizer or processor that is saved with the model: where there is none, that of the collator."""
+        return self.processing_class or getattr(self.data_collator, "tokenizer", None)
 
     @property
     def is_fsdp_enabled(self) -> bool:
@@ -66,14 +113,11 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWor
     def tokenizer(self, processing_class: Any) -> None:
         self.processing_class = processing_class
 
-    @property
+    @cached_property
     def accelerator(self) -> Accelerator:
-        """What scripts ask accelerate's object of that name for."""
-
-        def prepare(loader: Any) -> Any:
-            return shared_out(loader, self.world, seed=self.args.data_seed)
-
-        return Accelerator(self.world, self.strategy, self.precision, prepare)
+        """What scripts ask accelerate's object of that name for; one object, which remembers what they set."""
+        adopt = partial(shared_out, world=self.world, seed=self.args.data_seed)
+        return Accelerator(self.world, self.strategy, self.precision, adopt, replace(self.args.accelerator_config))
 
     def is_local_process_zero(self) -> bool:
         """Tell whether this is the first process of its machine."""
@@ -86,23 +130,91 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWor
     def end(self) -> None:
         """End the run for good, with its process group: nothing that needs other processes works after it."""
         if collectives.num_processes() > 1:
-            torch.distributed.destroy_process_group()
+            leave()
 
     # ---- numbers
 
     def num_examples(self, dataloader: Any) -> int:
-        """Give the number of samples behind a loader."""
+        """Return the number of samples behind a loader."""
         return plan.num_examples(dataloader, self.args.per_device_train_batch_size)
 
     def get_total_train_batch_size(self, args: Any) -> int:
-        """Give the number of samples of one step, over all processes."""
+        """Return the number of samples of one step, over all processes."""
         return int(self._train_batch_size * args.gradient_accumulation_steps * args.world_size)
 
     def get_tp_size(self) -> int:
-        """Give the number of processes that share each layer: 1."""
+        """Return the number of processes that share each layer: 1."""
         return 1
 
     get_cp_size = get_sp_size = get_tp_size
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json`."""
+        if self.world.is_main:
+            path = io.join(self.args.output_dir, "trainer_state.json")
+            clear_way(path)
+            self.state.save_to_json(path)
+
+    def metrics_format(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Return metrics as texts for people."""
+        return results.formatted(metrics)
+
+    def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
+        """Tell the metrics of a split."""
+        if self.world.is_main:
+            results.show(split, metrics)
+
+    def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
+        """Write `<split>_results.json`, and with `combined` also put them into `all_results.json`."""
+        if self.world.is_main:
+            results.save(self.args.output_dir, split, metrics, combined=combined)
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Return the operations of training on a micro-batch: 6 per token and weight outside the embeddings."""
+        if self._operations_per_token is None:
+            self._operations_per_token = operations_per_token(self.model)
+        if not self._operations_per_token or self.main_input_name not in inputs:
+            return 0
+        return self._operations_per_token * inputs[self.main_input_name].numel()  # type: ignore[no-any-return]
+
+    def store_flos(self) -> None:
+        """Add the operations since the last call, of all processes, to the state; on all processes."""
+        run = self._run
+        device = run.args.device if run.args.device.type != "mps" else "cpu"
+        new = torch.tensor(float(run.operations), dtype=torch.float64, device=device)
+        run.state.total_flos += float(collectives.sum_over_ranks(new))
+        run.operations = 0
+
+    def record(self, name: str, value: float | torch.Tensor) -> None:
+        """Let the mean of a number over the steps until the next log, and over processes, be logged under `name`."""
+        self._run.window.record(name, value)
+
+    # ---- optimizer
+
+    def get_num_trainable_parameters(self) -> int:
+        """Return the number of weights that are trained."""
+        return sum(each.numel() for each in self.model.parameters() if each.requires_grad)
+
+    def get_learning_rates(self) -> list[float]:
+        """Return the learning rate of each group of the optimizer."""
+        return [group["lr"] for group in self._made_optimizer().param_groups]
+
+    def get_optimizer_group(self, param: str | Tensor | None = None) -> Any:
+        """Return the group of the optimizer that holds a weight; all groups without one."""
+        groups = self._made_optimizer().param_groups
+        if param is None:
+            return [group["params"] for group in groups]
+        return next((group for group in groups if any(each is param for each in group["params"])), None)
+
+    def _made_optimizer(self) -> Any:
+        if self.optimizer is None:
+            raise ValueError("there is no optimizer yet. Call create_optimizer() or train() first.")
+        return self.optimizer
+
+    def _get_learning_rate(self) -> float:
+        optimizer, schedule = self._run.optimizer, self._run.lr_scheduler
+        rate = optimizer.param_groups[0]["lr"] if steps_on_metric(schedule) else schedule.get_last_lr()[0]
+        return float(rate) if isinstance(rate, Tensor) else rate
 
     # ---- data
 
@@ -119,8 +231,17 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWor
     def _remove_unused_columns(self, dataset: Any, description: str = "training") -> Any:
         return self._trimmed(dataset, description)[0]
 
+    def _loader_options(self, batch_size: int) -> LoaderOptions:
+        return LoaderOptions.of(self.args, batch_size=batch_size, config=self.accelerator.dataloader_config)
+
+    def _fitting(self, dataset: Any, description: str) -> tuple[Any, Any]:
+        """Return a data set and the collator without columns that the model does not take."""
+        if hasattr(dataset, "remove_columns"):
+            dataset = self._remove_unused_columns(dataset, description)  # may be overridden
+        return self._trimmed(dataset, description)
+
     def _trimmed(self, dataset: Any, description: str) -> tuple[Any, Any]:
-        """Give a data set and the collator without columns that the model does not take."""
+        """Return a data set and the collator without columns that the model does not take."""
         if not self.args.remove_unused_columns:
             return dataset, self.data_collator
         self._set_signature_columns_if_needed()
@@ -136,8 +257,63 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWor
         return io.join(self.args.output_dir, name)
 
     def trial_id(self, trial: Any) -> str:
-        """Give the number or name of a trial of a search."""
+        """Return the number or name of a trial of a search."""
         return str(getattr(trial, "number", None) if not isinstance(trial, dict) else trial.get("trial_id", "0"))
+
+    # ---- the Hub
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model; a Trainer says how."""
+        raise NotImplementedError
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Make the repository on the Hub that `args` name, unless it is there."""
+        args = self.args
+        if not self.world.is_main:
+            return
+        self.hub = Hub(
+            args.hub_model_id or io.name(io.abspath(args.output_dir)), token=token or args.hub_token,
+            private=args.hub_private_repo if private is None else private, revision=args.hub_revision,
+            strategy=str(args.hub_strategy), always_push=args.hub_always_push,
+        )  # fmt: skip
+        self.hub_model_id = self.hub.open()
+
+    def create_model_card(self, **facts: Any) -> None:
+        """Write `README.md` into the output folder: what was trained, how, and with what result."""
+        if self.world.is_main:
+            facts.setdefault("model_name", io.name(io.abspath(self.args.output_dir)))
+            arguments = self.args.to_dict()
+            ModelCard(**facts, arguments=arguments, log_history=self.state.log_history).write(self.args.output_dir)
+
+    def push_to_hub(
+        self, commit_message: str = "End of training", blocking: bool = True, token: str | None = None,
+        revision: str | None = None, **facts: Any,
+    ) -> Any:  # fmt: skip
+        """Save the model with its card and upload both; on all processes. `facts` are those of `create_model_card`."""
+        if self.hub is None:
+            self.init_hf_repo(token, facts.pop("private", None))
+        self.save_model(_internal_call=True)
+        if self.hub is None:
+            return None
+        self._run.fire("on_push_begin")
+        self.create_model_card(**facts)
+        options = {name: value for name, value in (("token", token), ("revision", revision)) if value is not None}
+        return self.hub.push(self.args.output_dir, commit_message, blocking=blocking, **options)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self.hub is None or not self.world.is_main:
+            return
+        unit = "step" if self.args.save_strategy == "steps" else "epoch"
+        number = self.state.global_step if unit == "step" else int(self.state.epoch)
+        message = f"Training in progress, {unit} {number}"
+        self._run.fire("on_push_begin")
+        self.hub.push_checkpoint(
+            checkpoint_folder, self.args.output_dir, message, processing_class=self.processing_class
+        )
+
+    def _finish_current_push(self) -> None:
+        if self.hub is not None:
+            self.hub.wait()
 
     # ---- callbacks
 
@@ -146,7 +322,7 @@ class Conveniences(PushesToHub, ReportsMetrics, AnswersAboutOptimizer, CountsWor
         self.callback_handler.add_callback(callback)
 
     def pop_callback(self, callback: Any) -> Any:
-        """Take out a callback, or the first of a class, and give it; None when there is none."""
+        """Take out a callback, or the first of a class, and return it; None when there is none."""
         return self.callback_handler.pop_callback(callback)
 
     def remove_callback(self, callback: Any) -> None:

@@ -4,111 +4,121 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from xdpx.checkpoints import background, folders, model_files, rotation, trainer_files
-from xdpx.checkpoints.folders import Ranks
-from xdpx.engines.pytorch import collectives
+from torch import Tensor, nn
+
+from xdpx.checkpoints import background, folders
+from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
-from xdpx.logger import log
-from xdpx.trainer.hooks.state import states_of
-from xdpx.trainer.wiring import exportable
+from xdpx.trainer.files import checkpoint_files as trainer_files
+from xdpx.trainer.files import model_files, rotation
+from xdpx.trainer.files.hub import Hub
+from xdpx.trainer.files.state import TrainerState, states_of
+from xdpx.trainer.parts import TrainerRun
 from xdpx.utils import io
 
 
-def ranks(trainer: Any) -> Ranks:
-    """Give who saves together."""
-    world = trainer.world
-    return Ranks(
-        world.rank, world.size, world.local_rank, collectives.barrier, collectives.broadcast_object,
-        collectives.gather_objects,
-    )  # fmt: skip
+class SaveMethods(Protocol):
+    """What users override of a Trainer to say what is saved, and where it goes afterwards."""
+
+    hub: Hub | None
+
+    @property
+    def saved_processing(self) -> Any:
+        """The tokenizer or processor that goes with the model."""
+        ...
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the model; on all processes."""
+        ...
+
+    def store_flos(self) -> None:
+        """Add the operations since the last call to the state."""
+        ...
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
 
 
-def save_model(trainer: Any, folder: str) -> None:
-    """Write weights, configuration, processing class and arguments into a folder; on all ranks."""
-    strategy, wanted = trainer.strategy, trainer.args.should_save
-    trainer._save(folder, strategy.weights(trainer.model_wrapped, wanted=wanted) if strategy.shards else None)
-
-
-def _in_shards(trainer: Any) -> bool:
+def _in_shards(run: TrainerRun) -> bool:
     """Whether each process writes its own share into a checkpoint."""
-    options = trainer.args.fsdp_options() if trainer.strategy.shards else None
+    options = run.args.fsdp_options() if run.parts.strategy.shards else None
     return options is not None and options.state_dict_type == "SHARDED_STATE_DICT"
 
 
-def _save_shards(trainer: Any, optimizer: Any, folder: str) -> None:
+def _save_shards(run: TrainerRun, processing_class: Any, folder: str) -> None:
     """Write this process's share of weights and optimizer state, and what describes them; on all processes."""
-    trainer.strategy.sharded_save(folder, trainer.model_wrapped, optimizer)
-    if trainer.args.should_save:
-        model_files.write_description(trainer.strategy.unwrap(trainer.model), _processing(trainer), folder)
-        trainer_files.write_arguments(folder, trainer.args.to_dict())
+    args, strategy = run.args, run.parts.strategy
+    strategy.sharded_save(folder, run.model_wrapped, None if args.save_only_model else run.optimizer)
+    if args.should_save:
+        model_files.write_description(strategy.unwrap(run.model), processing_class, folder)
+        trainer_files.write_arguments(folder, args.to_dict())
 
 
-def _save_with_own_state(trainer: Any, folder: str) -> None:
+def _save_with_own_state(run: TrainerRun, methods: SaveMethods, folder: str) -> None:
     """Write the whole model, and beside it what the strategy alone can write; on all processes."""
-    trainer.save_model(folder, _internal_call=True)
+    methods.save_model(folder, _internal_call=True)
     collectives.barrier()  # until the folder is there
-    if not trainer.args.save_only_model:
-        trainer.strategy.sharded_save(folder, trainer.model_wrapped, trainer.optimizer)
+    if not run.args.save_only_model:
+        run.parts.strategy.sharded_save(folder, run.model_wrapped, run.optimizer)
 
 
-def _processing(trainer: Any) -> Any:
-    return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
-
-
-def write_model(trainer: Any, folder: str, weights: Any) -> None:
+def write_model(run: TrainerRun, folder: str, weights: dict[str, Tensor] | None, processing_class: Any) -> None:
     """Write the files of the model, on the processes that save."""
-    if not trainer.args.should_save:
+    if not run.args.should_save:
         return
     io.local_files.make_folder(folder)
-    model = trainer.strategy.unwrap(trainer.model)
-    model_files.ModelFiles(model, weights=weights, processing_class=_processing(trainer)).write(folder)
-    trainer_files.write_arguments(folder, trainer.args.to_dict())
+    model = run.parts.strategy.unwrap(run.model)
+    model_files.ModelFiles(model, weights=weights, processing_class=processing_class).write(folder)
+    trainer_files.write_arguments(folder, run.args.to_dict())
 
 
-def save_checkpoint(trainer: Any, trial: Any, parent: str | None = None) -> str:
+def save_checkpoint(run: TrainerRun, methods: SaveMethods, parent: str) -> str:
     """Save everything that is needed to continue at this very step, whole or not at all; on all ranks."""
-    args, state = trainer.args, trainer.state
-    trainer.token_counter.settle(state, args.device)
-    trainer.store_flos()
-    parent = trainer._get_output_dir(trial) if parent is None else parent
+    args, state, strategy = run.args, run.state, run.parts.strategy
+    run.token_counter.settle(state, args.device)
+    methods.store_flos()
+    finite = nonfinite.all_finite(run.model.parameters())
+    if not finite:
+        run.window.warn(f"weights are NaN or infinite at step {state.global_step}")
     _note_best(state, parent)
-    state.stateful_callbacks = states_of(exportable(trainer))
-    together, own, contents = ranks(trainer), None, {}
+    state.stateful_callbacks = states_of(run.exportable())
+    ranks, own, contents = run.parts.ranks(), None, {}
     if not args.save_only_model:
-        loader = trainer.callback_handler.train_dataloader
+        loader = run.callback_handler.train_dataloader
         loader = loader.state_dict() if hasattr(loader, "state_dict") else None
-        own, contents = trainer_files.OwnState.of_this_process(together, loader), _to_continue(trainer, loader)
-    write = partial(trainer.save_model, _internal_call=True)
-    if trainer.strategy.writes_own_state:
-        write = partial(_save_with_own_state, trainer)
-    elif _in_shards(trainer):
-        write = partial(_save_shards, trainer, None if args.save_only_model else trainer.optimizer)
-    saved = trainer_files.save_checkpoint(
-        parent, state.global_step, trainer_files.Contents(json.loads(state.to_json()), **contents),
-        write, own=own, ranks=together, everywhere=args.save_on_each_node,
-        background=None if _in_shards(trainer) or trainer.strategy.writes_own_state else background.asked_for(),
-        then=partial(_after_saving, trainer, parent),
-    )  # fmt: skip
-    trainer.saved_step = state.global_step
+        own, contents = trainer_files.OwnState.of_this_process(ranks, loader), _to_continue(run, loader)
+    write = partial(methods.save_model, _internal_call=True)
+    if strategy.writes_own_state:
+        write = partial(_save_with_own_state, run, methods)
+    elif _in_shards(run):
+        write = partial(_save_shards, run, methods.saved_processing)
+    with run.averaged():
+        saved = trainer_files.save_checkpoint(
+            parent, state.global_step, trainer_files.Contents(json.loads(state.to_json()), finite=finite, **contents),
+            write, own=own, ranks=ranks, everywhere=args.save_on_each_node,
+            background=None if _in_shards(run) or strategy.writes_own_state else background.asked_for(),
+            then=partial(_after_saving, run, methods, parent),
+        )  # fmt: skip
+    run.saved_step = state.global_step
     return saved
 
 
-def _to_continue(trainer: Any, loader: Any) -> dict[str, Any]:
-    scaler, strategy, wanted = trainer.precision.scaler, trainer.strategy, trainer.args.should_save
-    whole = not (_in_shards(trainer) or strategy.writes_own_state)
+def _to_continue(run: TrainerRun, loader: dict[str, Any] | None) -> dict[str, Any]:
+    scaler, strategy = run.parts.precision.scaler, run.parts.strategy
+    optimizer, average = None, run.average
+    if not (_in_shards(run) or strategy.writes_own_state):
+        optimizer = strategy.optimizer_state(run.model_wrapped, run.optimizer, wanted=run.args.should_save)
     return {
-        "optimizer": strategy.optimizer_state(trainer.model_wrapped, trainer.optimizer, wanted=wanted)
-        if whole
-        else None,
-        "scheduler": trainer.lr_scheduler.state_dict(),
+        "optimizer": optimizer,
+        "scheduler": run.lr_scheduler.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
+        "trained": None if average is None else average.trained(wanted=run.args.should_save),
         "progress": {"data": {name: loader[name] for name in ("epoch", "samples", "ended")} if loader else None},
     }
 
 
-def _note_best(state: Any, parent: str) -> None:
+def _note_best(state: TrainerState, parent: str) -> None:
     """Set the path of the best checkpoint, when it is this one or there is one."""
     if state.best_global_step:
         best = io.join(parent, folders.folder_name(state.best_global_step))
@@ -116,34 +126,27 @@ def _note_best(state: Any, parent: str) -> None:
             state.best_model_checkpoint = best
 
 
-def _after_saving(trainer: Any, parent: str, path: str) -> None:
+def _after_saving(run: TrainerRun, methods: SaveMethods, parent: str, path: str) -> None:
     """Upload and delete as asked for; runs on each process that wrote all files, once the checkpoint counts."""
-    if trainer.args.push_to_hub:
-        trainer._push_from_checkpoint(path)
-    rotate(trainer, parent)
+    if run.args.push_to_hub:
+        methods._push_from_checkpoint(path)
+    rotate(run, methods.hub, parent)
 
 
-def rotate(trainer: Any, parent: str) -> None:
+def rotate(run: TrainerRun, hub: Hub | None, parent: str) -> None:
     """Delete checkpoints beyond `save_total_limit`; never the best, the newest, or the newest to continue from."""
-    state, hub = trainer.state, trainer.hub
+    state = run.state
     rotation.rotate(
-        parent, limit=trainer.args.save_total_limit, current=state.global_step, best=state.best_model_checkpoint,
+        parent, limit=run.args.save_total_limit, current=state.global_step, best=state.best_model_checkpoint,
         busy=hub.busy_folders() if hub else (),
     )  # fmt: skip
 
 
-def load_best(trainer: Any) -> None:
-    """Load the weights of the best checkpoint."""
-    state = trainer.state
-    log.info(f"loading the best model, {state.best_model_checkpoint} ({state.best_metric:.6g})")
-    load_weights(trainer, state.best_model_checkpoint)
-
-
-def load_weights(trainer: Any, folder: str, model: Any = None) -> None:
+def load_weights(run: TrainerRun, folder: str, model: nn.Module | None = None) -> None:
     """Load the weights of a checkpoint into the model, wrapped or not; on all ranks."""
-    target = trainer.model if model is None else model
+    target, strategy = run.model if model is None else model, run.parts.strategy
     if shard_files.is_sharded(folder):
-        trainer.strategy.sharded_load(folder, target)
+        strategy.sharded_load(folder, target)
         return
-    apply = trainer.strategy.load_weights if trainer.strategy.shards else None
-    model_files.load_model(trainer.strategy.unwrap(target), folder, apply=apply)
+    apply = strategy.load_weights if strategy.shards else None
+    model_files.load_model(strategy.unwrap(target), folder, apply=apply)

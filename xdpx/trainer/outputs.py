@@ -27,7 +27,7 @@ class EvalLoopOutput(NamedTuple):
 
     predictions: Any
     label_ids: Any
-    metrics: dict[str, float] | None
+    metrics: dict[str, float]
     num_samples: int | None
 
 

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from xdpx.arguments.own_fields import OwnFields
-from xdpx.checkpoints import folders, rng, trainer_files
-from xdpx.checkpoints.trainer_files import TrainerCheckpoint
+from torch import nn
+
+from xdpx.checkpoints import folders
+from xdpx.engines.pytorch import nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 from xdpx.optimizers.pytorch.given import Given
-from xdpx.trainer.hooks.state import TrainerState
+from xdpx.trainer.arguments.fields import OwnFields
+from xdpx.trainer.files import checkpoint_files as trainer_files
+from xdpx.trainer.files import rng
+from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
+from xdpx.trainer.hooks.state import TrainerState, restore_states
+from xdpx.trainer.parts import Continued, TrainerRun
 from xdpx.trainer.stepping import Place
 from xdpx.utils import io
 
 FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
-        "resume_hyperparameters")  # fmt: skip
+        "resume_hyperparameters", "resume_changed")  # fmt: skip
 """Arguments that may change between two stretches of a run without a word."""
 
 
-def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks) -> str | None:
-    """Give the folder to continue from, after looking at its files; None to begin anew.
+def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks, *, changed: bool = False) -> str | None:
+    """Return the folder to continue from, after looking at its files; None to begin anew.
 
     Args:
         wanted: a path, True for the newest that is whole, False or None.
         parent: the folder of the run.
         ranks: who resumes together.
+        changed: take also one whose weights were changed, or of which files were removed.
 
     Raises:
         ValueError: there is none, or the one that is named is damaged; the message says how.
@@ -34,14 +42,24 @@ def find(wanted: str | bool | None, parent: str, ranks: folders.Ranks) -> str | 
     if wanted is None or wanted is False:
         return None
     if wanted is not True:
-        return TrainerCheckpoint.checked(wanted, ranks=ranks).path
-    newest = ranks.broadcast(folders.newest(parent) if ranks.rank == 0 else None)
+        return TrainerCheckpoint.checked(wanted, ranks=ranks, changed=changed).path
+    newest = ranks.broadcast(folders.newest(parent, changed=changed) if ranks.rank == 0 else None)
     if newest is None:
         raise ValueError(
             f"resume_from_checkpoint: is True, but there is no valid checkpoint in {parent}. Train without it "
-            "first, or give the path of one."
+            "first, or give the path of one; a path also takes one whose weights are not finite. "
+            "resume_changed='weights' also takes one whose weights were changed, or of which files were removed."
         )
     return str(newest)
+
+
+def warn_of_nonfinite(model: nn.Module, checkpoint: str) -> None:
+    """Say so when the weights that were loaded are not finite: only a path of its own leads to such a checkpoint."""
+    if not nonfinite.all_finite(model.parameters()):
+        log.warning(
+            f"{checkpoint}: WEIGHTS IN IT ARE NAN OR INFINITE, and so will be all that is trained from it. Resume with "
+            "True, which takes the newest checkpoint that is finite, and set nonfinite_steps='skip'."
+        )
 
 
 def read_state(checkpoint: str) -> TrainerState:
@@ -52,22 +70,26 @@ def read_state(checkpoint: str) -> TrainerState:
     state = TrainerState.load_from_json(path)
     best = folders.beside(state.best_model_checkpoint, io.parent(checkpoint))
     if best is None and state.best_model_checkpoint is not None:
-        log.warning(f"the best checkpoint {state.best_model_checkpoint} is gone: a new best one will be looked for.")
+        log.warning(
+            f"The best checkpoint {state.best_model_checkpoint} recorded in the resumed state does not exist anymore. "
+            "Ignoring it for this run: a new best one will be looked for.",
+            under="transformers.trainer",
+        )
     state.best_model_checkpoint = best
     return state
 
 
-def warn_of_changes(trainer: Any, checkpoint: str) -> None:
+def warn_of_changes(run: TrainerRun, checkpoint: str) -> None:
     """List every argument that is another one now, and say what holds."""
     saved = TrainerCheckpoint(checkpoint).arguments()
     usual = asdict(OwnFields())  # written down only where they are set
-    changes = trainer_files.changed_arguments({**usual, **(saved or {})}, usual | trainer.args.to_dict(), ignore=FREE)
+    changes = trainer_files.changed_arguments({**usual, **(saved or {})}, usual | run.args.to_dict(), ignore=FREE)
     if saved is None:
-        changes = _changes_of_the_original(trainer, read_state(checkpoint))
+        changes = _changes_of_the_original(run, read_state(checkpoint))
     if changes:
         holds = (
             "and so do learning rate, weight decay and betas, for resume_hyperparameters is 'given'."
-            if trainer.args.resume_hyperparameters == "given"
+            if run.args.resume_hyperparameters == "given"
             else "learning rate, weight decay and betas stay as they were, in the optimizer's state. To change those "
             "too, set resume_hyperparameters='given'."
         )
@@ -77,50 +99,44 @@ def warn_of_changes(trainer: Any, checkpoint: str) -> None:
         )
 
 
-def _changes_of_the_original(trainer: Any, state: TrainerState) -> list[str]:
+def _changes_of_the_original(run: TrainerRun, state: TrainerState) -> list[str]:
     """Compare with what the original writes down of its arguments, which is little."""
-    now = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-    now["train_batch_size"] = trainer._train_batch_size
+    now = {name: getattr(run.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+    now["train_batch_size"] = run.batch_size
     before = {name: getattr(state, name) for name in now}
     return trainer_files.changed_arguments(before, {name: value for name, value in now.items() if value is not None})
 
 
-class Continued(NamedTuple):
-    """What is needed once more when the data begins to flow again: the checkpoint, and what its loader said."""
-
-    path: str
-    loader: Any
-
-
-def place(trainer: Any, checkpoint: str, global_step: int) -> Place:
-    """Give where the data goes on."""
+def place(run: TrainerRun, checkpoint: str, global_step: int) -> Place:
+    """Return where the data goes on."""
     found = TrainerCheckpoint(checkpoint)
     data = (found.progress() or {}).get("data")
-    own = found.loader(trainer.world.rank, trainer.world.size)
-    trainer.continued = Continued(checkpoint, own)
-    position = trainer.plan.position(global_step, own or data)
-    if trainer.args.ignore_data_skip:
+    own = found.loader(run.parts.world.rank, run.parts.world.size)
+    run.continued = Continued(checkpoint, own)
+    position = run.plan.position(global_step, own or data)
+    if run.args.ignore_data_skip:
         return Place(position.epoch + 1)
-    taken = -(-position.batches // trainer.args.gradient_accumulation_steps)
+    taken = -(-position.batches // run.args.gradient_accumulation_steps)
     return Place(position.epoch + 1, taken, position.batches)
 
 
-def load_training_state(trainer: Any, checkpoint: str) -> None:
+def load_training_state(run: TrainerRun, checkpoint: str) -> None:
     """Fill optimizer, schedule and scaler, each where it was saved; say what is missing."""
-    saved, args = TrainerCheckpoint(checkpoint), trainer.args
-    given = Given(trainer.optimizer, trainer.lr_scheduler) if args.resume_hyperparameters == "given" else None
+    saved, args, strategy = TrainerCheckpoint(checkpoint), run.args, run.parts.strategy
+    given = Given(run.optimizer, run.lr_scheduler) if args.resume_hyperparameters == "given" else None
     optimizer, scheduler, scaler = saved.optimizer(), saved.scheduler(), saved.scaler()
     if shard_files.has_optimizer(checkpoint):
-        trainer.strategy.sharded_load(checkpoint, optimizer=trainer.optimizer)
+        strategy.sharded_load(checkpoint, optimizer=run.optimizer)
     elif optimizer is not None:
-        trainer.strategy.load_optimizer_state(trainer.model_wrapped, trainer.optimizer, optimizer)
+        strategy.load_optimizer_state(run.model_wrapped, run.optimizer, optimizer)
+        _refuse_another_rule(run.optimizer, checkpoint)
     if scheduler is not None:
-        trainer.lr_scheduler.load_state_dict(scheduler)
+        run.lr_scheduler.load_state_dict(scheduler)
     if given is not None:
         before = (saved.arguments() or {}).get("learning_rate")
         given.put_back(args.learning_rate / before if before else 1.0)
-    if scaler is not None and trainer.precision.scaler is not None:
-        trainer.precision.scaler.load_state_dict(scaler)
+    if scaler is not None and run.parts.precision.scaler is not None:
+        run.parts.precision.scaler.load_state_dict(scaler)
     missing = saved.missing()
     if missing:
         log.warning(
@@ -128,7 +144,24 @@ def load_training_state(trainer: Any, checkpoint: str) -> None:
         )
 
 
-def restore_randomness(trainer: Any, checkpoint: str) -> None:
+def _refuse_another_rule(optimizer: Any, checkpoint: str) -> None:
+    """Raise ValueError where the state that was loaded is of a rule with other settings: its first step would fail."""
+    needed = set(getattr(optimizer, "defaults", {})) - {"differentiable"}  # which torch adds when it loads a state
+    lacking = sorted({name for group in optimizer.param_groups for name in needed - group.keys()})
+    if lacking:
+        raise ValueError(
+            f"{checkpoint}: the state of its optimizer has no {', '.join(lacking)}, which {type(optimizer).__name__} "
+            "needs: it is that of another optimizer. Resume with the `optim` of then; or remove its optimizer.pt and "
+            "set resume_changed='weights' to begin a new optimizer with these weights."
+        )
+
+
+def restore_callbacks(run: TrainerRun) -> None:
+    """Bring callbacks and control to the states in that of the run, where the arguments ask for it."""
+    if run.args.restore_callback_states_from_checkpoint:
+        restore_states(run.exportable(), run.state.stateful_callbacks)
+
+
+def restore_randomness(world: World, checkpoint: str) -> None:
     """Set the random generators of this process as they were."""
-    world = trainer.world
     rng.restore(TrainerCheckpoint(checkpoint).rng(world.rank, world.size), where=checkpoint)

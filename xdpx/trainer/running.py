@@ -2,196 +2,330 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import signal
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 from xdpx.checkpoints.background import wait_for_all
-from xdpx.dataloaders.adopting import adopt
-from xdpx.dataloaders.plan import Plan, samples_per_batch
-from xdpx.engines.pytorch import collectives, shortage
+from xdpx.engines.pytorch import collectives, out_of_memory
 from xdpx.engines.pytorch.memory import MemoryWatch
-from xdpx.engines.pytorch.seeding import seed_from
+from xdpx.engines.pytorch.seeding import seed_training
 from xdpx.logger import log
-from xdpx.losses.trainer_calls import noting
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
 from xdpx.reports.results import speed_metrics
-from xdpx.trainer import keeping, resuming
-from xdpx.trainer.flow import Flow
-from xdpx.trainer.hooks.state import TrainerState, restore_states, states_of
-from xdpx.trainer.loop import Session, fit
+from xdpx.trainer import averaging, keeping, resuming
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data.adopting import adopt
+from xdpx.trainer.data.plan import Plan, samples_per_batch
+from xdpx.trainer.files.hub import Hub
+from xdpx.trainer.files.state import Searching
+from xdpx.trainer.flow import Flow, FlowMethods
+from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.outputs import TrainOutput
-from xdpx.trainer.preemption import EXIT_CODE, Preemption
-from xdpx.trainer.progress import Progress
-from xdpx.trainer.stepping import OverrideEngine, Place
-from xdpx.trainer.wiring import exportable, take_model
+from xdpx.trainer.parts import TrainerRun
+from xdpx.trainer.stepping import OverrideEngine, Place, StepMethods, Window
+from xdpx.training.lifecycle import claimed, live
+from xdpx.training.loop import Callback, Session, Stop
+from xdpx.training.preemption import EXIT_CODE, Preemption
+from xdpx.training.progress import Progress
+from xdpx.training.status import Status
 
 
-def train(trainer: Any, resume: str | bool | None, trial: Any, ignore_keys: list[str] | None) -> TrainOutput:
+class TrainMethods(FlowMethods, StepMethods, Searching, Protocol):
+    """What users give and override of a Trainer to say how training begins and ends."""
+
+    model_init: Any
+    processing_class: Any
+    neftune_noise_alpha: float | None
+    hub: Hub | None
+
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        """Make a new model."""
+        ...
+
+    def get_train_dataloader(self) -> Any:
+        """Return the batches to train on."""
+        ...
+
+    def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:
+        """Return the first seven numbers of the plan."""
+        ...
+
+    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
+        """Set optimizer and schedule, where they are not given."""
+        ...
+
+    def get_num_trainable_parameters(self) -> int:
+        """Return the number of weights that are trained."""
+        ...
+
+    def _take_model(self, model: nn.Module) -> None: ...
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module: ...
+
+    def _hp_search_setup(self, trial: Any) -> None: ...
+
+    def _get_output_dir(self, trial: Any) -> str: ...
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None: ...
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str) -> None: ...
+
+    def _load_callback_state(self) -> None: ...
+
+    def _load_best_model(self) -> None: ...
+
+    def _finish_current_push(self) -> None: ...
+
+    def _inner_training_loop(
+        self, batch_size: int | None = None, args: Any = None, resume_from_checkpoint: str | None = None,
+        trial: Any = None, ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput: ...  # fmt: skip
+
+
+def train(
+    run: TrainerRun, methods: TrainMethods, resume: str | bool | None, *, trial: Any, ignore_keys: list[str] | None
+) -> TrainOutput:
     """Train, anew or from a checkpoint, with smaller batches when memory runs out and that is asked for."""
-    args = trainer.args
-    trainer.memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
+    args = run.args
+    run.memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
     with ExitStack() as afterwards:
-        trainer.is_in_train = True
-        afterwards.callback(setattr, trainer, "is_in_train", False)
-        if trainer.model_init is not None:
-            seed_from(args)
-            take_model(trainer, trainer.call_model_init(trial))
-            trainer.optimizer = trainer.lr_scheduler = None
-        trainer._hp_search_setup(trial)
-        preparing.before_training(trainer.model, args, trainer.processing_class)
-        if trainer.neftune_noise_alpha is not None:
-            trainer.neftune_hook_handle = neftune.attach(trainer.model, trainer.neftune_noise_alpha)
-            afterwards.callback(trainer.neftune_hook_handle.remove)
-        checkpoint = resuming.find(resume, trainer._get_output_dir(trial), keeping.ranks(trainer))
+        run.is_in_train = True
+        afterwards.callback(setattr, run, "is_in_train", False)
+        if methods.model_init is not None:
+            seed_training(args.seed, full_determinism=args.full_determinism)
+            methods._take_model(methods.call_model_init(trial))
+            run.optimizer = run.lr_scheduler = None
+        methods._hp_search_setup(trial)
+        preparing.before_training(run.model, args, methods.processing_class)  # type: ignore[arg-type]  # texts are read
+        if methods.neftune_noise_alpha is not None:
+            run.neftune_hook = neftune.attach(run.model, methods.neftune_noise_alpha)
+            afterwards.callback(run.neftune_hook.remove)
+        changed = args.resume_changed == "weights"
+        checkpoint = resuming.find(resume, methods._get_output_dir(trial), run.parts.ranks(), changed=changed)
         if checkpoint is not None:
-            trainer._load_from_checkpoint(checkpoint)
+            methods._load_from_checkpoint(checkpoint)
+            resuming.warn_of_nonfinite(run.model, checkpoint)
             saved = resuming.read_state(checkpoint)
             if args.auto_find_batch_size and saved.train_batch_size:
-                trainer._train_batch_size = saved.train_batch_size
+                run.batch_size = saved.train_batch_size
 
         def attempt(batch_size: int) -> TrainOutput:
-            return trainer._inner_training_loop(  # type: ignore[no-any-return]
+            return methods._inner_training_loop(
                 batch_size=batch_size, args=args, resume_from_checkpoint=checkpoint, trial=trial,
                 ignore_keys_for_eval=ignore_keys,
             )  # fmt: skip
 
         if not args.auto_find_batch_size:
-            return attempt(trainer._train_batch_size)
-        return _with_fitting_batches(trainer, attempt)
+            return attempt(run.batch_size)
+        return _with_fitting_batches(run, attempt)
 
 
-def _with_fitting_batches(trainer: Any, attempt: Callable[[int], TrainOutput]) -> TrainOutput:
+def _with_fitting_batches(run: TrainerRun, attempt: Callable[[int], TrainOutput]) -> TrainOutput:
     """Attempt with smaller and smaller batches; each attempt begins with the same weights and a new optimizer."""
-    own_optimizer = trainer.optimizer is None
-    weights = {name: value.detach().to("cpu", copy=True) for name, value in trainer.model.state_dict().items()}
+    own_optimizer = run.optimizer is None
+    weights = {name: value.detach().to("cpu", copy=True) for name, value in run.model.state_dict().items()}
 
     def begin_anew() -> None:
         if own_optimizer:
-            trainer.optimizer = trainer.lr_scheduler = None
-        trainer.model_wrapped = trainer.model
-        trainer.model.zero_grad(set_to_none=True)
-        trainer.model.load_state_dict(weights)
+            run.optimizer = run.lr_scheduler = None
+        run.model_wrapped = run.model
+        run.model.zero_grad(set_to_none=True)
+        run.model.load_state_dict(weights)
 
-    return shortage.with_fitting_batches(attempt, trainer._train_batch_size, begin_anew)
+    return out_of_memory.with_fitting_batches(attempt, run.batch_size, begin_anew)
 
 
-def stretch(trainer: Any, batch_size: int, checkpoint: str | None, trial: Any, keys: list[str] | None) -> TrainOutput:
-    """Train one stretch through the loop: data, optimizer, saved state; then tell what came of it."""
-    args = trainer.args
-    trainer._train_batch_size = batch_size
-    loader = adopt(trainer.get_train_dataloader(), trainer.world)
-    numbers = trainer.set_initial_training_values(args, loader)
-    known = args.gradient_accumulation_steps, samples_per_batch(loader)
-    trainer.plan = Plan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
-    place = _begin_state(trainer, checkpoint, trial)
-    _prepare(trainer, loader, checkpoint)
-    describe(trainer, checkpoint)
-    trainer.started, first = time.time(), trainer.state.global_step
-    trainer._globalstep_last_logged, trainer._total_loss_scalar = first, 0.0
-    trainer._tr_loss = torch.zeros((), device=args.device)
-    trainer.model_wrapped.zero_grad()
-    trainer.tokens_before = trainer.state.num_input_tokens_seen
-    with _signals(args) as preemption, noting(trainer):
-        engine, flow = OverrideEngine(trainer), Flow(trainer, trial=trial, ignore_keys=keys, preemption=preemption)
-        progress = Progress(first, place.epoch, place.group, trainer.plan.total_batch_size)
-        session = Session(engine, trainer.model_wrapped, progress, trainer.plan.max_steps, trainer.plan.max_steps)
-        groups = flow.groups(loader, place)
-        if preemption is not None and args.world_size == 1:  # several processes stop together, at the end of a step
-            groups = preemption.watched(groups)
-        fit(session, groups, [flow])
-        wait_for_all()  # what is written in the background must be whole before anybody is told
-        if flow.interrupted is not None and preemption is not None and args.world_size > 1:
-            collectives.barrier()  # whoever leaves first makes the launcher end the others
-            preemption.leave_in_peace()
-    if flow.interrupted is not None:
-        log.warning(f"{flow.interrupted.reason}: saved; to continue, train with resume_from_checkpoint=True.")
+def stretch(
+    run: TrainerRun, methods: TrainMethods, checkpoint: str | None, *, trial: Any, ignore_keys: list[str] | None
+) -> TrainOutput:
+    """Train one stretch through the lifecycle of all doors; return what came of it.
+
+    Where no checkpoints are wanted (`save_strategy="no"`), nothing is put into the folder: no lease, no status.
+
+    Raises:
+        LeaseHeld: another training writes its checkpoints into the same folder.
+    """
+    folder, ranks = methods._get_output_dir(trial), run.parts.ranks()
+    owned = nullcontext() if run.args.save_strategy == "no" else claimed(folder, ranks, required=False)
+    with owned as lease, ExitStack() as listening:
+        preemption = Preemption(_signals(run.args))
+        training = _Stretch(run, methods, checkpoint, trial, ignore_keys, preemption, listening)
+        told_in = folder if lease is not None and lease.is_held else None
+        stop = live(training, folder=told_in, preemption=preemption, ranks=ranks)
+    if not stop.finished:
+        log.warning(f"{stop.reason}: saved; to continue, train with resume_from_checkpoint=True.")
         raise SystemExit(EXIT_CODE)
-    return finish(trainer, trial, first)
+    return training.output
 
 
-def _begin_state(trainer: Any, checkpoint: str | None, trial: Any) -> Place:
-    """Set the state of the run, new or as it was saved, and give where its data goes on."""
-    args, plan = trainer.args, trainer.plan
-    state, place = TrainerState(stateful_callbacks=states_of(exportable(trainer))), Place(1)
-    trainer.continued = None
+@dataclass
+class _Stretch:
+    """One stretch of training, as `training.lifecycle` asks for it.
+
+    Attributes:
+        listening: what is open while steps are taken: the ears for signals, and for outputs of the model.
+        output: what `train` returns.
+    """
+
+    run: TrainerRun
+    methods: TrainMethods
+    checkpoint: str | None
+    trial: Any
+    ignore_keys: list[str] | None
+    preemption: Preemption
+    listening: ExitStack
+    loader: Any = None
+    place: Place = field(init=False)
+    first: int = 0
+    flow: Flow = field(init=False)
+    output: TrainOutput = field(init=False)
+
+    def begin(self) -> Session:
+        """Prepare data, model, optimizer and schedule, new or as they were saved."""
+        run, methods, args = self.run, self.methods, self.run.args
+        loader = self.loader = adopt(methods.get_train_dataloader(), run.parts.world)
+        numbers = methods.set_initial_training_values(args, loader)
+        known = args.gradient_accumulation_steps, samples_per_batch(loader)
+        plan = Plan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
+        run.plan = plan
+        self.place = _begin_state(run, methods, self.checkpoint, self.trial)
+        _prepare(run, methods, loader, self.checkpoint)
+        _describe(run, methods.get_num_trainable_parameters(), self.checkpoint)
+        run.started, first = time.time(), run.state.global_step
+        run.logged_step, run.loss_total = first, 0.0
+        run.loss_sum = torch.zeros((), device=args.device)
+        run.model_wrapped.zero_grad()
+        run.tokens_before = run.state.num_input_tokens_seen
+        progress = Progress(first, self.place.epoch, self.place.group, plan.total_batch_size)
+        self.first, engine = first, OverrideEngine(methods, run)
+        return Session(engine, run.model_wrapped, progress, plan.max_steps, plan.max_steps)
+
+    def status(self, session: Session) -> Status:
+        """Return how the training stands, as a running one."""
+        best = self.run.state.best_metric
+        known = {name: value for name, value in self.run.args.to_dict().items() if name not in resuming.FREE}
+        digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
+        score = best if best is not None and isfinite(best) else None
+        return Status("running", session.number, session.total, digest, until=session.until, best_score=score)
+
+    def settle(self, session: Session) -> None:
+        """Listen, from here on, for signals and for losses in the outputs of the model."""
+        self.listening.enter_context(self.preemption)
+        self.listening.enter_context(self.methods.loss_calls.noting(self.run.model_wrapped))
+
+    def callbacks(self, session: Session) -> list[Callback]:
+        """Return what speaks the events of the hooks; these do all the rest."""
+        self.flow = Flow(
+            self.methods, self.run, trial=self.trial, ignore_keys=self.ignore_keys, preemption=self.preemption
+        )
+        return [self.flow]
+
+    def groups(self, session: Session) -> Generator[tuple[Place, Window]]:
+        """Return the windows of micro-batches, with the events of each epoch."""
+        return self.flow.groups(self.loader, self.place)
+
+    def end(self, session: Session, stop: Stop) -> None:
+        """Wait for what is being written; log what a finished training cost and gave."""
+        wait_for_all()  # what is written in the background must be whole before anybody is told
+        if not stop.finished and self.run.args.world_size > 1:
+            collectives.barrier()  # whoever leaves first makes the launcher end the others
+            self.preemption.leave_in_peace()
+        self.listening.close()
+        if stop.finished:
+            self.output = _finish(self.run, self.methods, self.trial, self.first)
+
+
+def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: Any) -> Place:
+    """Set the state of the run, new or as it was saved, and return where its data goes on."""
+    args, plan = run.args, run.plan
+    state, place = TrainerState(stateful_callbacks=states_of(run.exportable())), Place(1)
+    run.continued = None
     if checkpoint is not None:
         state = resuming.read_state(checkpoint)
-        resuming.warn_of_changes(trainer, checkpoint)
-        if args.restore_callback_states_from_checkpoint:
-            restore_states(exportable(trainer), state.stateful_callbacks)
-        place = resuming.place(trainer, checkpoint, state.global_step)
+        resuming.warn_of_changes(run, checkpoint)
+        place = resuming.place(run, checkpoint, state.global_step)
     state.is_hyper_param_search = trial is not None
-    state.train_batch_size = trainer._train_batch_size
+    state.train_batch_size = run.batch_size
     state.compute_steps(args, plan.max_steps)
-    state.init_training_references(trainer, plan.max_steps, plan.num_epochs, trial)
-    trainer.state = state
+    state.init_training_references(methods, plan.max_steps, plan.num_epochs, trial)
+    run.state = state
+    if checkpoint is not None:
+        methods._load_callback_state()
     return place
 
 
-def _prepare(trainer: Any, loader: Any, checkpoint: str | None) -> None:
+def _prepare(run: TrainerRun, methods: TrainMethods, loader: Any, checkpoint: str | None) -> None:
     """Wrap the model, build optimizer and schedule, and fill them from a checkpoint."""
-    if trainer._created_lr_scheduler:  # its length may be another one now
-        trainer.lr_scheduler, trainer._created_lr_scheduler = None, False
-    trainer.model_wrapped = trainer._wrap_model(trainer.model)
-    trainer.create_optimizer_and_scheduler(num_training_steps=trainer.plan.max_steps)
-    trainer.model_wrapped, trainer.optimizer = trainer.strategy.join(trainer.model_wrapped, trainer.optimizer)
+    if run.made_schedule:  # its length may be another one now
+        run.lr_scheduler, run.made_schedule = None, False
+    run.model_wrapped = methods._wrap_model(run.model)
+    methods.create_optimizer_and_scheduler(num_training_steps=run.plan.max_steps)
+    run.model_wrapped, run.optimizer = run.parts.strategy.join(run.model_wrapped, run.optimizer)
+    run.average = averaging.begin(run)
     if checkpoint is not None:
-        trainer._load_optimizer_and_scheduler(checkpoint)
-    handler = trainer.callback_handler
-    handler.model, handler.optimizer, handler.lr_scheduler = trainer.model, trainer.optimizer, trainer.lr_scheduler
+        methods._load_optimizer_and_scheduler(checkpoint)
+        averaging.resume(run, checkpoint)
+    handler = run.callback_handler
+    handler.model, handler.optimizer, handler.lr_scheduler = run.model, run.optimizer, run.lr_scheduler
     handler.train_dataloader = loader
 
 
-@contextmanager
-def _signals(args: Any) -> Generator[Preemption | None]:
-    """Watch for signals that end a process, where checkpoints are wanted and nobody else listens to them."""
+def _signals(args: TrainingArguments) -> tuple[int, ...]:
+    """Return the signals that end a training: where checkpoints are wanted and nobody else listens to them."""
     wanted = args.enable_jit_checkpoint or args.save_strategy != "no"
-    if not wanted or (signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and not args.enable_jit_checkpoint):
-        yield None
-        return
-    with Preemption((signal.SIGTERM,)) as preemption:
-        yield preemption
+    taken = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL and not args.enable_jit_checkpoint
+    return (signal.SIGTERM,) if wanted and not taken else ()
 
 
-def describe(trainer: Any, checkpoint: str | None) -> None:
+def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> None:
     """Tell what is about to be trained."""
-    plan, args, state = trainer.plan, trainer.args, trainer.state
+    plan, args, state = run.plan, run.args, run.state
     log.info(
         f"training: {plan.num_examples:,} examples, {plan.max_steps:,} steps of {plan.total_batch_size:,} samples "
-        f"({trainer._train_batch_size} per process x {args.world_size} processes x {args.gradient_accumulation_steps} "
-        f"accumulated), {trainer.get_num_trainable_parameters():,} trainable parameters"
+        f"({run.batch_size} per process x {args.world_size} processes x {args.gradient_accumulation_steps} "
+        f"accumulated), {num_trainable:,} trainable parameters"
     )
     if checkpoint is not None:
         log.info(f"continuing from {checkpoint}, at step {state.global_step:,}, epoch {state.epoch:.4g}")
 
 
-def finish(trainer: Any, trial: Any, first: int) -> TrainOutput:
+def _finish(run: TrainerRun, methods: TrainMethods, trial: Any, first: int) -> TrainOutput:
     """Log what the training cost and gave, load the best model if asked for, and tell the hooks that it ended."""
-    args, state = trainer.args, trainer.state
-    trainer._total_loss_scalar += float(trainer._tr_loss)
+    args, state = run.args, run.state
+    run.loss_total += float(run.loss_sum)
     steps = state.global_step - first
-    taken = steps - trainer.window.skipped_in_all
-    train_loss = trainer._total_loss_scalar / max(taken, 0.001)
-    samples = trainer.plan.num_train_samples * steps / max(state.max_steps, 1)
-    metrics = speed_metrics("train", trainer.started, num_samples=samples, num_steps=steps)
-    trainer.store_flos()
-    trainer.token_counter.settle(state, args.device)
+    taken = steps - run.window.skipped_in_all
+    train_loss = run.loss_total / max(taken, 0.001)
+    samples = run.plan.num_train_samples * steps / max(state.max_steps, 1)
+    metrics = speed_metrics("train", run.started, num_samples=samples, num_steps=steps)
+    methods.store_flos()
+    run.token_counter.settle(state, args.device)
     metrics |= {"total_flos": state.total_flos, "train_loss": train_loss}
-    metrics |= trainer.memory_of_init | trainer.memory.metrics("train")
-    trainer.log(metrics)
+    true_total = run.window.true_total + float(run.window.true_sum)
+    if not isfinite(true_total):  # and yet filtered in train_loss
+        metrics["train_loss_unfiltered"] = true_total / max(taken, 0.001)
+    metrics |= run.memory_of_init | run.memory.metrics("train")
+    run.memory_of_init = {}
+    methods.log(metrics)
+    averaging.end(run)
     if args.load_best_model_at_end:
         if state.best_model_checkpoint is None:
             log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
         else:
-            trainer._load_best_model()
+            methods._load_best_model()
     if args.save_total_limit == 1 and args.should_save:
-        keeping.rotate(trainer, trainer._get_output_dir(trial))
-    trainer.control = trainer.callback_handler.on_train_end(args, state, trainer.control)
-    trainer._finish_current_push()
+        keeping.rotate(run, methods.hub, methods._get_output_dir(trial))
+    run.fire("on_train_end")
+    methods._finish_current_push()
     return TrainOutput(state.global_step, train_loss, metrics)

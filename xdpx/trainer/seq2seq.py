@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class Seq2SeqTrainer(Trainer):
 
     @staticmethod
     def load_generation_config(gen_config_arg: Any) -> Any:
-        """Give how to generate, from an object, a file, a folder or the name of a model."""
+        """Return how to generate, from an object, a file, a folder or the name of a model."""
         return load_generation_config(gen_config_arg)
 
     def evaluate(
@@ -59,13 +60,14 @@ class Seq2SeqTrainer(Trainer):
         self, model: nn.Module, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[Any, Any, Any]:  # fmt: skip
-        """Give (loss, generated ids, labels) of one batch, both filled up to the longest that may be generated."""
+        """Return (loss, generated ids, labels) of one batch, both filled up to the longest that may be generated."""
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-        inputs = in_type(self._prepare_inputs(inputs), self.evaluation_type)
+        inputs = in_type(self._prepare_inputs(inputs), self._run.evaluation_type)
         loss = self._loss_of(model, inputs) if "labels" in inputs else None
         options = gen_kwargs or self._gen_kwargs
-        generated = self.model.generate(**without_labels(inputs), **{"synced_gpus": self.strategy.shards, **options})
+        generate: Callable[..., Tensor] = self.model.generate  # type: ignore[assignment]
+        generated = generate(**without_labels(inputs), **{"synced_gpus": self.strategy.shards, **options})
         config, pad_id = self.model.generation_config, pad_id_of(self.processing_class, self.model)
         labels = filled_up(inputs["labels"], config, pad_id) if "labels" in inputs else None
         return loss, filled_up(generated, config, pad_id), labels
@@ -77,4 +79,4 @@ class Seq2SeqTrainer(Trainer):
             loss = self.label_smoother(outputs, inputs["labels"])
         else:
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs[0]
-        return loss.detach().mean()  # type: ignore[no-any-return]
+        return loss.detach().mean()

@@ -1,17 +1,21 @@
-"""An engine whose update calls the override points of a Trainer, and the groups of micro-batches it is fed with.
-
-`trainer` is the Trainer in every signature here; its file imports this one, so it is typed as Any.
-"""
+"""An engine whose update calls the override points of a Trainer, and the groups of micro-batches it is fed with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from xdpx.dataloaders.placing import find_batch_size
+from torch import nn
+
 from xdpx.engines.base import Facts
 from xdpx.engines.pytorch.nonfinite import Guard
-from xdpx.optimizers.lr_schedulers.named import steps_on_metric
+from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
+from xdpx.optimizers.pytorch.scheduling import steps_on_metric
+from xdpx.trainer.accelerator import Accelerator
+from xdpx.trainer.data.placing import find_batch_size
+from xdpx.trainer.loss.calls import LossCalls
+from xdpx.trainer.parts import TrainerRun
 
 
 class Place(NamedTuple):
@@ -30,60 +34,85 @@ class Window(list[Any]):
         self.num_items = num_items
 
 
+class StepMethods(Protocol):
+    """What an update calls of a Trainer. Looked up at each call, for users may have replaced it."""
+
+    loss_calls: LossCalls
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """What scripts ask where an update stands."""
+        ...
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Return the operations of a micro-batch."""
+        ...
+
+    def _get_learning_rate(self) -> float: ...
+
+
 class OverrideEngine:
     """Implements `engines.base.Updater` on a Trainer. Its state is the wrapped model, which torch changes in place.
 
-    One update is: on_step_begin, then `training_step` on each micro-batch with on_substep_end between, clipping,
-    on_pre_optimizer_step, the optimizer, on_optimizer_step, the schedule. An update is whole: whoever asks to stop in
-    on_substep_end is heard after it.
+    One update is: on_step_begin, then `training_step` on each micro-batch, and all the rest as `UpdateTaker` says. An
+    update is whole: whoever asks to stop in on_substep_end is heard after it.
+
+    Args:
+        methods: the Trainer.
+        run: its state; optimizer, schedule and arguments are looked up at each update, for callbacks may replace them.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-        self.strategy, self.precision = trainer.strategy, trainer.precision
-        self._parameters = list(trainer.model_wrapped.parameters())  # walking through a model costs more than clipping
-        self._schedule_steps = not steps_on_metric(trainer.lr_scheduler)
-        self._guard = Guard.of(trainer.args.nonfinite_steps, trainer.precision)
+    def __init__(self, methods: StepMethods, run: TrainerRun) -> None:
+        self._methods, self._run = methods, run
+        precision, strategy = run.parts.precision, run.parts.strategy
+        self._parameters = list(run.model_wrapped.parameters())  # walking through a model costs more than clipping
+        self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
+        self._taker = UpdateTaker(
+            strategy, self._losses, _Stepped(methods, run), run.fire,
+            guard=Guard.of(run.args.nonfinite_steps, precision), average=run.average,
+        )  # fmt: skip
 
-    def update(self, state: Any, group: Any) -> tuple[Any, Facts]:
+    def update(self, state: nn.Module, group: Window) -> tuple[nn.Module, Facts]:
         """Take one optimizer update. Facts: loss (of the update), grad_norm before clipping, learning_rate."""
-        trainer = self.trainer
-        handler, args = trainer.callback_handler, trainer.args
-        trainer.current_gradient_accumulation_steps = len(group)
-        trainer.control = handler.on_step_begin(args, trainer.state, trainer.control)
-        loss = self._accumulate(state, group)
-        self.precision.unscale(trainer.optimizer)
-        grad_norm = self.strategy.clip(self._parameters, args.max_grad_norm)
-        trainer.control = handler.on_pre_optimizer_step(args, trainer.state, trainer.control)
-        if self._guard is not None and self._guard.leaves_out(loss, grad_norm, trainer.state.global_step + 1):
-            loss, skipped = self._leave_out(loss), True
-        else:
-            skipped = self.precision.step(trainer.optimizer)
-        trainer.window.take_step(loss, grad_norm.new_zeros(()) if skipped else grad_norm)
-        trainer.control = handler.on_optimizer_step(args, trainer.state, trainer.control)
-        learning_rate = trainer._get_learning_rate()
-        if self._schedule_steps and not skipped:
-            trainer.lr_scheduler.step()
+        run, losses = self._run, self._losses
+        run.accumulation = len(group)
+        run.fire("on_step_begin")
+        sums = self._taker.add_gradients(state, group, partial(self._micro_batch, state, group.num_items))
+        losses.optimizer, losses.max_norm = run.optimizer, run.args.max_grad_norm
+        taken = self._taker.take(run.state.global_step + 1, sums)
+        loss = sums[LOSS]
+        if taken.left_out:
+            run.window.skipped += 1
+            loss = loss * 0 if isinstance(loss, float) else loss.new_zeros(())
+        run.window.take_step(loss, taken.norm.new_zeros(()) if taken.skipped else taken.norm)
         for weight in self._parameters:
             weight.grad = None
-        return state, {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
+        return state, {"loss": loss, "grad_norm": taken.norm, "learning_rate": taken.learning_rate}
 
-    def _leave_out(self, loss: Any) -> Any:
-        """Leave this update out; give what counts as its loss in sums: nothing."""
-        self.precision.leave_out()
-        self.trainer.window.skipped += 1
-        return loss * 0 if isinstance(loss, float) else loss.new_zeros(())
+    def _micro_batch(self, model: nn.Module, num_items: Any, inputs: Any, last: bool) -> tuple[Facts]:
+        """Add the gradients of a micro-batch; return its share of the loss."""
+        methods, run = self._methods, self._run
+        methods.accelerator.gradient_state.sync_gradients = last
+        loss = methods.loss_calls.step(model, inputs, num_items)
+        run.operations += methods.floating_point_ops(inputs)
+        run.token_counter.add(inputs)
+        run.window.samples += find_batch_size(inputs) or 0
+        return ({LOSS: loss},)
 
-    def _accumulate(self, model: Any, group: Any) -> Any:
-        """Add the gradients of each micro-batch, and give the sum of their losses."""
-        trainer, last, total = self.trainer, len(group) - 1, None
-        for index, inputs in enumerate(group):
-            with self.strategy.accumulating(model, index == last):
-                loss = trainer.loss_calls.step(model, inputs, group.num_items)
-            total = loss if total is None else total + loss
-            trainer.current_flos += trainer.floating_point_ops(inputs)
-            trainer.token_counter.add(inputs)
-            trainer.window.samples += find_batch_size(inputs) or 0
-            if index < last:
-                trainer.control = trainer.callback_handler.on_substep_end(trainer.args, trainer.state, trainer.control)
-        return total
+
+class _Stepped:
+    """Implements `update.Rates` with a scheduler of torch's kind, which counts the steps that were taken."""
+
+    def __init__(self, methods: StepMethods, run: TrainerRun) -> None:
+        self._methods, self._run = methods, run
+        self._steps = not steps_on_metric(run.lr_scheduler)
+
+    def before(self, number: int) -> None:
+        """Do nothing: the step before has set the rates."""
+
+    def after(self, *, skipped: object) -> float:
+        """Return the learning rate of the step, and set that of the next unless it was left out."""
+        rate = self._methods._get_learning_rate()
+        if self._steps and not skipped:
+            self._run.lr_scheduler.step()
+        return rate

@@ -1,8 +1,8 @@
 """The `Trainer` that users of the Hugging Face Trainer know, on the loop of this house.
 
-Every documented method is here to be overridden, and each is a short call of a sibling file; what is of less
-interest to override stands in `conveniences.py`. Reading order: `running.py` (one call of `train`), `flow.py` (the
-events around each step), `stepping.py` (one step), `scoring.py` (evaluate, predict), `keeping.py`, `resuming.py`.
+Every documented method is here to be overridden, and each is short; what is of less interest to override stands in
+`conveniences.py`. Reading order: `parts.py` (what the functions of this room share), `running.py` (one call of
+`train`), `flow.py` (the events around each step), `stepping.py` (one step), `scoring.py`, `keeping.py`, `resuming.py`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xdpx.arguments import TrainingArguments
-from xdpx.dataloaders import feeding, samplers
-from xdpx.dataloaders.placing import to_device
-from xdpx.dataloaders.plan import plan_training
-from xdpx.engines.pytorch.memory import release_cached
-from xdpx.losses import trainer_calls as losses
-from xdpx.losses.trainer_predictions import prediction_step
-from xdpx.optimizers.lr_schedulers.named import scheduler_for
-from xdpx.optimizers.pytorch import groups, named
-from xdpx.trainer import flow, keeping, resuming, running, scoring, wiring
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.memory import MemoryWatch, release_cached
+from xdpx.engines.pytorch.precision import in_type
+from xdpx.engines.pytorch.seeding import seed_training
+from xdpx.logger import log
+from xdpx.models.pytorch import preparing
+from xdpx.optimizers.pytorch import building, groups
+from xdpx.optimizers.pytorch.scheduling import scheduler_for, steps_on_metric
+from xdpx.reports.results import wanted_metric
+from xdpx.trainer import flow, keeping, resuming, running, scoring, search, wiring
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.arguments.training import apply_log_level
 from xdpx.trainer.conveniences import Conveniences
+from xdpx.trainer.data import feeding, loaders, samplers
+from xdpx.trainer.data.collation import default_collator
+from xdpx.trainer.data.placing import to_device
+from xdpx.trainer.data.plan import length, plan_training
+from xdpx.trainer.loss import predictions
+from xdpx.trainer.loss.calls import LossCalls, backward
+from xdpx.trainer.loss.counts import TokenCounter
+from xdpx.trainer.loss.model_loss import LossFacts
 from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
-from xdpx.trials import search
-from xdpx.trials.search import BestRun
+from xdpx.trainer.search import BestRun
+from xdpx.utils import io
 
 Inputs = dict[str, Any]
 NOTHING = nullcontext()
+
+LOSS_METHODS = ("compute_loss", "training_step")
+"""Where users say what the loss is."""
 
 
 class Trainer(Conveniences):
@@ -75,28 +88,85 @@ class Trainer(Conveniences):
         *,
         tokenizer: Any = None,
     ) -> None:
-        self.args = args if args is not None else TrainingArguments("tmp_trainer")
+        given = wiring.Given(
+            model, model_init, data_collator, train_dataset, eval_dataset, compute_metrics, *optimizers,
+            optimizer_cls_and_kwargs,
+        )  # fmt: skip
+        self.args = args = args if args is not None else TrainingArguments("tmp_trainer")
+        wiring.refuse_foreign(args)
+        given.refuse_model()
+        seed_training(args.seed, full_determinism=args.full_determinism)
+        memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
+        apply_log_level(args)
+        self._run.parts = wiring.parts_for(args)
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self.processing_class = processing_class if processing_class is not None else tokenizer
         self.compute_loss_func, self.compute_metrics = compute_loss_func, compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer, self.lr_scheduler = optimizers
-        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
-        wiring.wire(self, model, model_init, data_collator=data_collator, callbacks=callbacks or [])
+        self.optimizer_cls_and_kwargs, self.model_init = optimizer_cls_and_kwargs, model_init
+        self._take_model(model if model is not None else self.call_model_init())
+        self.data_collator = data_collator or default_collator(self.processing_class)
+        self.neftune_noise_alpha, self.gather_function = args.neftune_noise_alpha, collectives.gather_rows
+        self.kept_loaders: dict[str, Any] = {}
+        given.refuse(args, self.strategy)
+        pad_id = getattr(self.processing_class, "pad_token_id", None)
+        self._run.token_counter = TokenCounter(str(args.include_num_input_tokens_seen), self.main_input_name, pad_id)
+        wiring.listen(self._run, callbacks or [], self.processing_class)
+        if args.push_to_hub:
+            self.init_hf_repo()
+        folder = str(args.output_dir)
+        if args.should_save and io.islocal(folder):
+            io.local_files.make_folder(folder)
+        self._run.fire("on_init_end")
+        preparing.set_use_cache(self.model, args.use_cache)
+        self._run.memory_of_init = memory.metrics("init")
+
+    def _take_model(self, model: nn.Module) -> None:
+        """Take over a model: on the device where it may be, and with what is asked once about it."""
+        args, bare = self.args, preparing.bare(model)
+        overridden = {name for name in LOSS_METHODS if getattr(type(self), name) is not getattr(Trainer, name)}
+        preparing.refuse_quantized(model)
+        if self.train_dataset is not None and self.compute_loss_func is None and not overridden:
+            preparing.refuse_headless(model)  # elsewhere hidden states may well be predicted
+        self.place_model_on_device = wiring.belongs_on_device(model, args, self.strategy)
+        self.model = self.model_wrapped = model.to(args.device) if self.place_model_on_device else model
+        self._run.loss_facts = LossFacts.of(bare, names=args.label_names, smoothing=args.label_smoothing_factor)
+        self.loss_calls = LossCalls(self, self._run, overridden=overridden)
+        self.main_input_name = getattr(bare, "main_input_name", "input_ids")
+        self._signature_columns = self._operations_per_token = None
 
     # ---- data
 
     def get_train_dataloader(self) -> Any:
-        """Give the batches of this process to train on."""
-        return feeding.train_loader(self, self.train_dataset)
+        """Return the batches of this process to train on."""
+        if self.train_dataset is None:
+            raise ValueError("Trainer: there is no train_dataset. Give one to the Trainer.")
+        dataset, collator = self._fitting(self.train_dataset, "training")
+        return loaders.train_loader(
+            dataset, collator=collator, sampler=self._get_train_sampler(dataset),
+            options=self._loader_options(self._run.batch_size), world=self.world, seed=self.args.data_seed,
+        )  # fmt: skip
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Give the batches of this process to score on; a str names one of the dict `eval_dataset`."""
-        return feeding.eval_loader(self, eval_dataset)
+        """Return the batches of this process to score on; a str names one of the dict `eval_dataset`."""
+        name, dataset = feeding.eval_set(eval_dataset, self.eval_dataset)
+        kept = self.kept_loaders if self.args.dataloader_persistent_workers else {}
+        if name not in kept:
+            kept[name] = self._scoring_loader(dataset, "evaluation")
+        return kept[name]
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Give the batches of this process to predict."""
-        return feeding.scoring_loader(self, test_dataset, "test")
+        """Return the batches of this process to predict."""
+        return self._scoring_loader(test_dataset, "test")
+
+    def _scoring_loader(self, dataset: Any, description: str) -> Any:
+        """Return a loader of samples in their order."""
+        dataset, collator = self._fitting(dataset, description)
+        return loaders.eval_loader(
+            dataset, collator=collator, sampler=self._get_eval_sampler(dataset),
+            options=self._loader_options(self.args.eval_batch_size), world=self.world,
+        )  # fmt: skip
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -106,20 +176,20 @@ class Trainer(Conveniences):
         return samplers.eval_sampler(self.args, eval_dataset, input_name=self.input_name)
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: Any) -> tuple[list[Any], Any]:
-        """Give the batches of the next update, and the number of targets in them (None: nobody asks for it)."""
+        """Return the batches of the next update, and the number of targets in them (None: nobody asks for it)."""
         batches = list(islice(epoch_iterator, num_batches))
         return batches, self._get_num_items_in_batch(batches, device)
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
-        return losses.count_over_ranks(self, batch_samples, device)
+        return self.loss_calls.count_over_ranks(batch_samples, device)
 
     def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:
-        """Give epochs, steps per epoch, examples, samples, samples per step, batches per epoch, and steps in all."""
+        """Return epochs, steps per epoch, examples, samples, samples per step, batches per epoch, and steps in all."""
         size, processes = self._train_batch_size, args.world_size
         return plan_training(args, dataloader, batch_size=size, num_processes=processes).as_tuple()
 
     def _prepare_input(self, data: Any) -> Any:
-        return to_device(data, self.world.device)
+        return to_device(data, self._run.parts.world.device)
 
     def _prepare_inputs(self, inputs: Inputs) -> Inputs:
         prepared: Inputs = self._prepare_input(inputs)
@@ -138,29 +208,29 @@ class Trainer(Conveniences):
         self.create_scheduler(num_training_steps)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Set and give the optimizer: weights decay, but biases and norms do not."""
+        """Set and return the optimizer: weights decay, but biases and norms do not."""
         if self.optimizer is None:
             model = self.model if model is None else model
             decaying = groups.decay_groups(model, self.args.weight_decay, self.get_decay_parameter_names(model))
             chosen = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, model)
-            self.optimizer = named.optimizer_for(self.args, model, decaying, chosen)
+            self.optimizer = building.optimizer_for(self.args, model, decaying, chosen)
         return self.optimizer  # type: ignore[no-any-return]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Set and give the schedule of the learning rate over so many steps."""
+        """Set and return the schedule of the learning rate over so many steps."""
         if self.lr_scheduler is None:
             args = self.args
             self.lr_scheduler = scheduler_for(
                 args.lr_scheduler_type, self.optimizer if optimizer is None else optimizer,
                 args.get_warmup_steps(num_training_steps), num_training_steps, args.lr_scheduler_kwargs,
             )  # fmt: skip
-            self._created_lr_scheduler = True
+            self._run.made_schedule = True
         return self.lr_scheduler
 
     @staticmethod
     def get_optimizer_cls_and_kwargs(args: TrainingArguments, model: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Give the class and the options of the optimizer that `args.optim` names."""
-        return named.class_and_kwargs(args, model)
+        """Return the class and the options of the optimizer that `args.optim` names."""
+        return building.class_and_kwargs(args, model)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Name the weights that decay: all but biases and norms."""
@@ -173,133 +243,195 @@ class Trainer(Conveniences):
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:  # fmt: skip
         """Train; with a path, or True for the newest checkpoint of `output_dir`, go on from there, exactly."""
-        return running.train(self, resume_from_checkpoint, trial, ignore_keys_for_eval)
+        return running.train(self._run, self, resume_from_checkpoint, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def _inner_training_loop(
         self, batch_size: int | None = None, args: Any = None, resume_from_checkpoint: str | None = None,
         trial: Any = None, ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:  # fmt: skip
-        size = self._train_batch_size if batch_size is None else batch_size
-        return running.stretch(self, size, resume_from_checkpoint, trial, ignore_keys_for_eval)
+        if batch_size is not None:
+            self._run.batch_size = batch_size
+        return running.stretch(self._run, self, resume_from_checkpoint, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def training_step(self, model: nn.Module, inputs: Inputs, num_items_in_batch: Any = None) -> Tensor:
-        """Add the gradients of one micro-batch, and give its share of the loss, detached."""
-        wiring.training_mode(self, model)
+        """Add the gradients of one micro-batch, and return its share of the loss, detached."""
+        run = self._run
+        args = run.args
+        wiring.training_mode(run, model)
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             loss = self.loss_calls.loss(model, inputs, num_items_in_batch)
-        every = self.args.torch_empty_cache_steps
-        if every is not None and self.state.global_step % every == 0:
-            release_cached(self.args.device)
-        if self.args.n_gpu > 1:
+        every = args.torch_empty_cache_steps
+        if every is not None and run.state.global_step % every == 0:
+            release_cached(args.device)
+        if args.n_gpu > 1:
             loss = loss.mean()
-        if self.current_gradient_accumulation_steps > 1 and not self.loss_calls.is_scaled(num_items_in_batch):
-            loss = loss / self.current_gradient_accumulation_steps
-        losses.backward(self, loss)
-        return loss.detach()  # type: ignore[no-any-return]
+        if run.accumulation > 1 and not self.loss_calls.is_scaled(num_items_in_batch):
+            loss = loss / run.accumulation
+        backward(loss, run.optimizer, run.parts.precision, self._get_learning_rate)
+        return loss.detach()
 
     def compute_loss(
         self, model: nn.Module, inputs: Inputs, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Give the loss of one micro-batch, with `return_outputs` also the outputs of the model.
+        """Return the loss of one micro-batch, with `return_outputs` also the outputs of the model.
 
         Override it with this signature or the former one, without `num_items_in_batch`; what then comes back counts as
         the mean over the micro-batch. Set `loss_is_scaled_for_ga` to say otherwise.
         """
-        loss, outputs = losses.loss_of_model(self, model, inputs, num_items_in_batch)
+        loss, outputs = self.loss_calls.of_model(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
-        """Give the context that losses are computed in, for training and evaluating."""
+        """Return the context that losses are computed in, for training and evaluating."""
         contexts, autocast = ExitStack(), self.autocast_smart_context_manager()
         if autocast is not NOTHING:
             contexts.enter_context(autocast)
         return contexts
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
-        """Give an empty context: mixed precision surrounds the model's own forward pass."""
+        """Return an empty context: mixed precision surrounds the model's own forward pass."""
         return NOTHING
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
-        return wiring.wrap(self, model, training=training)  # type: ignore[no-any-return]
+        return wiring.wrap(self._run, model, training=training)
 
     def _maybe_log_save_evaluate(
         self, tr_loss: Tensor, grad_norm: Any, model: Any, trial: Any, epoch: Any, ignore_keys_for_eval: Any,
         start_time: float, learning_rate: float | None = None,
     ) -> None:  # fmt: skip
         facts = {"loss": tr_loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
-        flow.log_save_evaluate(self, facts, trial=trial, ignore_keys=ignore_keys_for_eval)
+        flow.log_save_evaluate(self._run, self, facts, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add epoch and tokens to some numbers, note them in the history, and hand them to the callbacks."""
-        flow.log_numbers(self, logs, start_time)
+        flow.log_numbers(self._run, logs, start_time)
 
     # ---- evaluate and predict
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Score a data set (by default `eval_dataset`), log and give its metrics, named `<prefix>_...`."""
-        return scoring.evaluate(self, eval_dataset, ignore_keys=ignore_keys, prefix=metric_key_prefix)
+        """Score a data set (by default `eval_dataset`), log and return its metrics, named `<prefix>_...`."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(dataset, dict):
+            metrics: dict[str, float] = {}
+            for name, part in dataset.items():
+                part = name if eval_dataset is None else part  # a name finds the loader whose workers were kept
+                metrics |= self.evaluate(part, ignore_keys=ignore_keys, metric_key_prefix=f"{metric_key_prefix}_{name}")
+            return metrics
+        cost = scoring.Cost(self._run, metric_key_prefix)
+        loader = cost.begin(self.get_eval_dataloader(dataset))
+        output = self.evaluation_loop(
+            loader, "Evaluation", prediction_loss_only=True if self.compute_metrics is None else None,
+            ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix,
+        )  # fmt: skip
+        output.metrics.update(cost.time(output))
+        self.log(output.metrics)
+        output.metrics.update(cost.memory("eval"))
+        self._run.fire("on_evaluate", output.metrics)
+        return output.metrics
 
     def predict(
         self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
     ) -> PredictionOutput:
         """Predict a data set: numpy arrays, rows in its order, ragged ones filled up with -100."""
-        return scoring.predict(self, test_dataset, ignore_keys=ignore_keys, prefix=metric_key_prefix)
+        cost = scoring.Cost(self._run, metric_key_prefix)
+        loader = cost.begin(self.get_test_dataloader(test_dataset))
+        output = self.evaluation_loop(
+            loader, "Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
+        )
+        output.metrics.update(cost.time(output) | cost.memory("test"))
+        self._run.fire("on_predict", output.metrics)
+        return PredictionOutput(output.predictions, output.label_ids, output.metrics)
 
     def evaluation_loop(
         self, dataloader: Any, description: str, prediction_loss_only: bool | None = None,
         ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:  # fmt: skip
         """Run the model over a loader, for `evaluate` and `predict`."""
-        return scoring.evaluation_loop(
-            self,
-            dataloader,
-            description,
-            only_loss=prediction_loss_only,
-            ignore_keys=ignore_keys,
-            prefix=metric_key_prefix,
-        )
+        args, run = self.args, self._run
+        only_loss = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
+        examples = self.num_examples(dataloader) if length(dataloader) is not None else "unknown"
+        log.info(f"{description}: {examples} examples, batches of {args.eval_batch_size}")
+        run.callback_handler.eval_dataloader = dataloader
+        seen = scoring.Seen(self, run, dataloader, streaming=args.batch_eval_metrics and description != "Prediction")
+        with run.averaged():
+            model = wiring.evaluation_model(run, self._wrap_model)
+            for inputs, last in seen.batches():
+                loss, logits, labels = self.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
+                seen.add(inputs, loss, logits, labels, last=last)
+                run.fire("on_prediction_step")
+        return seen.result(metric_key_prefix)
 
     def prediction_step(
         self, model: nn.Module, inputs: Inputs, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[Any, Any, Any]:
-        """Give (loss, logits, labels) of one batch, without gradient; None for what there is not."""
-        return prediction_step(self, model, inputs, only_loss=prediction_loss_only, ignore_keys=ignore_keys)
+        """Return (loss, logits, labels) of one batch, without gradient; None for what there is not."""
+        names = predictions.targets_wanted(inputs, self._run.loss_facts)
+        with_loss, inputs = names is not None, self._prepare_inputs(inputs)
+        # The labels are taken first: computing the loss may take them out of the inputs.
+        labels, inputs = predictions.labels_of(inputs, names), in_type(inputs, self._run.evaluation_type)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if with_loss:
+                loss, outputs = self.loss_calls.loss_and_outputs(model, inputs)
+                loss = loss.detach().mean()
+            else:
+                loss, outputs = None, model(**inputs)
+        if prediction_loss_only:
+            return loss, None, None
+        left_out = predictions.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
+        return loss, predictions.logits_of(outputs, left_out, with_loss=with_loss), labels
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
-        metrics: dict[str, float] = flow.evaluate_in_training(self, trial, ignore_keys_for_eval, skip_scheduler)
+        try:
+            metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            error.add_note("This was an evaluation: lower per_device_eval_batch_size (auto_find_batch_size does not).")
+            raise
+        self._report_to_hp_search(trial, self.state.global_step, metrics)
+        if steps_on_metric(self.lr_scheduler) and not skip_scheduler:
+            self.lr_scheduler.step(wanted_metric(self.args.metric_for_best_model, metrics))
         return metrics
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        return flow.take_best(self, metrics)
+        return flow.take_best(self._run, metrics)
 
     # ---- files
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Write the model, its configuration and its processing class into a folder; on all processes."""
-        keeping.save_model(self, self.args.output_dir if output_dir is None else output_dir)
-        if self.args.push_to_hub and not _internal_call:
+        strategy, args = self.strategy, self.args
+        with self._run.averaged():
+            weights = strategy.weights(self.model_wrapped, wanted=args.should_save) if strategy.shards else None
+            self._save(args.output_dir if output_dir is None else output_dir, weights)
+        if args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save")
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        keeping.write_model(self, self.args.output_dir if output_dir is None else output_dir, state_dict)
+        folder = self.args.output_dir if output_dir is None else output_dir
+        keeping.write_model(self._run, folder, state_dict, self.saved_processing)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        keeping.save_checkpoint(self, trial)
+        keeping.save_checkpoint(self._run, self, self._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        keeping.load_weights(self, resume_from_checkpoint, model)
+        keeping.load_weights(self._run, resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str) -> None:
-        resuming.load_training_state(self, checkpoint)
+        resuming.load_training_state(self._run, checkpoint)
+
+    def _load_callback_state(self) -> None:
+        resuming.restore_callbacks(self._run)
 
     def _load_rng_state(self, checkpoint: str) -> None:
-        resuming.restore_randomness(self, checkpoint)
+        resuming.restore_randomness(self.world, checkpoint)
 
     def _load_best_model(self) -> None:
-        keeping.load_best(self)
+        best, metric = self.state.best_model_checkpoint, self.state.best_metric
+        if best is not None:
+            log.info(f"loading the best model, {best} ({metric:.6g})")
+            keeping.load_weights(self._run, best)
 
     # ---- search
 
@@ -313,20 +445,20 @@ class Trainer(Conveniences):
         hp_name: Callable[[Any], str] | None = None,
         **kwargs: Any,
     ) -> BestRun | list[BestRun] | None:
-        """Train with many settings and give the best; needs `model_init`, and Optuna or Ray (`backend`)."""
+        """Train with many settings and return the best; needs `model_init`, and Optuna or Ray (`backend`)."""
         self.hp_space, self.hp_name = hp_space, hp_name
         self.compute_objective = compute_objective or search.default_objective
-        return search.search(self, n_trials, direction, backend, **kwargs)
+        return search.Trials(self._run, self).search(n_trials, direction, backend, **kwargs)
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
         """Make a new model, for a trial where `model_init` takes one."""
         return search.new_model(self.model_init, trial)  # type: ignore[no-any-return]
 
     def _hp_search_setup(self, trial: Any) -> None:
-        search.take_trial(self, trial)
+        search.take_trial(self._run, trial)
 
     def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
-        search.report(self, trial, step, metrics)
+        search.report(self._run, trial, step, metrics, save=self._tune_save_checkpoint)
 
     def _tune_save_checkpoint(self, checkpoint_dir: str) -> str:
-        return keeping.save_checkpoint(self, None, checkpoint_dir)
+        return keeping.save_checkpoint(self._run, self, checkpoint_dir)

@@ -1,63 +1,114 @@
-"""What a Trainer is made of: arguments that go together, model, strategy, callbacks; and its loaders."""
+"""What a Trainer is made of: arguments that go together, model, strategy, callbacks; and the modes of its model."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
-from xdpx.arguments.levels import apply_log_level
-from xdpx.dataloaders.collation import default_collator
-from xdpx.dataloaders.plan import length
-from xdpx.engines.pytorch import collectives, strategies
-from xdpx.engines.pytorch.memory import MemoryWatch, keep_freed_memory
+from xdpx.engines.pytorch import strategies
+from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
-from xdpx.engines.pytorch.seeding import seed_from
-from xdpx.losses import trainer_loss
-from xdpx.losses.trainer_calls import LossCalls
-from xdpx.losses.trainer_counts import TokenCounter
-from xdpx.losses.trainer_windows import LogWindow
+from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.models.pytorch import preparing
 from xdpx.reports.trackers.choosing import trackers_for
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data.plan import length
 from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from xdpx.trainer.hooks.events import CallbackHandler
-from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, states_of
-from xdpx.utils import io
+from xdpx.trainer.hooks.state import TrainerState, states_of
+from xdpx.trainer.loss.model_loss import takes
+from xdpx.trainer.parts import TrainerParts, TrainerRun
 
 
-def wire(trainer: Any, model: Any, model_init: Any, *, data_collator: Any, callbacks: list[Any]) -> None:
-    """Set everything that a Trainer needs before it is used, in the order of the original."""
-    args = trainer.args
-    if (model is None) == (model_init is None):
-        kind, what = (RuntimeError, "neither") if model is None else (ValueError, "both")
-        raise kind(f"Trainer: `model` or `model_init` must be given; there are {what}. Give exactly one of them.")
-    seed_from(args)
-    memory = MemoryWatch(args.device, wanted=not args.skip_memory_metrics)
-    trainer.world = args.world
-    apply_log_level(args)
-    _choose_strategy(trainer)
-    trainer.model_init = model_init
-    take_model(trainer, model if model is not None else trainer.call_model_init())
-    trainer.data_collator = data_collator or default_collator(trainer.processing_class)
-    trainer.neftune_noise_alpha = args.neftune_noise_alpha
-    trainer.kept_loaders, trainer.window, trainer.continued, trainer.parts = {}, LogWindow(), None, []
-    pad_id = getattr(trainer.processing_class, "pad_token_id", None)
-    trainer.token_counter = TokenCounter(args.include_num_input_tokens_seen, trainer.main_input_name, pad_id)
-    trainer.gather_function = collectives.gather_rows
-    refuse(trainer)
-    _listen(trainer, callbacks)
-    if args.push_to_hub:
-        trainer.init_hf_repo()
-    if args.should_save and io.islocal(args.output_dir):
-        io.local_files.make_folder(args.output_dir)
-    trainer.control = trainer.callback_handler.on_init_end(args, trainer.state, trainer.control)
-    preparing.set_use_cache(trainer.model, args.use_cache)
-    trainer.memory_of_init = memory.metrics("init")
+@dataclass(frozen=True)
+class Given:
+    """What a Trainer is given beside its arguments, and must go together with them."""
+
+    model: nn.Module | None
+    model_init: Callable[..., nn.Module] | None
+    data_collator: Any
+    train_dataset: Any
+    eval_dataset: Any
+    compute_metrics: Callable[..., Any] | None
+    optimizer: Any
+    lr_scheduler: Any
+    optimizer_cls_and_kwargs: tuple[Any, dict[str, Any]] | None
+
+    def refuse_model(self) -> None:
+        """Raise unless there is one model, or what makes it; RuntimeError or ValueError as the original does."""
+        if (self.model is None) == (self.model_init is None):
+            kind, what = (RuntimeError, "neither") if self.model is None else (ValueError, "both")
+            raise kind(f"Trainer: `model` or `model_init` must be given; there are {what}. Give exactly one of them.")
+
+    def refuse(self, args: TrainingArguments, strategy: Strategy) -> None:
+        """Raise for what does not go together; ValueError, RuntimeError or TypeError as the original does."""
+        self._refuse_optimizers(args, strategy)
+        compute = self.compute_metrics
+        if args.batch_eval_metrics and compute is not None and not takes(compute, "compute_result"):
+            raise ValueError(
+                "compute_metrics: has no parameter `compute_result`, by which batch_eval_metrics says that a batch was "
+                "the last. Add it, or set batch_eval_metrics=False."
+            )
+        if args.eval_strategy != "no" and self.eval_dataset is None:
+            raise ValueError(
+                f"eval_strategy: is '{args.eval_strategy}', but there is no eval_dataset. Give one, or set 'no'."
+            )
+        if (args.save_strategy == "best" or args.load_best_model_at_end) and args.metric_for_best_model is None:
+            raise ValueError(
+                "metric_for_best_model: is None, but the best model is asked for. Name a metric, e.g. 'loss'."
+            )
+        if self.data_collator and not callable(self.data_collator):
+            raise TypeError(f"data_collator: {type(self.data_collator).__name__} cannot be called. Give a function.")
+        if self.train_dataset is not None and length(self.train_dataset) is None and args.max_steps <= 0:
+            raise ValueError(
+                f"max_steps: is {args.max_steps}, and train_dataset has no length (`__len__`) from which steps could "
+                "be counted. Set max_steps above 0."
+            )
+
+    def _refuse_optimizers(self, args: TrainingArguments, strategy: Strategy) -> None:
+        given = self.optimizer is not None or self.lr_scheduler is not None
+        if self.optimizer is not None and self.optimizer_cls_and_kwargs is not None:
+            raise RuntimeError("Trainer: `optimizers` and `optimizer_cls_and_kwargs` are both given. Give one of them.")
+        if given and self.model_init is not None:
+            raise RuntimeError(
+                "Trainer: `optimizers` hold the weights of one model, but `model_init` makes a new one for each "
+                "training. Override create_optimizer_and_scheduler instead."
+            )
+        if strategy.writes_own_state and args.nonfinite_steps != "keep":
+            raise ValueError(
+                f"nonfinite_steps: is '{args.nonfinite_steps}', but DeepSpeed takes its steps by itself. Leave it out."
+            )
+        if strategy.writes_own_state and (args.ema_decay < 1 or args.swa_start is not None):
+            name = "ema_decay" if args.ema_decay < 1 else "swa_start"
+            raise ValueError(
+                f"{name}: is {getattr(args, name)}, but DeepSpeed alone knows the weights that it trains. Leave it "
+                "out, or shard by fsdp."
+            )
+        if given and strategy.shards:
+            raise RuntimeError(
+                "Trainer: `optimizers` hold weights that fsdp replaces by shards. Override "
+                "create_optimizer_and_scheduler."
+            )
 
 
-def _choose_strategy(trainer: Any) -> None:
-    args = trainer.args
+def refuse_foreign(args: object) -> None:
+    """Raise TypeError for arguments that are not ours, e.g. those of transformers."""
+    if not isinstance(args, TrainingArguments):
+        kind = type(args)
+        raise TypeError(
+            f"Trainer: args is a {kind.__module__}.{kind.__name__}, and must be an xdpx.TrainingArguments. Import it "
+            "from xdpx, too; where a library brings its own (as TRL's SFTConfig), call "
+            "xdpx.stand_in_for_transformers() before the library is imported."
+        )
+
+
+def parts_for(args: TrainingArguments) -> TrainerParts:
+    """Return the parts that arguments ask for, and set up this process for them."""
     mode = args.mixed_precision
     if args.device.type == "cpu":
         keep_freed_memory()
@@ -68,138 +119,68 @@ def _choose_strategy(trainer: Any) -> None:
         args.ddp_find_unused_parameters, args.ddp_bucket_cap_mb, args.ddp_broadcast_buffers, args.ddp_static_graph
     )
     zero = args.deepspeed_config if args.deepspeed_config() else None
-    trainer.strategy = strategies.choose(
-        trainer.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=zero,
+    strategy = strategies.choose(
+        args.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=zero,
         place=args.place_model_on_device is not False,
     )  # fmt: skip
-    trainer.precision = trainer.strategy.precision or Precision(mode, trainer.world.device)
+    return TrainerParts(args.world, strategy, strategy.precision or Precision(mode, args.world.device))  # type: ignore[arg-type]  # it looks
 
 
-def _has_own_loss(trainer: Any) -> bool:
-    """Tell whether the user says how a loss is made of what the model gives."""
-    used = (getattr(type(trainer), name).__module__ for name in ("compute_loss", "training_step"))
-    return trainer.compute_loss_func is not None or not all(module.startswith("xdpx.") for module in used)
+def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strategy) -> bool:
+    """Tell whether a model is moved to the device at once, where the arguments do not say it."""
+    if args.place_model_on_device is not None:
+        return args.place_model_on_device
+    spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
+    return not (strategy.shards or args.fp16_full_eval or args.bf16_full_eval or spread)
 
 
-def take_model(trainer: Any, model: Any) -> None:
-    """Take over a model: on the device where it may be, and with what is asked once about it."""
-    args, bare = trainer.args, preparing.bare(model)
-    preparing.refuse_quantized(model)
-    if trainer.train_dataset is not None and not _has_own_loss(trainer):  # hidden states may well be predicted
-        preparing.refuse_headless(model)
-    place = args.place_model_on_device
-    if place is None:
-        spread = len(set(getattr(model, "hf_device_map", None) or ())) > 1
-        place = not (trainer.strategy.shards or args.fp16_full_eval or args.bf16_full_eval or spread)
-    trainer.place_model_on_device = place
-    trainer.model = trainer.model_wrapped = model.to(args.device) if place else model
-    trainer.model_accepts_loss_kwargs = trainer_loss.accepts_count(bare)
-    trainer._loss_shifts_labels = trainer_loss.shifts_labels(bare)
-    trainer.label_names = args.label_names if args.label_names is not None else trainer_loss.label_names(bare)
-    trainer.can_return_loss = trainer_loss.returns_loss(bare)
-    trainer.label_smoother = trainer_loss.smoother_for(args.label_smoothing_factor, bare)
-    trainer.smoother_shifts_labels = trainer_loss.smoother_shifts_labels(bare)
-    trainer.loss_calls = LossCalls(trainer)
-    trainer.main_input_name = getattr(bare, "main_input_name", "input_ids")
-    trainer._signature_columns = trainer._operations_per_token = None
-
-
-def exportable(trainer: Any) -> list[Any]:
-    """Give the callbacks, and the control, whose state goes into checkpoints."""
-    return [each for each in [*trainer.callback_handler.callbacks, trainer.control] if is_exportable(each)]
-
-
-def _listen(trainer: Any, callbacks: list[Any]) -> None:
-    """Set up callbacks, control and state."""
-    args = trainer.args
+def listen(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:
+    """Set up callbacks and state of a run whose model is there."""
+    args, world = run.args, run.parts.world
     every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]
-    trainer.callback_handler = CallbackHandler(
-        every, trainer.model, trainer.processing_class, trainer.optimizer, trainer.lr_scheduler
-    )
-    trainer.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
-    trainer.control = TrainerControl()
-    trainer.state = TrainerState(
-        is_local_process_zero=trainer.is_local_process_zero(), is_world_process_zero=trainer.is_world_process_zero(),
-        stateful_callbacks=states_of(exportable(trainer)),
+    run.callback_handler = CallbackHandler(every, run.model, processing_class, run.optimizer, run.lr_scheduler)
+    run.callback_handler.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
+    run.state = TrainerState(
+        is_local_process_zero=world.is_local_main, is_world_process_zero=world.is_main,
+        stateful_callbacks=states_of(run.exportable()),
     )  # fmt: skip
-    trainer._train_batch_size = args.train_batch_size
+    run.batch_size = args.train_batch_size
 
 
-def refuse(trainer: Any) -> None:
-    """Raise for what does not go together; ValueError, RuntimeError or TypeError as the original does."""
-    args = trainer.args
-    given = trainer.optimizer is not None or trainer.lr_scheduler is not None
-    compute = trainer.compute_metrics
-    if trainer.optimizer is not None and trainer.optimizer_cls_and_kwargs is not None:
-        raise RuntimeError("Trainer: `optimizers` and `optimizer_cls_and_kwargs` are both given. Give one of them.")
-    if given and trainer.model_init is not None:
-        raise RuntimeError(
-            "Trainer: `optimizers` hold the weights of one model, but `model_init` makes a new one for each training. "
-            "Override create_optimizer_and_scheduler instead."
-        )
-    if trainer.strategy.writes_own_state and args.nonfinite_steps != "keep":
-        raise ValueError(
-            f"nonfinite_steps: is '{args.nonfinite_steps}', but DeepSpeed takes its steps by itself. Leave it out."
-        )
-    if given and trainer.strategy.shards:
-        raise RuntimeError(
-            "Trainer: `optimizers` hold weights that fsdp replaces by shards. Override create_optimizer_and_scheduler."
-        )
-    if args.batch_eval_metrics and compute is not None and not trainer_loss.takes(compute, "compute_result"):
-        raise ValueError(
-            "compute_metrics: has no parameter `compute_result`, by which batch_eval_metrics says that a batch was the "
-            "last. Add it, or set batch_eval_metrics=False."
-        )
-    if args.eval_strategy != "no" and trainer.eval_dataset is None:
-        raise ValueError(
-            f"eval_strategy: is '{args.eval_strategy}', but there is no eval_dataset. Give one, or set 'no'."
-        )
-    if (args.save_strategy == "best" or args.load_best_model_at_end) and args.metric_for_best_model is None:
-        raise ValueError("metric_for_best_model: is None, but the best model is asked for. Name a metric, e.g. 'loss'.")
-    if not callable(trainer.data_collator):
-        raise TypeError(f"data_collator: {type(trainer.data_collator).__name__} cannot be called. Give a function.")
-    if trainer.train_dataset is not None and length(trainer.train_dataset) is None and args.max_steps <= 0:
-        raise ValueError(
-            f"max_steps: is {args.max_steps}, and train_dataset has no length (`__len__`) from which steps could be "
-            "counted. Set max_steps above 0."
-        )
-
-
-def wrap(trainer: Any, model: Any, *, training: bool) -> Any:
-    """Give what is called in the place of a model: in its precision, spread over processes, compiled."""
-    args, strategy = trainer.args, trainer.strategy
-    trainer.precision.attach(model)
-    spread = training or strategy.shards or trainer.world.mode == "data_parallel"
-    wrapped = strategy.prepare(model) if spread else model
+def wrap(run: TrainerRun, model: nn.Module, *, training: bool) -> nn.Module:
+    """Return what is called in the place of a model: in its precision, spread over processes, compiled."""
+    args, parts = run.args, run.parts
+    parts.precision.attach(model)
+    spread = training or parts.strategy.shards or parts.world.mode == "data_parallel"
+    wrapped = parts.strategy.prepare(model) if spread else model
     compiled = args.compile_options()
     if compiled is not None and getattr(wrapped, "_compiled_call_impl", None) is None:
         preparing.compile_in_place(wrapped, compiled.backend, compiled.mode)
     return wrapped
 
 
-def evaluation_model(trainer: Any) -> Any:
-    """Give the model to score with, in evaluation mode; outside of training in the type of a full evaluation."""
-    args = trainer.args
-    started = time.time()
-    model = trainer._wrap_model(trainer.model, training=False)
-    if trainer.model_preparation_time is None and not trainer.is_in_train and not trainer.state.global_step:
-        trainer.model_preparation_time = round(time.time() - started, 4)
-    full = not trainer.is_in_train and (args.fp16_full_eval or args.bf16_full_eval)
-    trainer.evaluation_type = (torch.float16 if args.fp16_full_eval else torch.bfloat16) if full else None
+def evaluation_model(run: TrainerRun, wrap_model: Callable[..., nn.Module]) -> nn.Module:
+    """Return the model to score with, in evaluation mode; outside of training in the type of a full evaluation."""
+    args, started = run.args, time.time()
+    model = wrap_model(run.model, training=False)
+    if run.model_preparation_time is None and not run.is_in_train and not run.state.global_step:
+        run.model_preparation_time = round(time.time() - started, 4)
+    full = not run.is_in_train and (args.fp16_full_eval or args.bf16_full_eval)
+    run.evaluation_type = (torch.float16 if args.fp16_full_eval else torch.bfloat16) if full else None
     if full:
-        model = model.to(dtype=trainer.evaluation_type, device=args.device)
+        model = model.to(dtype=run.evaluation_type, device=args.device)
     model.eval()
-    switch_optimizer(trainer.optimizer, "eval")
+    switch_optimizer(run.optimizer, "eval")
     return model
 
 
-def training_mode(trainer: Any, model: Any) -> None:
+def training_mode(run: TrainerRun, model: nn.Module) -> None:
     """Bring all parts of a model, and its optimizer, into the mode for training; costs little where they are in it."""
-    if trainer.parts[:1] != [model]:
-        trainer.parts = list(model.modules())
-    if not all(part.training for part in trainer.parts):
+    if run.modules[:1] != [model]:
+        run.modules = list(model.modules())
+    if not all(part.training for part in run.modules):
         model.train()
-    switch_optimizer(trainer.optimizer, "train")
+    switch_optimizer(run.optimizer, "train")
 
 
 def switch_optimizer(optimizer: Any, mode: str) -> None:

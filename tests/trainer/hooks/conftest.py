@@ -13,7 +13,7 @@ from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 
 
 def arguments(**changes: Any) -> Any:
-    """Give what callbacks read of TrainingArguments, with its defaults."""
+    """Return what callbacks read of TrainingArguments, with its defaults."""
     defaults = {
         "logging_first_step": False, "logging_strategy": "steps", "eval_strategy": "no", "eval_delay": 0,
         "save_strategy": "steps", "metric_for_best_model": "loss", "greater_is_better": False,

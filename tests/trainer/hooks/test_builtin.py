@@ -101,7 +101,9 @@ def test_early_stopping_does_not_count_an_evaluation_without_its_metric_and_name
         arguments(metric_for_best_model="los"), TrainerState(best_metric=1.0), TrainerControl(), metrics
     )
     assert callback.early_stopping_patience_counter == 0
-    assert "no eval_los here, so this does not count. There is eval_accuracy, eval_f1." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "did not find eval_los so early stopping is disabled for this evaluation, which does not count." in said
+    assert "There is eval_accuracy, eval_f1." in said
 
 
 def test_early_stopping_is_kept_in_a_checkpoint_as_the_original_keeps_it():

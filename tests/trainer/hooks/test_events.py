@@ -222,7 +222,7 @@ def test_a_class_of_the_users_own_takes_out_no_other_of_that_name(stage):
 
 def test_a_second_one_of_a_class_is_added_and_said(stage, capsys):
     stage.handler.add_callback(DefaultFlowCallback())
-    assert "DefaultFlowCallback is among the callbacks already" in capsys.readouterr().err
+    assert "DefaultFlowCallback'> to the callbacks of this Trainer, but there is already one" in capsys.readouterr().err
     assert len(stage.handler.callbacks) == 2
 
 
@@ -230,4 +230,4 @@ def test_a_list_without_the_default_flow_is_warned_about(capsys):
     CallbackHandler([transformers.DefaultFlowCallback()], None, None, None, None)
     assert capsys.readouterr().err == ""
     CallbackHandler([Listener()], None, None, None, None)
-    assert "add DefaultFlowCallback to the callbacks" in capsys.readouterr().err
+    assert "`trainer.add_callback(DefaultFlowCallback)`" in capsys.readouterr().err

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from transformers import TrainerControl as Theirs
 
-from xdpx.checkpoints import trainer_state
+from xdpx.trainer.files import state as trainer_state
 from xdpx.trainer.hooks import state
 from xdpx.trainer.hooks.state import TrainerControl
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xdpx.arguments import IntervalStrategy, SaveStrategy
 from xdpx.logger import log
 from xdpx.reports.run_tables import evaluated
 from xdpx.reports.trackers.console import Bars, Printing
-from xdpx.trainer.hooks.events import TrainerCallback
+from xdpx.trainer.arguments import IntervalStrategy, SaveStrategy
+from xdpx.trainer.hooks.events import LOGGER, TrainerCallback
 from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
 from xdpx.utils.decisions import due, is_better
 
 if TYPE_CHECKING:
-    from xdpx.arguments import TrainingArguments as Arguments
+    from xdpx.trainer.arguments import TrainingArguments as Arguments
 
 
 class DefaultFlowCallback(TrainerCallback):
@@ -83,8 +83,11 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         if args.eval_strategy == IntervalStrategy.NO:
             raise MisusedCallback("EarlyStoppingCallback: set eval_strategy to 'steps' or 'epoch'; it is 'no'.")
         if not args.load_best_model_at_end:
-            advice = "Set load_best_model_at_end=True to end with the best."
-            log.warning(f"EarlyStoppingCallback: the model will be that of the last step. {advice}")
+            log.warning(
+                "Using EarlyStoppingCallback without load_best_model_at_end=True. Once training is finished, the best "
+                "model will not be loaded automatically. Set load_best_model_at_end=True to end with the best.",
+                under=LOGGER,
+            )
 
     def on_evaluate(
         self, args: Arguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
@@ -93,7 +96,12 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         name, metrics = evaluated(args.metric_for_best_model), metrics or {}
         if name not in metrics:
             there = ", ".join(sorted(metrics))
-            log.warning(f"EarlyStoppingCallback: no {name} here, so this does not count. There is {there}.", once=True)
+            log.warning(
+                f"early stopping required metric_for_best_model, but did not find {name} so early stopping is disabled "
+                f"for this evaluation, which does not count. There is {there}.",
+                once=True,
+                under=LOGGER,
+            )
             return
         self.check_metric_value(args, state, control, metrics[name])
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
@@ -108,7 +116,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         self.early_stopping_patience_counter = 0 if better else self.early_stopping_patience_counter + 1
 
     def state(self) -> dict[str, Any]:
-        """Give the two limits, and the count."""
+        """Return the two limits, and the count."""
         limits = ("early_stopping_patience", "early_stopping_threshold")
         counter = {"early_stopping_patience_counter": self.early_stopping_patience_counter}
         return {"args": {name: getattr(self, name) for name in limits}, "attributes": counter}

@@ -10,10 +10,13 @@ from xdpx.logger import log
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState
 
 if TYPE_CHECKING:
-    from xdpx.arguments import TrainingArguments as Arguments
+    from xdpx.trainer.arguments import TrainingArguments as Arguments
 
 Answer = TrainerControl | None
-SILENT = frozenset({"transformers.trainer_callback", __name__})
+LOGGER = "transformers.trainer_callback"
+"""Under which name users silence what is said here."""
+
+SILENT = frozenset({LOGGER, __name__})
 """Where the `TrainerCallback`s stand whose own methods do nothing, and need not be called."""
 
 
@@ -131,7 +134,12 @@ class CallbackHandler:
             self._miss_flow()
 
     def _miss_flow(self) -> None:
-        log.warning("Nothing decides when to log, evaluate, save and end: add DefaultFlowCallback to the callbacks.")
+        log.warning(
+            "The Trainer will not work properly if you don't have a `DefaultFlowCallback` in its callbacks: nothing "
+            "decides when to log, evaluate, save and end. You should add one before training with "
+            f"`trainer.add_callback(DefaultFlowCallback)`. The current list of callbacks is\n{self.callback_list}",
+            under=LOGGER,
+        )
 
     # ---- the list
 
@@ -139,11 +147,15 @@ class CallbackHandler:
         """Add a callback, or an object made of a class of callbacks, at the end."""
         callback = callback() if isinstance(callback, type) else callback
         if any(type(present) is type(callback) for present in self.callbacks):
-            log.warning(f"{type(callback).__name__} is among the callbacks already, and is now there once more.")
+            log.warning(
+                f"You are adding a {type(callback)} to the callbacks of this Trainer, but there is already one, so "
+                f"that each event reaches both. The current list of callbacks is\n{self.callback_list}",
+                under=LOGGER,
+            )
         self.callbacks.append(callback)
 
     def pop_callback(self, callback: Any) -> Any:
-        """Take out a callback, or the first of a class, and give it; None when there is none."""
+        """Take out a callback, or the first of a class, and return it; None when there is none."""
         for index, present in enumerate(self.callbacks):
             if _is_a(present, callback) if isinstance(callback, type) else present == callback:
                 return self.callbacks.pop(index)
@@ -181,7 +193,7 @@ class CallbackHandler:
     def call_event(
         self, event: str, args: Arguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> TrainerControl:
-        """Call `event` of every callback that has it, and give the control after them."""
+        """Call `event` of every callback that has it, and return the control after them."""
         everything = {
             "model": self.model, "processing_class": self.processing_class, "tokenizer": self.processing_class,
             "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler,
@@ -221,7 +233,7 @@ def _is_a(callback: object, kind: type) -> bool:
 
 
 def _checked(answer: Any, callback: Any, event: str) -> TrainerControl:
-    """Give the control that a callback returned, or refuse anything else."""
+    """Return the control that a callback returned, or refuse anything else."""
     if not hasattr(answer, "should_training_stop"):
         advice = "Return the control, or nothing."
         raise TypeError(f"{type(callback).__name__}.{event} returned {answer!r}, which is no TrainerControl. {advice}")

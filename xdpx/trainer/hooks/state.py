@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xdpx.checkpoints.trainer_state import ExportableState, TrainerState, is_exportable, restore_states, states_of
+from xdpx.trainer.files.state import ExportableState, TrainerState, is_exportable, restore_states, states_of
 
 __all__ = ["ExportableState", "TrainerControl", "TrainerState", "is_exportable", "restore_states", "states_of"]
 
@@ -25,7 +25,7 @@ class TrainerControl(ExportableState):
     should_log: bool = False
 
     def state(self) -> dict[str, Any]:
-        """Give the five flags."""
+        """Return the five flags."""
         return {"args": asdict(self), "attributes": {}}
 
     def _new_training(self) -> None:

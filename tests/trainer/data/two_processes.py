@@ -1,0 +1,161 @@
+"""What two real processes do, started by `test_two_processes.py`: each `check_` says in a file how it went."""
+
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, SequentialSampler
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.world import leave
+from xdpx.trainer.data.dispatching import Dispatcher
+from xdpx.trainer.data.loaders import eval_loader, own_rows, train_loader
+from xdpx.trainer.data.options import LoaderOptions
+from xdpx.trainer.data.samplers import EpochSampler, LengthGrouped
+
+
+@dataclass(frozen=True)
+class World:
+    rank: int
+    size: int = 2
+    device: torch.device = torch.device("cpu")
+
+
+class Numbers(Dataset):
+    def __init__(self, size):
+        self.size = size
+        self.read = []
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return {"value": torch.tensor(index), "noise": torch.rand(())}
+
+
+class Unsteady(IterableDataset):
+    """A stream that comes in another order each time."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        return ({"value": index} for index in torch.randperm(self.size))
+
+
+def here():
+    return World(dist.get_rank())
+
+
+def values(loader):
+    return [batch["value"].tolist() for batch in loader]
+
+
+def of_both(loader):
+    """Return, of each round, the samples of both processes."""
+    return [left + right for left, right in zip(*collectives.gather_objects(values(loader)), strict=True)]
+
+
+def make(data, sampler=None, make_loader=train_loader, **options):
+    options = LoaderOptions(**({"batch_size": 2} | options))
+    return make_loader(data, collator=None, sampler=sampler, options=options, world=here())
+
+
+def check_an_order_from_generators_that_differ_is_agreed_on():
+    torch.manual_seed(dist.get_rank())
+    data = Numbers(8)
+    for sampler in (RandomSampler(data), LengthGrouped(list(range(8)), 2)):
+        for _ in range(2):
+            assert sorted(sum(of_both(make(data, sampler, seedable=False)), [])) == list(range(8))
+
+
+def check_dealt_batches_are_those_each_would_have_read():
+    for samples in (3, 8, 9):
+        for sampler in (
+            EpochSampler(range(samples), seed=4),
+            BatchSampler(SequentialSampler(range(samples)), 2, drop_last=False),
+        ):
+            expected = values(make(Numbers(samples), sampler))
+            loader = make(Numbers(samples), sampler, dispatch_batches=True)
+            loader.set_epoch(0)
+            assert isinstance(loader, Dispatcher)
+            assert values(loader) == expected
+            assert len(loader) == len(expected)
+
+
+def check_only_the_first_process_reads_what_is_dealt():
+    data = Numbers(8)
+    values(make(data, EpochSampler(data, seed=1), dispatch_batches=True))
+    assert len(data.read) == (8 if dist.get_rank() == 0 else 0)
+
+
+def check_all_processes_draw_the_same_for_themselves_while_batches_are_dealt():
+    torch.manual_seed(5)
+    values(make(Steady(8), dispatch_batches=True))
+    left, right = collectives.gather_objects(float(torch.rand(())))
+    assert left == right
+
+
+class Steady(Numbers):
+    def __getitem__(self, index):
+        return {"value": torch.tensor(index)}
+
+
+def check_an_unsteady_stream_is_dealt_out_whole_and_once():
+    torch.manual_seed(dist.get_rank())
+    for samples in (8, 7, 5):
+        loader = make(Unsteady(samples), make_loader=eval_loader, dispatch_batches=True)
+        taken = []
+        for batch in loader:
+            own = batch["value"][: own_rows(loader, len(batch["value"]))]
+            taken += torch.cat(collectives.gather_objects(own)).tolist()
+        assert sorted(taken) == list(range(samples))
+
+
+def check_dealt_batches_go_on_where_they_stopped():
+    for data in (Numbers(11), Stream(11)):
+        torch.manual_seed(3)
+        loader = make(
+            data, None if isinstance(data, Stream) else RandomSampler(data), dispatch_batches=True, seedable=False
+        )
+        straight, state = [], None
+        for number, batch in enumerate(loader, 1):
+            straight.append(batch["value"].tolist())
+            if number == 2:
+                state = loader.state_dict()
+        assert (state["batches"], state["samples"], state["ended"]) == (2, 8, False)
+        torch.manual_seed(44)
+        loader.set_epoch(0)
+        loader.start_at(2, state)
+        assert values(loader) == straight[2:]
+
+
+class Stream(IterableDataset):
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        return ({"value": torch.tensor(index)} for index in range(self.size))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for name in [name for name in globals() if name.startswith("check_")]:
+        try:
+            globals()[name]()
+            text = "passed"
+        except BaseException:
+            text = traceback.format_exc()
+        (folder / f"{name}.{dist.get_rank()}").write_text(text)
+        dist.barrier()
+    leave()
+
+
+if __name__ == "__main__":
+    main()

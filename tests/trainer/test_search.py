@@ -1,0 +1,120 @@
+"""Searching hyperparameters: what each trial is given, what comes back, what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from xdpx import Trainer, TrainingArguments
+from xdpx.trainer import search
+from xdpx.trainer.parts import TrainerRun
+
+HAS_OPTUNA = importlib.util.find_spec("optuna") is not None
+HAS_RAY = importlib.util.find_spec("ray") is not None
+
+
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = self.layer(x).squeeze(-1)
+        return {"loss": nn.functional.mse_loss(y, labels), "logits": y}
+
+
+def searcher(folder: Any, **changes: Any) -> Trainer:
+    rows = [{"x": torch.tensor([float(i)]), "labels": torch.tensor(2.0 * i)} for i in range(8)]
+    args = TrainingArguments(str(folder), use_cpu=True, disable_tqdm=True, num_train_epochs=2, **changes)
+    return Trainer(args=args, train_dataset=rows, eval_dataset=rows, model_init=lambda: Line())
+
+
+@pytest.mark.skipif(not HAS_OPTUNA, reason="optuna is not installed")
+def test_the_best_of_the_trials_comes_back_with_what_it_was_given(tmp_path: Any) -> None:
+    tried: list[float] = []
+
+    def space(trial: Any) -> dict[str, Any]:
+        tried.append(trial.suggest_categorical("learning_rate", [1e-6, 0.1]))
+        return {"learning_rate": tried[-1]}
+
+    trainer = searcher(tmp_path, save_strategy="epoch", eval_strategy="epoch")
+    import optuna
+
+    sampler = optuna.samplers.GridSampler({"learning_rate": [1e-6, 0.1]})
+    best = trainer.hyperparameter_search(
+        space, n_trials=2, backend="optuna", hp_name=lambda trial: f"lr-{trial.number}", sampler=sampler
+    )
+    assert isinstance(best, search.BestRun)
+    assert best.hyperparameters == {"learning_rate": 0.1}
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["lr-0", "lr-1"]
+    assert trainer.hp_search_backend is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_RAY, reason="ray is not installed")
+def test_the_best_of_the_trials_on_a_local_ray_comes_back(tmp_path: Any, monkeypatch: Any) -> None:
+    import ray
+    from ray import tune
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray leaves a token
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        best = searcher(tmp_path / "runs", save_strategy="no", eval_strategy="epoch").hyperparameter_search(
+            lambda trial: {"learning_rate": tune.grid_search([1e-6, 0.1])},
+            n_trials=1, backend="ray", storage_path=str(tmp_path / "ray"), verbose=0,
+        )  # fmt: skip
+    finally:
+        ray.shutdown()
+    assert isinstance(best, search.BestRun)
+    assert best.hyperparameters == {"learning_rate": 0.1}
+
+
+@pytest.mark.skipif(HAS_OPTUNA, reason="optuna is installed")
+def test_a_backend_that_is_not_installed_says_how_to_get_it(tmp_path: Any) -> None:
+    with pytest.raises(RuntimeError, match="pip install 'optuna'"):
+        searcher(tmp_path).hyperparameter_search(backend="optuna")
+
+
+def test_a_backend_that_is_not_known_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="backend is 'dice'. Use one of optuna, ray"):
+        searcher(tmp_path).hyperparameter_search(backend="dice")
+
+
+def test_a_search_without_model_init_is_refused(tmp_path: Any) -> None:
+    args = TrainingArguments(str(tmp_path), use_cpu=True)
+    with pytest.raises(RuntimeError, match="model_init"):
+        Trainer(Line(), args).hyperparameter_search()
+
+
+def test_the_objective_is_the_loss_or_the_sum_of_the_metrics() -> None:
+    speed = {"epoch": 1.0, "eval_runtime": 9.0, "eval_samples_per_second": 9.0}
+    assert search.default_objective({"eval_loss": 0.5, **speed}) == 0.5
+    assert search.default_objective({"eval_loss": 0.5, "eval_f1": 0.2, "eval_em": 0.1, **speed}) == pytest.approx(0.3)
+
+
+def test_values_of_a_trial_take_the_type_of_the_argument(tmp_path: Any) -> None:
+    trainer = searcher(tmp_path)
+    trainer.hp_search_backend = "ray"
+    search.take_trial(trainer._run, {"num_train_epochs": 3, "seed": 7.0, "unheard_of": 1})
+    assert (trainer.args.num_train_epochs, trainer.args.seed) == (3.0, 7)
+    assert type(trainer.args.seed) is int
+
+
+def test_a_model_is_made_with_the_trial_where_it_is_asked_for() -> None:
+    assert search.new_model(lambda: "model", "trial") == "model"
+    assert search.new_model(lambda trial: trial, "trial") == "trial"
+    assert search.new_model(partial(lambda trial, size: (trial, size), size=3), "trial") == ("trial", 3)
+    with pytest.raises(RuntimeError, match="takes 2"):
+        search.new_model(lambda one, two: one, None)
+    with pytest.raises(RuntimeError, match="gave None"):
+        search.new_model(lambda: None, None)
+
+
+def test_nothing_is_reported_outside_of_a_search() -> None:
+    search.report(TrainerRun(), None, 1, {}, save=lambda folder: pytest.fail("nothing is saved"))

@@ -1,0 +1,368 @@
+"""What scripts written for the original ask `trainer.accelerator` for, answered by our own parts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.memory import release_cached
+from xdpx.engines.pytorch.precision import Precision
+from xdpx.engines.pytorch.strategies import Strategy
+from xdpx.engines.pytorch.world import World
+
+UNSET: dict[str, Any] = {
+    "ao_recipe_handler": None, "autocast_handler": None, "delayed_fp8_autocast": False, "device_placement": True,
+    "fp8_enabled": False, "fp8_recipe_handler": None, "has_fp8_handler": False, "has_lomo_optimizer": False,
+    "init_handler": None, "is_composable_parallelism_enabled": False, "log_with": [], "logging_dir": None,
+    "msamp_recipe_handler": None, "parallelism_config": None, "profile_handler": None, "project_dir": None,
+    "save_iteration": 0, "scaler_handler": None, "should_save_model": True, "te_recipe_handler": None,
+    "torch_device_mesh": None, "trackers": [], "use_stateful_dataloader": False,
+}  # fmt: skip
+"""What accelerate's object says where nothing of the kind is set up, which is always so here."""
+
+INSTEAD: dict[str, str] = {
+    "accumulate": "set gradient_accumulation_steps: the Trainer gathers micro-batches by itself",
+    "check_trigger": "set control.should_training_stop in a callback",
+    "set_trigger": "set control.should_training_stop in a callback",
+    "flag_tensor": "set control.should_training_stop in a callback",
+    "context_parallel_rank": "no layer is shared by processes here",
+    "tensor_parallel_rank": "no layer is shared by processes here",
+    "pipeline_parallel_rank": "no layer is shared by processes here",
+    "ddp_handler": "read the arguments ddp_find_unused_parameters, ddp_bucket_cap_mb, ...",
+    "deepspeed_ulysses_dl_adapter": "no sequence is shared by processes here",
+    "data_parallel_rank": "read process_index",
+    "data_parallel_shard_rank": "read process_index",
+    "end_training": "call trainer.end()",
+    "fp8_backend": "there is no FP8 here; fp8_enabled is False",
+    "deepspeed_plugin": "trainer.args.deepspeed_config() has its settings",
+    "fsdp_plugin": "sharding is xdpx's own: trainer.args.fsdp_options() has its settings",
+    "init_trackers": "name trackers in report_to",
+    "get_tracker": "name trackers in report_to; trainer.callback_handler.callbacks holds them",
+    "log": "call trainer.log(numbers)",
+    "join_uneven_inputs": "loaders give all processes as many batches (accelerator_config={'even_batches': True})",
+    "load_state": "call trainer.train(resume_from_checkpoint=...)",
+    "save_state": "call trainer.save_state(), or set control.should_save in a callback",
+    "save_model": "call trainer.save_model(folder)",
+    "save": "call torch.save where trainer.is_world_process_zero()",
+    "register_for_checkpointing": "let a callback be an ExportableState: its state is in every checkpoint",
+    "register_load_state_pre_hook": "override Trainer._load_from_checkpoint",
+    "register_save_state_pre_hook": "override Trainer._save_checkpoint",
+    "lomo_backward": "call backward",
+    "profile": "use torch.profiler.profile",
+    "project_configuration": "read trainer.args.output_dir",
+    "rng_types": "set seed and data_seed: order and randomness depend on them alone",
+    "skip_first_batches": "resuming begins at the sample by itself",
+    "split_between_processes": "use trainer.args.distributed_state.split_between_processes",
+    "step": "read trainer.state.global_step",
+    "step_scheduler_with_optimizer": "the Trainer takes a step of the schedule at each update",
+    "trigger_sync_in_backward": "the Trainer exchanges gradients at the last micro-batch of an update",
+}
+"""What accelerate's object has and this one has not, and what to do instead."""
+
+
+class DistributedType(StrEnum):
+    """How training is spread, in accelerate's words; equal to its own `DistributedType` of the same name."""
+
+    NO = "NO"
+    MULTI_CPU = "MULTI_CPU"
+    MULTI_GPU = "MULTI_GPU"
+    DEEPSPEED = "DEEPSPEED"
+    FSDP = "FSDP"
+
+
+PLUGINS = {"deepspeed_plugin": DistributedType.DEEPSPEED, "fsdp_plugin": DistributedType.FSDP}
+"""What is None unless training is spread so."""
+
+
+@dataclass
+class GradientState:
+    """Where an update stands. The Trainer gathers micro-batches by itself, so `num_steps` is 1, as in the original.
+
+    Attributes:
+        sync_gradients: whether this micro-batch is the last of its update, after which gradients are exchanged.
+    """
+
+    sync_gradients: bool = True
+    num_steps: int = 1
+    plugin_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def _set_sync_gradients(self, sync_gradients: bool) -> None:
+        self.sync_gradients = sync_gradients
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing, in the place of a function of another process."""
+
+
+class DataSettings(Protocol):
+    """How batches reach the processes; `arguments.acceleration.AcceleratorConfig` is one. May be set by scripts."""
+
+    split_batches: bool
+    dispatch_batches: bool | None
+    even_batches: bool
+    use_seedable_sampler: bool
+    non_blocking: bool
+
+
+class Accelerator:
+    """A view of the parts of one Trainer; it decides nothing.
+
+    Args:
+        world: where this process stands.
+        strategy: how training is spread.
+        precision: in which numbers it computes.
+        adopt: prepares a loader that a user made; takes fields of `dataloaders.options.LoaderOptions` by keyword.
+        data: how batches reach the processes; what a script sets in it holds for loaders that are made afterwards.
+    """
+
+    def __init__(
+        self, world: World, strategy: Strategy, precision: Precision, adopt: Callable[..., Any], data: DataSettings
+    ) -> None:
+        self._world, self._strategy, self._precision, self._adopt = world, strategy, precision, adopt
+        self.device, self.num_processes, self.process_index = world.device, world.size, world.rank
+        self.local_process_index = world.local_rank
+        self.is_main_process, self.is_local_main_process = world.is_main, world.is_local_main
+        self.is_last_process = world.rank == world.size - 1
+        self.mixed_precision, self.native_amp = precision.mode, precision.mode != "no"
+        self.gradient_state, self.dataloader_config = GradientState(), data
+        self.distributed_type = self._kind()
+        self.is_fsdp2 = self.distributed_type is DistributedType.FSDP
+
+    def _kind(self) -> DistributedType:
+        if self._strategy.writes_own_state:
+            return DistributedType.DEEPSPEED
+        if self._strategy.shards:
+            return DistributedType.FSDP
+        if self._world.mode != "distributed":
+            return DistributedType.NO
+        return DistributedType.MULTI_CPU if self.device.type == "cpu" else DistributedType.MULTI_GPU
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer for what is never set up here; else say what to do instead. Raises AttributeError."""
+        kind = self.__dict__.get("distributed_type")
+        if name in PLUGINS and kind is not None and PLUGINS[name] is not kind:
+            return None
+        if name in UNSET:
+            return copy(UNSET[name])
+        instead = INSTEAD.get(name) or "ask the Trainer itself, or its args"
+        raise AttributeError(f"trainer.accelerator has no '{name}', as accelerate's object has: {instead}.", name=name)
+
+    # ---- where this process stands
+
+    @property
+    def state(self) -> Accelerator:
+        """What accelerate keeps in an object of its own, and is here."""
+        return self
+
+    @property
+    def use_distributed(self) -> bool:
+        """Whether several processes train together."""
+        return self.num_processes > 1
+
+    multi_device = use_distributed
+
+    @property
+    def sync_gradients(self) -> bool:
+        """Whether this micro-batch is the last of its update."""
+        return self.gradient_state.sync_gradients
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """1: the Trainer gathers micro-batches by itself, so that nothing is to be divided here."""
+        return self.gradient_state.num_steps
+
+    @property
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """The loss scale of fp16."""
+        return self._precision.scaler
+
+    @property
+    def optimizer_step_was_skipped(self) -> bool:
+        """Whether the last update was left out because gradients had overflown (fp16)."""
+        return self._precision.skipped
+
+    # ---- how batches reach the processes
+
+    @property
+    def split_batches(self) -> bool:
+        """Whether the batch size is that of all processes together."""
+        return self.dataloader_config.split_batches
+
+    @property
+    def dispatch_batches(self) -> bool | None:
+        """Whether the first process loads for all."""
+        return self.dataloader_config.dispatch_batches
+
+    @property
+    def even_batches(self) -> bool:
+        """Whether the last round is completed, so that all processes take as many steps."""
+        return self.dataloader_config.even_batches
+
+    @even_batches.setter
+    def even_batches(self, even: bool) -> None:
+        self.dataloader_config.even_batches = even
+
+    @property
+    def use_seedable_sampler(self) -> bool:
+        """Whether seed and epoch alone decide the order."""
+        return self.dataloader_config.use_seedable_sampler
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether batches are copied to the device without waiting."""
+        return self.dataloader_config.non_blocking
+
+    # ---- model and update
+
+    def prepare(self, *things: Any) -> Any:
+        """Prepare models and loaders; anything else is given back as it is."""
+        done = tuple(self._prepared(thing) for thing in things)
+        return done[0] if len(done) == 1 else done
+
+    def _prepared(self, thing: Any) -> Any:
+        if isinstance(thing, nn.Module):
+            return self.prepare_model(thing)
+        return self.prepare_data_loader(thing) if isinstance(thing, torch.utils.data.DataLoader) else thing
+
+    def prepare_data_loader(self, data_loader: Any, *_: Any, **__: Any) -> Any:
+        """Return this process's part of a loader."""
+        data = self.dataloader_config
+        return self._adopt(
+            data_loader, even_batches=data.even_batches, dispatch_batches=data.dispatch_batches,
+            split_batches=data.split_batches, seedable=data.use_seedable_sampler,
+        )  # fmt: skip
+
+    def prepare_optimizer(self, optimizer: Any, *_: Any, **__: Any) -> Any:
+        """Return the optimizer itself."""
+        return optimizer
+
+    prepare_scheduler = prepare_optimizer
+
+    def prepare_model(self, model: nn.Module, evaluation_mode: bool = False, **_: Any) -> nn.Module:
+        """Return a model on the device, spread over processes unless it is to be evaluated only."""
+        self._precision.attach(model)
+        return model.to(self.device) if evaluation_mode else self._strategy.prepare(model)
+
+    def unwrap_model(self, model: nn.Module, *_: Any, **__: Any) -> nn.Module:
+        """Return the model that the user made."""
+        return self._strategy.unwrap(model)
+
+    def backward(self, loss: Tensor, **_: Any) -> None:
+        """Add the gradients of a loss."""
+        self._precision.backward(loss)
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, *_: Any) -> Tensor:
+        """Scale gradients down to a norm, and return the norm they had."""
+        return self._strategy.clip(list(parameters), max_norm)
+
+    def clip_grad_value_(self, parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
+        """Cut every gradient to at most a size."""
+        nn.utils.clip_grad_value_(parameters, clip_value)
+
+    def unscale_gradients(self, optimizer: Any = None) -> None:
+        """Divide the gradients of an optimizer by the loss scale of fp16. Raises ValueError without an optimizer."""
+        if optimizer is None and self.scaler is not None:
+            raise ValueError("unscale_gradients: there is no optimizer. Give it one: trainer.optimizer.")
+        for each in optimizer if isinstance(optimizer, list | tuple) else [optimizer]:
+            self._precision.unscale(each)
+
+    def free_memory(self, *objects: Any) -> list[None]:
+        """Return memory to the device, and a None for each object, so that the caller can let go of it."""
+        gc.collect()
+        release_cached(self.device)
+        return [None] * len(objects)
+
+    clear = free_memory
+
+    def verify_device_map(self, model: nn.Module) -> bool:
+        """Whether some part of a model is spread over several devices."""
+        return any(len(getattr(part, "hf_device_map", ())) > 1 for part in model.modules())
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Return a context in which gradients are not exchanged."""
+        return self._strategy.accumulating(model, last=False)
+
+    def maybe_context_parallel(self, *_: Any, **__: Any) -> AbstractContextManager[None]:
+        """Return an empty context: no sequence is shared by processes here."""
+        return nullcontext()
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context of mixed precision."""
+        return self._precision.autocast()
+
+    def gather(self, tensors: Any) -> Any:
+        """Put the rows of all processes together."""
+        return collectives.gather_rows(tensors)
+
+    def gather_for_metrics(self, tensors: Any, use_gather_object: bool = False) -> Any:
+        """Put the rows of all processes together."""
+        return collectives.gather_objects(tensors) if use_gather_object else collectives.gather_rows(tensors)
+
+    def pad_across_processes(self, tensors: Any, *_: Any, **__: Any) -> Any:
+        """Return the tensors themselves: gathering pads."""
+        return tensors
+
+    def reduce(self, tensor: Tensor, reduction: str = "sum", scale: float = 1.0) -> Tensor:
+        """Return the sum or the mean over all processes, times `scale`."""
+        over = collectives.mean_over_ranks if reduction == "mean" else collectives.sum_over_ranks
+        return over(tensor) * scale
+
+    # ---- what only some processes do
+
+    def main_process_first(self) -> AbstractContextManager[Any]:
+        """Return a context in which the first process of all does something before the others."""
+        return collectives.one_first(is_first=self.is_main_process)
+
+    def local_main_process_first(self) -> AbstractContextManager[Any]:
+        """Return a context in which the first process of each machine does something before the others."""
+        return collectives.one_first(is_first=self.is_local_main_process)
+
+    def on_main_process(self, function: Function) -> Function:
+        """Return a function that does something on the first process only."""
+        return function if self.is_main_process else _nothing  # type: ignore[return-value]
+
+    def on_local_main_process(self, function: Function) -> Function:
+        """Return a function that does something on the first process of each machine only."""
+        return function if self.is_local_main_process else _nothing  # type: ignore[return-value]
+
+    def on_last_process(self, function: Function) -> Function:
+        """Return a function that does something on the last process only."""
+        return function if self.is_last_process else _nothing  # type: ignore[return-value]
+
+    def on_process(self, function: Function | None = None, process_index: int | None = None) -> Any:
+        """Return a function that does something on one process only, or what makes such functions."""
+        if function is None:
+            return partial(self.on_process, process_index=process_index)
+        return function if self.process_index == process_index else _nothing
+
+    def on_local_process(self, function: Function | None = None, local_process_index: int | None = None) -> Any:
+        """Return a function that does something on one process of each machine only, or what makes such functions."""
+        if function is None:
+            return partial(self.on_local_process, local_process_index=local_process_index)
+        return function if self.local_process_index == local_process_index else _nothing
+
+    def wait_for_everyone(self) -> None:
+        """Wait until all processes are here."""
+        collectives.barrier()
+
+    def print(self, *words: Any, **options: Any) -> None:
+        """Print on the first process."""
+        if self.is_main_process:
+            print(*words, **options)  # noqa: T201 - it is what scripts call to print
+
+    def get_state_dict(self, model: nn.Module, **_: Any) -> dict[str, Tensor]:
+        """Return all weights on the host of the first process."""
+        return self._strategy.weights(model)

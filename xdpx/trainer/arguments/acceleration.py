@@ -1,0 +1,77 @@
+"""`accelerator_config`: how batches reach the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from xdpx.config.faults import nearest
+from xdpx.trainer.arguments.values import read_dict
+from xdpx.utils.paths import StrPath
+
+PER_PROCESS = "use_configured_state"
+
+
+@dataclass
+class AcceleratorConfig:
+    """How batches reach the processes.
+
+    Attributes:
+        split_batches: the batch size given is that of all processes together, not of each.
+        dispatch_batches: True: the first process loads everything and sends the others their part. None: each loads and
+            keeps its part. False: as None, and of iterable data with shards each loads only its own.
+        even_batches: complete the last round with samples from the start, so that all processes take as many steps.
+        use_seedable_sampler: shuffle by seed and epoch alone; False: by what torch's global generator draws.
+        non_blocking: copy batches to the device without waiting.
+        gradient_accumulation_kwargs: `num_steps` instead of gradient_accumulation_steps; `sync_each_batch`.
+        use_configured_state: use processes that the program has connected already, as they are.
+    """
+
+    split_batches: bool = False
+    dispatch_batches: bool | None = None
+    even_batches: bool = True
+    use_seedable_sampler: bool = True
+    non_blocking: bool = False
+    gradient_accumulation_kwargs: dict[str, Any] | None = None
+    use_configured_state: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all settings as plain values; use_configured_state only when it is set."""
+        settings = asdict(self)
+        return settings if self.use_configured_state else {k: v for k, v in settings.items() if k != PER_PROCESS}
+
+    def pop(self, key: str, default: Any = None) -> Any:
+        """Return one setting; it stays. For code that is used to taking settings out."""
+        return getattr(self, key, default)
+
+    @classmethod
+    def from_json_file(cls, json_file: StrPath) -> AcceleratorConfig:
+        """Read the settings from a JSON file. Raises ValueError when it cannot be read or holds unknown keys."""
+        return accelerator_config(str(json_file))
+
+
+def accelerator_config(value: Any) -> AcceleratorConfig:
+    """Return the settings that an argument stands for: None, a dict, JSON, a JSON file, or an object with the settings.
+
+    Raises:
+        ValueError: when it is none of these or has unknown keys; the message begins after the name of the argument.
+    """
+    if isinstance(value, AcceleratorConfig):
+        return value
+    if isinstance(value, type):
+        raise ValueError(f"is the class {value.__name__}. Give an object of it: {value.__name__}().")
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    settings = {} if value is None else read_dict(value)
+    _refuse_unknown(settings)
+    return AcceleratorConfig(**settings)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    known = [each.name for each in fields(AcceleratorConfig)]
+    unknown = [key for key in settings if key not in known]
+    if unknown:
+        near = nearest(unknown[0], known)
+        offer = f" Did you mean '{near}'?" if near else ""
+        raise ValueError(f"has no key {', '.join(map(repr, unknown))}.{offer} Known: {', '.join(known)}.")

@@ -1,0 +1,162 @@
+"""Whether the arguments fit together and the machine: every fault of them, found in one go."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xdpx.config.faults import Fault, nearest
+from xdpx.trainer.arguments.fields import LEVELS, NONFINITE, REFUSED_OR_TAKEN, SAVED_OR_GIVEN, Fields
+from xdpx.trainer.arguments.hardware import has_bf16, has_tf32
+from xdpx.trainer.arguments.values import TRUE_WORDS
+
+SHARE = "a whole number, or a share of all updates below 1"
+
+
+def faults_of(arguments: Fields) -> Iterator[Fault]:
+    """Yield what is wrong with arguments that are in their final form."""
+    for check in CHECKS:
+        yield from check(arguments)
+
+
+def _intervals(arguments: Fields) -> Iterator[Fault]:
+    """Check logging_steps, eval_steps and save_steps, and make whole ones integers."""
+    for what in ("logging", "eval", "save"):
+        if getattr(arguments, f"{what}_strategy") != "steps":
+            continue
+        name, steps = f"{what}_steps", getattr(arguments, f"{what}_steps")
+        if not steps or steps < 0:
+            other = " or logging_steps" if what == "eval" else ""
+            yield Fault(name, f"is {steps}, and {what}_strategy is 'steps'.", f"Give {name}{other} {SHARE}.")
+        elif steps > 1 and steps != int(steps):
+            yield Fault(name, f"is {steps}.", f"Use {SHARE}.")
+        elif steps >= 1:
+            setattr(arguments, name, int(steps))
+
+
+def _best_model(arguments: Fields) -> Iterator[Fault]:
+    """Check that there are scores and checkpoints; how often is free, for a new best score is saved at once."""
+    if not arguments.load_best_model_at_end:
+        return
+    for name in ("eval_strategy", "save_strategy"):
+        if getattr(arguments, name) == "no":
+            yield Fault(
+                "load_best_model_at_end",
+                f"needs scores and checkpoints: eval_strategy is '{arguments.eval_strategy}', "
+                f"save_strategy is '{arguments.save_strategy}'.",
+                f"Set {name} to 'steps' or 'epoch'.",
+            )
+
+
+def _precision(arguments: Fields) -> Iterator[Fault]:
+    if arguments.fp16 and arguments.bf16:
+        yield Fault("bf16", "and fp16 are both true.", "Keep one; bf16 needs no loss scale.")
+    if arguments.fp16_full_eval and arguments.bf16_full_eval:
+        yield Fault("bf16_full_eval", "and fp16_full_eval are both true.", "Keep one.")
+    on_cpu = arguments.use_cpu or os.environ.get("ACCELERATE_USE_CPU", "").lower() in TRUE_WORDS
+    if (arguments.bf16 or arguments.bf16_full_eval) and not on_cpu and not has_bf16():
+        yield Fault(
+            "bf16" if arguments.bf16 else "bf16_full_eval",
+            "is true, and there is no accelerator here that computes in bfloat16 (NVIDIA: Ampere or newer).",
+            "Set use_cpu=True to compute in it on the CPU, or leave it out.",
+        )
+    if arguments.tf32 and not has_tf32():
+        yield Fault("tf32", "is true, and there is no NVIDIA GPU with TF32 here (Ampere or newer).", "Leave it out.")
+
+
+def _schedule(arguments: Fields) -> Iterator[Fault]:
+    if arguments.lr_scheduler_type in {"reduce_lr_on_plateau", "greedy"} and arguments.eval_strategy == "no":
+        yield Fault(
+            "lr_scheduler_type",
+            f"is '{arguments.lr_scheduler_type}', which looks at scores, and eval_strategy is 'no'.",
+            "Set eval_strategy to 'steps' or 'epoch'.",
+        )
+
+
+def _loader(arguments: Fields) -> Iterator[Fault]:
+    if arguments.dataloader_num_workers == 0 and arguments.dataloader_prefetch_factor is not None:
+        yield Fault(
+            "dataloader_prefetch_factor",
+            f"is {arguments.dataloader_prefetch_factor}, and no processes load data: dataloader_num_workers is 0.",
+            "Set dataloader_num_workers, or leave it out.",
+        )
+
+
+def _average(arguments: Fields) -> Iterator[Fault]:
+    start = arguments.swa_start
+    if start is not None and arguments.ema_decay < 1:
+        problem = "contradicts ema_decay: both say which average of the weights is kept."
+        yield Fault("swa_start", problem, "Remove one of them.")
+    elif start is not None and start > 1 and start != int(start):
+        yield Fault("swa_start", f"is {start}.", f"Use {SHARE}.")
+
+
+ALLOWED: dict[str, tuple[Any, ...]] = {
+    "log_level": LEVELS,
+    "log_level_replica": LEVELS,
+    "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance"),
+    "dataloader_multiprocessing_context": (None, "fork", "spawn", "forkserver"),
+    "include_num_input_tokens_seen": ("no", "all", "non_padding"),
+    "nonfinite_steps": NONFINITE,
+    "resume_hyperparameters": SAVED_OR_GIVEN,
+    "resume_changed": REFUSED_OR_TAKEN,
+}
+
+
+def _choices(arguments: Fields) -> Iterator[Fault]:
+    for name, allowed in ALLOWED.items():
+        value = getattr(arguments, name)
+        if value not in allowed:
+            words = [word for word in allowed if word is not None]
+            near = nearest(str(value), words)
+            offer = f"Did you mean '{near}'? " if near else ""
+            yield Fault(name, f"no '{value}' is known.", f"{offer}Choose one of: {', '.join(words)}.")
+
+
+Bound = tuple[Callable[[Any], bool], str]
+AT_LEAST_1: Bound = (lambda value: value >= 1, "1 or more")
+NOT_NEGATIVE: Bound = (lambda value: value >= 0, "0 or more")
+POSITIVE: Bound = (lambda value: value > 0, "more than 0")
+SHARE_OF_ALL: Bound = (lambda value: 0 <= value <= 1, "from 0 to 1")
+SEED: Bound = (lambda value: 0 <= value < 2**32, "from 0 to 4294967295")
+
+BOUNDS: dict[str, Bound] = {
+    "per_device_train_batch_size": AT_LEAST_1,
+    "per_device_eval_batch_size": AT_LEAST_1,
+    "gradient_accumulation_steps": AT_LEAST_1,
+    "torch_empty_cache_steps": AT_LEAST_1,
+    "eval_accumulation_steps": AT_LEAST_1,
+    "swa_interval": AT_LEAST_1,
+    "swa_start": POSITIVE,
+    "ema_decay": (lambda value: 0 < value <= 1, "more than 0, up to 1"),
+    "learning_rate": NOT_NEGATIVE,
+    "warmup_steps": NOT_NEGATIVE,
+    "num_train_epochs": NOT_NEGATIVE,
+    "weight_decay": NOT_NEGATIVE,
+    "dataloader_num_workers": NOT_NEGATIVE,
+    "ddp_timeout": POSITIVE,
+    "label_smoothing_factor": SHARE_OF_ALL,
+    "seed": SEED,
+    "data_seed": SEED,
+}
+
+
+def _ranges(arguments: Fields) -> Iterator[Fault]:
+    for name, (fits, allowed) in BOUNDS.items():
+        value = getattr(arguments, name)
+        if value is not None and (math.isnan(value) or not fits(value)):
+            yield Fault(name, f"is {value}.", f"Use {allowed}.")
+
+
+CHECKS: tuple[Callable[[Fields], Iterator[Fault]], ...] = (
+    _ranges,
+    _choices,
+    _intervals,
+    _best_model,
+    _precision,
+    _schedule,
+    _average,
+    _loader,
+)

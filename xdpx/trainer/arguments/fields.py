@@ -1,0 +1,293 @@
+"""All fields of the arguments, in the order in which users know them, and how a field is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from xdpx.trainer.arguments.enums import (
+    DebugOption,
+    HubStrategy,
+    IntervalStrategy,
+    OptimizerNames,
+    SaveStrategy,
+    SchedulerType,
+)
+
+
+def option(default: Any, text: str, **details: Any) -> Any:
+    """Declare one field.
+
+    Args:
+        default: a plain value, or a class such as `list` that makes it anew each time.
+        text: what the field decides; shown by `--help`.
+        details: what argparse must know beyond the type: `choices`, `nargs`, `const`, `aliases`; and `repr`.
+    """
+    shown = details.pop("repr", True)
+    metadata = {"help": text, **details}
+    if isinstance(default, type):
+        make: Callable[[], Any] = default
+        return field(default_factory=make, metadata=metadata, repr=shown)
+    return field(default=default, metadata=metadata, repr=shown)
+
+
+LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
+"""What `log_level` may be; `passive` leaves the level as the program has set it."""
+
+BARE_FLAG = {"nargs": "?", "const": True}
+"""For a field that is not only true or false: given without a value it means true."""
+
+
+@dataclass
+class LearningFields:
+    """What is learned, for how long, and by which arithmetic."""
+
+    # ---- where to, how long
+    output_dir: str | None = option(None, "Folder for checkpoints and results; trainer_output when none is named.")
+    per_device_train_batch_size: int = option(8, "Samples per device in one training batch.")
+    num_train_epochs: float = option(3.0, "Passes over the training data; a fraction trains a share of the last one.")
+    max_steps: int = option(
+        -1, "Updates to train for, instead of num_train_epochs; needed where the data set has no length."
+    )
+
+    # ---- learning rate
+    learning_rate: float = option(5e-5, "Peak learning rate.")
+    lr_scheduler_type: SchedulerType | str = option("linear", "Learning rate schedule.")
+    lr_scheduler_kwargs: dict[str, Any] | str | None = option(None, "More arguments of the schedule, as JSON.")
+    warmup_steps: float = option(0, "Updates of linear warm-up; below 1: their share of all updates.")
+
+    # ---- optimizer
+    optim: OptimizerNames | str = option("adamw_torch_fused", "Optimizer.")
+    optim_args: str | None = option(None, "More arguments of the optimizer: 'name=value,name=value'.")
+    weight_decay: float = option(0.0, "Decoupled weight decay; biases and norms are spared.")
+    adam_beta1: float = option(0.9, "Decay of Adam's first moment.")
+    adam_beta2: float = option(0.999, "Decay of Adam's second moment.")
+    adam_epsilon: float = option(1e-8, "What Adam adds to the denominator.")
+    optim_target_modules: None | str | list[str] = option(None, "Modules that GaLore and APOLLO work on.")
+
+    # ---- gradient and loss
+    gradient_accumulation_steps: int = option(1, "Batches whose gradients make one update.")
+    average_tokens_across_devices: bool = option(
+        True, "Divide the loss by the target tokens of all devices together, so that it is their true mean."
+    )
+    max_grad_norm: float = option(1.0, "Clip the norm of the gradient to this; 0 does not clip.")
+    label_smoothing_factor: float = option(0.0, "Share of probability that label smoothing spreads over all classes.")
+
+    # ---- precision
+    bf16: bool = option(False, "Compute in bfloat16 where that is safe; weights stay in float32.")
+    fp16: bool = option(False, "Compute in float16 where that is safe, with a loss scale; weights stay in float32.")
+    bf16_full_eval: bool = option(False, "Evaluate with all weights in bfloat16.")
+    fp16_full_eval: bool = option(False, "Evaluate with all weights in float16.")
+    tf32: bool | None = option(None, "Whether float32 products may use TF32; unset leaves it to PyTorch.")
+
+    # ---- memory for time
+    activation_checkpointing: bool | None = option(
+        None, "Forget activations and compute them again when going back: less memory, about a fifth slower.",
+        **BARE_FLAG,
+    )  # fmt: skip
+    activation_checkpointing_kwargs: dict[str, Any] | str | None = option(
+        None, "every_n_layers, offload, and what torch.utils.checkpoint takes, as JSON."
+    )
+    gradient_checkpointing: bool | None = option(None, "Earlier name of activation_checkpointing.", **BARE_FLAG)
+    gradient_checkpointing_kwargs: dict[str, Any] | str | None = option(
+        None, "Earlier name of activation_checkpointing_kwargs."
+    )
+
+    # ---- compilation
+    torch_compile: bool = option(False, "Compile the model with torch.compile.")
+    torch_compile_backend: str | None = option(None, "Backend of torch.compile; turns it on.")
+    torch_compile_mode: str | None = option(None, "Mode of torch.compile; turns it on.")
+    use_liger_kernel: bool = option(False, "Patch the model with Liger kernels.")
+    liger_kernel_config: dict[str, bool] | None = option(None, "Which Liger kernels to use, as JSON.")
+
+    # ---- more
+    use_cache: bool = option(False, "Let the model keep keys and values of earlier tokens; of use to few methods.")
+    neftune_noise_alpha: float | None = option(None, "Strength of NEFTune noise on the embeddings; 5 to 15 is usual.")
+    torch_empty_cache_steps: int | None = option(None, "Updates between releases of the device's cached memory.")
+    auto_find_batch_size: bool = option(False, "Begin again with a smaller training batch when memory runs out.")
+
+
+@dataclass
+class ReportingFields:
+    """When to log, evaluate and save, and where all that goes."""
+
+    # ---- logs
+    logging_strategy: IntervalStrategy | str = option("steps", "When to log: no, steps or epoch.")
+    logging_steps: float = option(500, "Updates between two logs; below 1: their share of all updates.")
+    logging_first_step: bool = option(False, "Log the first update too.")
+    log_on_each_node: bool = option(True, "Let one process per node log, not only that of the first node.")
+    logging_nan_inf_filter: bool = option(
+        True,
+        "Written down, log the mean of the others for a loss that is not finite, which stands beside it as "
+        "loss_unfiltered; left at its default, such a loss is logged as it is. Both count it as nonfinite_steps.",
+    )
+    include_num_input_tokens_seen: str | bool = option(
+        "no", "Count input tokens: all, non_padding or no; true means all."
+    )
+    log_level: str = option("passive", "Level of the logs on the main process.", choices=LEVELS)
+    log_level_replica: str = option("warning", "Level of the logs on the other processes.", choices=LEVELS)
+    disable_tqdm: bool | None = option(None, "Show no bars; unset: none when only errors are logged.")
+
+    # ---- trackers
+    report_to: None | str | list[str] = option("none", "Trackers to report to, 'all' that are installed, or 'none'.")
+    run_name: str | None = option(None, "What the trackers call this run.")
+    project: str = option("huggingface", "Project of Trackio.")
+    trackio_space_id: str | None = option(None, "Space in which Trackio shows the run live.")
+    trackio_bucket_id: str | None = option(None, "Bucket in which Trackio keeps its data.")
+    trackio_static_space_id: str | None | Literal[False] = option(
+        None, "Read-only Space of Trackio for the finished run; false for none."
+    )
+
+    # ---- evaluation
+    eval_strategy: IntervalStrategy | str = option("no", "When to evaluate: no, steps or epoch.")
+    eval_steps: float | None = option(
+        None, "Updates between two evaluations; below 1: their share of all updates; unset: as logging_steps."
+    )
+    eval_delay: float = option(0, "Updates or epochs, by eval_strategy, before the first evaluation.")
+    per_device_eval_batch_size: int = option(8, "Samples per device in one batch of an evaluation.")
+    prediction_loss_only: bool = option(False, "Keep only the loss of an evaluation.")
+    eval_on_start: bool = option(False, "Evaluate once before the first update, to see that it works.")
+    eval_do_concat_batches: bool = option(True, "Join the predictions of all batches; false gives a list of batches.")
+    eval_use_gather_object: bool = option(False, "Gather predictions that are not tensors, by pickling them.")
+    eval_accumulation_steps: int | None = option(
+        None, "Batches after which predictions go to host memory; here they always go at once."
+    )
+    include_for_metrics: list[str] = option(list, "What compute_metrics gets besides: inputs, loss.")
+    batch_eval_metrics: bool = option(False, "Call compute_metrics on each batch, and once more for the result.")
+
+    # ---- checkpoints
+    save_only_model: bool = option(False, "Save the weights alone: small, but training cannot be resumed.")
+    save_strategy: SaveStrategy | str = option("steps", "When to save: no, steps, epoch or best.")
+    save_steps: float = option(500, "Updates between two checkpoints; below 1: their share of all updates.")
+    save_on_each_node: bool = option(False, "Save on each node; not for nodes that share a disk.")
+    save_total_limit: int | None = option(None, "Most checkpoints to keep; the newest and the best always stay.")
+    enable_jit_checkpoint: bool = option(False, "Save and stop when the machine asks the process to end (SIGTERM).")
+
+    # ---- Hub
+    push_to_hub: bool = option(False, "Upload the model at each save and at the end.")
+    hub_token: str | None = option(None, "Token for the Hub; unset: the one of `hf auth login`.", repr=False)
+    hub_private_repo: bool | None = option(None, "Whether a repository that is made is private.")
+    hub_model_id: str | None = option(None, "Repository on the Hub; unset: named after output_dir.")
+    hub_strategy: HubStrategy | str = option("every_save", "What to upload, and when.")
+    hub_always_push: bool = option(False, "Upload even while the last upload is under way.")
+    hub_revision: str | None = option(None, "Branch to upload to.")
+
+    # ---- best model
+    load_best_model_at_end: bool = option(False, "Go back to the best checkpoint when training ends.")
+    metric_for_best_model: str | None = option(None, "Score that decides what is best; unset: the loss.")
+    greater_is_better: bool | None = option(None, "Whether higher is better; unset: unless it ends in loss.")
+
+    # ---- resuming
+    ignore_data_skip: bool = option(False, "Begin with the first batch of data when resuming.")
+    restore_callback_states_from_checkpoint: bool = option(False, "Take the state of callbacks from the checkpoint.")
+
+
+@dataclass
+class MachineFields:
+    """Seeds, devices, data loaders, and what several processes need."""
+
+    # ---- seeds
+    full_determinism: bool = option(False, "Use deterministic algorithms only; slower.")
+    seed: int = option(42, "Seed of all randomness.")
+    data_seed: int | None = option(None, "Seed of the order of the data; unset: seed.")
+    use_cpu: bool = option(False, "Stay on the CPU, whatever is there.")
+
+    # ---- accelerate
+    accelerator_config: dict[str, Any] | str | None = option(None, "How batches reach the processes: JSON or a file.")
+    parallelism_config: Any = option(
+        None, "Sizes of tensor, context and sequence parallelism, an object of accelerate."
+    )
+
+    # ---- data loaders
+    dataloader_drop_last: bool = option(False, "Leave out a last batch that is not full.")
+    dataloader_num_workers: int = option(0, "Processes that load data; 0 loads in this one.")
+    dataloader_pin_memory: bool = option(True, "Put batches into page-locked memory, for faster copies to a GPU.")
+    dataloader_persistent_workers: bool = option(False, "Keep the loading processes from one epoch to the next.")
+    dataloader_prefetch_factor: int | None = option(None, "Batches that each loading process has ready.")
+    dataloader_multiprocessing_context: str | None = option(
+        None, "How loading processes are started.", choices=("fork", "spawn", "forkserver")
+    )
+    dataloader_in_order: bool = option(True, "Take batches in order; false: as they come.")
+    remove_unused_columns: bool = option(True, "Leave out columns that the model does not take.")
+    label_names: list[str] | None = option(None, "Inputs that are labels.")
+    train_sampling_strategy: str = option(
+        "random",
+        "Order of the training samples.",
+        choices=("random", "sequential", "group_by_length", "batch_rebalance"),
+    )
+    length_column_name: str = option("length", "Column with the lengths of samples, for sampling by length.")
+
+    # ---- several processes
+    ddp_find_unused_parameters: bool | None = option(None, "Whether DDP looks for weights that got no gradient.")
+    ddp_bucket_cap_mb: int | None = option(None, "MiB of gradients that DDP sends at once.")
+    ddp_broadcast_buffers: bool | None = option(None, "Whether DDP copies buffers from the first process.")
+    ddp_static_graph: bool | None = option(None, "Tell DDP that each step computes the same graph.")
+    ddp_backend: str | None = option(
+        None,
+        "How processes talk to each other.",
+        choices=("nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"),
+    )
+    ddp_timeout: int = option(1800, "Seconds that processes wait for each other.")
+    fsdp: str | None = option(
+        None, "Shard model and optimizer over the processes (FSDP2); also 'full_shard offload auto_wrap' and its like.",
+        **BARE_FLAG,
+    )  # fmt: skip
+    fsdp_config: dict[str, Any] | str | None = option(None, "How to shard: JSON or a file.")
+    deepspeed: dict[str, Any] | str | None = option(None, "Config of DeepSpeed: JSON or a file.")
+
+    # ---- to look into things
+    debug: str | list[DebugOption] = option("", "What to watch for: underflow_overflow.")
+    skip_memory_metrics: bool = option(True, "Leave the use of memory out of the metrics.")
+
+    # ---- for the user's script
+    do_train: bool = option(False, "Whether the script should train.")
+    do_eval: bool = option(False, "Whether the script should evaluate.")
+    do_predict: bool = option(False, "Whether the script should predict.")
+    resume_from_checkpoint: str | None = option(None, "Checkpoint that the script should resume from.")
+    local_rank: int = option(-1, "Number of this process on its node, as torch.distributed.launch passes it.")
+
+
+SAVED_OR_GIVEN = ("saved", "given")
+REFUSED_OR_TAKEN = ("refuse", "weights")
+NONFINITE = ("keep", "skip", "raise")
+
+
+@dataclass
+class OwnFields:
+    """What users asked the original for, and did not get."""
+
+    resume_hyperparameters: str = option(
+        "saved",
+        "Whose learning rate, weight decay and other settings of optimizer and schedule hold when resuming: those "
+        "saved in the checkpoint, or those given now.",
+        choices=SAVED_OR_GIVEN,
+    )
+    resume_changed: str = option(
+        "refuse",
+        "What becomes of a checkpoint whose weights are others than were saved, or of which files were removed: refuse "
+        "names them and stops (or takes the one before), weights goes on with what is there.",
+        choices=REFUSED_OR_TAKEN,
+    )
+    nonfinite_steps: str = option(
+        "keep",
+        "What becomes of an update whose loss or gradient is NaN or infinite: keep takes and counts it, skip leaves it "
+        "out, raise ends the training before it. The last two wait for the device at every update.",
+        choices=NONFINITE,
+    )
+    ema_decay: float = option(
+        1.0,
+        "Decay per update of an exponential average of the weights, which is scored and saved in their place; 1 keeps "
+        "none. Checkpoints hold both, so that resuming goes on with both.",
+    )
+    swa_start: float | None = option(
+        None,
+        "The update (below 1: the share of all) from which on weights are averaged evenly, scored and saved; None: "
+        "never.",
+    )
+    swa_interval: int = option(1, "Updates from one averaged point of swa_start to the next.")
+
+
+@dataclass(repr=False)
+class Fields(OwnFields, MachineFields, ReportingFields, LearningFields):
+    """Everything that can be decided about a training run. Fields of the last base come first."""

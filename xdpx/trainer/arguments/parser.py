@@ -1,0 +1,264 @@
+"""`HfArgumentParser`: from a command line, a dict or a file to dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.located import plain as plain_yaml
+from xdpx.config.source_text import SourceText, Unreadable
+from xdpx.trainer.arguments.legacy import OLD_NAMES, TOLD_APART, AcceptsOldNames, note_written
+from xdpx.trainer.arguments.parser_options import Flag, add_option, option_settings
+from xdpx.trainer.arguments.values import plain, plain_kinds
+from xdpx.utils import io
+from xdpx.utils.paths import StrPath
+
+
+def HfArg(  # name and parameters as users know them
+    *,
+    aliases: str | list[str] | None = None,
+    help: str | None = None,  # noqa: A002
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
+    metadata: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Any:
+    """Declare a field of a dataclass, with what the parser should know of it.
+
+    `lr: float = HfArg(default=1e-3, aliases=["-l"], help="Peak learning rate.")`
+
+    Args:
+        aliases: more names of its option.
+        help: what `--help` says of it.
+        default: its default.
+        default_factory: makes its default anew each time.
+        metadata: more settings for argparse.
+        more: as of `dataclasses.field`.
+    """
+    said = {"aliases": aliases, "help": help}
+    details = dict(metadata or {}) | {key: value for key, value in said.items() if value is not None}
+    given = {"default": default, "default_factory": default_factory}
+    given = {key: value for key, value in given.items() if value is not dataclasses.MISSING}
+    return dataclasses.field(metadata=details, **given, **more)
+
+
+class HfArgumentParser(ArgumentParser):
+    """A parser with an option for each field of one or more dataclasses.
+
+    Every flag takes `--x`, `--x true`, `--x false` and `--no_x`; `-` and `_` in names are the same; names of earlier
+    years are accepted for `TrainingArguments`. More options may be added with `add_argument`: they come back in a
+    namespace of their own.
+
+    Args:
+        dataclass_types: a dataclass, or several.
+        options: as of `argparse.ArgumentParser`.
+    """
+
+    dataclass_types: list[type]
+
+    def __init__(self, dataclass_types: type | Iterable[type] | None = None, **options: Any) -> None:
+        super().__init__(**({"formatter_class": ArgumentDefaultsHelpFormatter} | options))
+        given = [] if dataclass_types is None else dataclass_types
+        self.dataclass_types = [given] if isinstance(given, type) else list(given)
+        taken = {each.name for owner in self.dataclass_types for each in dataclasses.fields(owner)}
+        for owner in self.dataclass_types:
+            self._add_fields(owner, taken)
+
+    def _add_fields(self, owner: type, taken: set[str]) -> None:
+        title = getattr(owner, "_argument_group_name", None)
+        group = self.add_argument_group(title) if title else self
+        try:
+            hints = get_type_hints(owner)
+        except NameError as error:
+            raise RuntimeError(
+                f"{owner.__name__}: the type of a field cannot be resolved ({error}). Put the class at the top level "
+                "of its file and import there what its fields are made of, or take `from __future__ import "
+                "annotations` out of that file."
+            ) from error
+        for each in dataclasses.fields(owner):
+            if each.init:
+                told_apart = each.name in getattr(owner, TOLD_APART, ())
+                add_option(group, each, hints[each.name], taken, told_apart=told_apart)
+
+    # ---- command lines
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse what is known of a command line; return (namespace, the rest)."""
+        words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(self._in_todays_spelling(words), namespace)
+
+    def _in_todays_spelling(self, words: list[str]) -> list[str]:
+        end = words.index("--") if "--" in words else len(words)
+        return [self._respelled(word) if word.startswith("--") else word for word in words[:end]] + words[end:]
+
+    def _respelled(self, word: str) -> str:
+        """Return an option with `_` for `-` where it is known so; one of earlier years is made known."""
+        flag, equals, value = word.partition("=")
+        if self._begins_an_option(flag):
+            return word
+        spelled = f"--{flag[2:].replace('-', '_')}"
+        name = spelled[2:]
+        if name in OLD_NAMES and any(isinstance(owner, AcceptsOldNames) for owner in self.dataclass_types):
+            if spelled not in self._option_string_actions:
+                self.add_argument(spelled, dest=name, default=SUPPRESS, help=SUPPRESS, **_of_kind(OLD_NAMES[name].kind))
+            return spelled + equals + value
+        return spelled + equals + value if self._begins_an_option(spelled) else word
+
+    def _begins_an_option(self, flag: str) -> bool:
+        return any(known.startswith(flag) for known in self._option_string_actions)
+
+    def parse_args_into_dataclasses(
+        self,
+        args: Sequence[str] | None = None,
+        return_remaining_strings: bool = False,
+        look_for_args_file: bool = True,
+        args_filename: StrPath | None = None,
+        args_file_flag: str | None = None,
+    ) -> tuple[Any, ...]:
+        """Parse a command line into objects of the dataclasses.
+
+        Args:
+            args: the words of the command line; None: those of this process.
+            return_remaining_strings: give the words that nobody knows instead of refusing them.
+            look_for_args_file: read more words from the file beside the script with its name and `.args`, if it exists.
+            args_filename: read them from this file instead.
+            args_file_flag: name of an option that names such files; later ones win, the command line wins over all.
+
+        Returns:
+            The objects in the order of the dataclasses; a namespace of the options that were added besides, if any;
+            the list of unknown words, if asked for.
+
+        Raises:
+            ValueError: for words that nobody knows, with the nearest option for each.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        files, words = _argument_files(words, look_for_args_file, args_filename, args_file_flag)
+        namespace, rest = self.parse_known_args([*_words_of(files), *words])
+        found: list[Any] = [self._made(owner, namespace) for owner in self.dataclass_types]
+        if vars(namespace):
+            found.append(namespace)
+        if return_remaining_strings:
+            return (*found, rest)
+        if rest:
+            raise ValueError(self._unknown(rest))
+        return tuple(found)
+
+    def _made(self, owner: type, namespace: Namespace) -> Any:
+        """Make an object of a dataclass from the namespace, and take what belongs to it out of there."""
+        declared = {each.name: each for each in dataclasses.fields(owner) if each.init}
+        values = {name: vars(namespace).pop(name) for name in declared if name in vars(namespace)}
+        if isinstance(owner, AcceptsOldNames):
+            old = {name: vars(namespace).pop(name) for name in OLD_NAMES if name in vars(namespace)}
+            if old:  # what was not given must not speak against them
+                values = {name: value for name, value in values.items() if value != declared[name].default} | old
+        made = owner(**values)
+        if hasattr(owner, TOLD_APART):
+            note_written(made, values.keys() & getattr(owner, TOLD_APART))
+        return made
+
+    def _unknown(self, rest: Sequence[str]) -> str:
+        flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+        told = _offers(flags, self._option_string_actions)
+        return f"Some specified arguments are not used by the HfArgumentParser: {list(rest)}.{told}"
+
+    # ---- dicts and files
+
+    def parse_dict(self, args: Mapping[str, Any], allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """Make the objects from a dict; each takes its keys. Raises ValueError for keys that nobody takes."""
+        unused, found, known = set(args), [], set[str]()
+        for owner in self.dataclass_types:
+            names = {each.name for each in dataclasses.fields(owner) if each.init}
+            names |= OLD_NAMES.keys() if isinstance(owner, AcceptsOldNames) else set()
+            unused -= names
+            known |= names
+            found.append(owner(**_plain_values(owner, {name: args[name] for name in args if name in names})))
+        if unused and not allow_extra_keys:
+            keys = sorted(map(str, unused))
+            raise ValueError(f"Some keys are not used by the HfArgumentParser: {keys}.{_offers(keys, known)}")
+        return tuple(found)
+
+    def parse_json_file(self, json_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """Make the objects from a JSON file. Raises ValueError for keys that nobody takes."""
+        return self.parse_dict(_read(json_file, json.loads), allow_extra_keys)
+
+    def parse_yaml_file(self, yaml_file: StrPath, allow_extra_keys: bool = False) -> tuple[Any, ...]:
+        """Make the objects from a YAML file, in which 1e-4 is a number and `no` a word. Raises ValueError as above."""
+        return self.parse_dict(_read(yaml_file, lambda text: _yaml(text, str(yaml_file))), allow_extra_keys)
+
+
+def _offers(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """Return a line for each unknown name: the nearest known one."""
+    near = {name: nearest(name, known) for name in unknown}
+    return "".join(f"\n  no {name} is known" + (f": did you mean {n}?" if n else ".") for name, n in near.items())
+
+
+def _of_kind(kind: type) -> dict[str, Any]:
+    settings = option_settings(kind)
+    return settings if settings.get("action") is not Flag else settings | {"action": "store"}
+
+
+def _argument_files(
+    words: list[str], beside_script: bool, named: StrPath | None, flag: str | None
+) -> tuple[list[str], list[str]]:
+    """Return the files with more words, the weightiest last, and the words without the flag that names some."""
+    files = [str(named)] if named else []
+    if not named and beside_script and sys.argv and sys.argv[0]:
+        files = [str(Path(sys.argv[0]).with_suffix(".args"))]
+    if flag:
+        finder = ArgumentParser(add_help=False, allow_abbrev=False)
+        finder.add_argument(flag, dest="files", action="append", default=[])
+        given, words = finder.parse_known_args(words)
+        files += given.files
+    return files, words
+
+
+def _words_of(files: Iterable[str]) -> list[str]:
+    words: list[str] = []
+    for path in files:
+        if io.isfile(path):
+            with io.open(path) as file:
+                words += file.read().split()
+    return words
+
+
+def _plain_values(owner: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return values in which a text stands for no number and no truth value any more."""
+    kinds, faults, result = plain_kinds(owner), [], dict(values)
+    for name in [name for name, value in values.items() if isinstance(value, str) and name in kinds]:
+        try:
+            result[name] = plain(values[name], kinds[name])
+        except ValueError as error:
+            faults.append(Fault(name, str(error)))
+    if faults:
+        raise ConfigError(owner.__name__, faults)
+    return result
+
+
+def _read(path: StrPath, parse: Callable[[str], Any]) -> dict[str, Any]:
+    with io.open(path) as file:
+        try:
+            values = parse(file.read())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: is not JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: holds {type(values).__name__}, not a dict. Write one key and value per argument.")
+    return values
+
+
+def _yaml(text: str, path: str) -> Any:
+    from xdpx.config.yaml_reader import read_yaml  # PyYAML is imported only by those who use it
+
+    faults: list[Fault] = []
+    try:
+        values = read_yaml(SourceText(text, path), faults)
+    except Unreadable as error:
+        raise ConfigError(path, [*faults, error.fault]) from error
+    if faults:
+        raise ConfigError(path, faults)
+    return plain_yaml(values)

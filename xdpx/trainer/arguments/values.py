@@ -1,0 +1,126 @@
+"""Arguments that come as text, from YAML, environments or command lines, or from NumPy: dicts, numbers, booleans."""
+
+from __future__ import annotations
+
+import json
+import os
+import types
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from xdpx.utils import io
+
+
+def read_dict(value: Any) -> dict[str, Any]:
+    """Return the dict that `value` stands for: itself (copied), its JSON, or the content of a JSON file.
+
+    Raises:
+        ValueError: when it is neither; the message begins after the name of the argument.
+    """
+    if isinstance(value, dict):
+        return dict(value)
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(value, str):
+        raise ValueError(f"is {value!r}. Give a dict, JSON text that begins with '{{', or the path of a JSON file.")
+    text = value if value.lstrip().startswith("{") else _file(value)
+    try:
+        read = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{_shortened(value)} is not JSON: {error}. Keys and texts stand in double quotes.") from error
+    if not isinstance(read, dict):
+        raise ValueError(f'{_shortened(value)} holds {type(read).__name__}, not a dict. Put it as {{"key": value}}.')
+    return typed(read) if text is value else read
+
+
+def _file(path: str) -> str:
+    try:
+        with io.open(path) as file:
+            return str(file.read())
+    except OSError as error:
+        raise ValueError(
+            f"'{path}' cannot be read ({error}). Give the path of a JSON file, or JSON text that begins with '{{'."
+        ) from error
+
+
+def _shortened(text: str) -> str:
+    return f"'{text[:60]}…'" if len(text) > 60 else f"'{text}'"
+
+
+def typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Turn texts that are numbers or true/false into those, as quoting on a command line hides their type."""
+    return {key: typed(value) if isinstance(value, dict) else _typed_text(value) for key, value in values.items()}
+
+
+def _typed_text(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if value.isdigit():
+        return int(value)
+    return float(value) if value.replace(".", "", 1).isdigit() else value
+
+
+TRUE_WORDS = frozenset({"yes", "true", "t", "y", "1", "on"})
+FALSE_WORDS = frozenset({"no", "false", "f", "n", "0", "off"})
+
+
+def truth(value: Any) -> bool:
+    """Return what a flag means: a truth value, a number, or one of the usual words.
+
+    Raises:
+        ValueError: when it is another word; the message begins after the name of the flag.
+    """
+    word = str(value).strip().lower()
+    if isinstance(value, str) and word not in TRUE_WORDS | FALSE_WORDS:
+        raise ValueError(f"is '{value}'. Use true or false.")
+    return word in TRUE_WORDS if isinstance(value, str) else bool(value)
+
+
+EXAMPLES = {int: "a whole number, e.g. 8", float: "a number, e.g. 5e-5", bool: "true or false"}
+
+
+def alternatives(hint: Any) -> list[Any]:
+    """Return the types that a hint allows, None left out."""
+    united = get_origin(hint) in {Union, types.UnionType}
+    return [part for part in get_args(hint) if part is not type(None)] if united else [hint]
+
+
+@cache
+def plain_kinds(owner: type) -> dict[str, type]:
+    """Return the fields of a class that hold nothing but a whole number, a number or a truth value (or None), by name.
+
+    Empty when its hints cannot be resolved, as those of a class that was made inside a function.
+    """
+    try:
+        hints = get_type_hints(owner)
+    except NameError:
+        return {}
+    found = {name: alternatives(hint) for name, hint in hints.items()}
+    return {name: parts[0] for name, parts in found.items() if len(parts) == 1 and parts[0] in {int, float, bool}}
+
+
+def plain(value: Any, kind: type) -> Any:
+    """Return a value as a plain one of its kind; a whole number stays one where any number may stand.
+
+    Raises:
+        ValueError: when it means no such value; the message begins after the name of the field.
+    """
+    fits = (int, bool) if kind is int else (int, float, bool)
+    if value is None or type(value) in fits:
+        return value
+    try:
+        return _converted(value.item() if hasattr(value, "item") else value, kind)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"is {value!r}. Use {EXAMPLES[kind]}.") from error
+
+
+def _converted(value: Any, kind: type) -> Any:
+    if kind is bool:
+        return truth(value)
+    if kind is float:
+        return value if isinstance(value, int) else float(value)
+    number = float(value)
+    if not number.is_integer():
+        raise ValueError(value)
+    return int(value) if isinstance(value, int) else int(number)

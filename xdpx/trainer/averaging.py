@@ -1,0 +1,75 @@
+"""The averaged weights of a Trainer (EMA, SWA): scored and saved in the place of those that are trained.
+
+`TrainerRun.averaged` puts them there while the model is scored or saved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+from xdpx.engines.pytorch.averaging import AverageInPlace
+from xdpx.engines.pytorch.options import AveragingOptions
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.arguments.fields import OwnFields
+from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
+from xdpx.trainer.parts import TrainerRun
+
+
+def options_of(args: TrainingArguments, total: int) -> AveragingOptions:
+    """Return which average is kept in a training of so many updates."""
+    start = args.swa_start
+    if start is not None:
+        start = int(start) if start >= 1 else math.ceil(start * total)
+    return AveragingOptions(args.ema_decay, start, args.swa_interval)
+
+
+def begin(run: TrainerRun) -> AverageInPlace | None:
+    """Return the average that is asked for, which begins with the weights as they are; None where none is.
+
+    Raises:
+        ValueError: it would begin after the last step, the optimizer keeps an average of its own, or weights are in
+            half precision.
+    """
+    options, optimizer = options_of(run.args, run.plan.max_steps), run.optimizer
+    if not options.averages:
+        return None
+    total = run.plan.max_steps
+    if options.swa_start is not None and options.swa_start > total:
+        raise ValueError(f"swa_start: is {options.swa_start}, but training has {total} steps. Use at most {total}.")
+    if callable(getattr(optimizer, "eval", None)):
+        name = "ema_decay" if options.swa_start is None else "swa_start"
+        raise ValueError(
+            f"{name}: is {getattr(run.args, name)}, but {type(optimizer).__name__} keeps an average of its own. Leave "
+            "it out, or use another optim."
+        )
+    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    named = run.parts.strategy.unwrap(run.model_wrapped).named_parameters()
+    return AverageInPlace({name: weight for name, weight in named if id(weight) in moved}, options)
+
+
+def resume(run: TrainerRun, checkpoint: str) -> None:
+    """Let the model have the weights that go on to be trained, where those of a checkpoint are averaged ones.
+
+    Raises:
+        ValueError: an even average has begun, but that of the checkpoint has other points.
+    """
+    saved = TrainerCheckpoint(checkpoint)
+    options = options_of(run.args, run.plan.max_steps)
+    before = asdict(OwnFields()) | (saved.arguments() or {})  # written down only where they are set
+    same = all(before[name] == getattr(run.args, name) for name in ("swa_start", "swa_interval"))
+    if options.swa_start is not None and options.has_begun(run.state.global_step) and not same:
+        raise ValueError(
+            f"swa_start: the average has begun with update {options.swa_start}, but that of {checkpoint} has other "
+            "points. Resume with the swa_start and swa_interval of then, or begin after its step."
+        )
+    trained = saved.trained()
+    if trained is not None:
+        run.parts.strategy.load_weights(run.model_wrapped, trained)
+
+
+def end(run: TrainerRun) -> None:
+    """Let the model keep the averaged weights, for all that comes after a training."""
+    if run.average is not None:
+        run.average.settle(run.state.global_step)
+        run.average = None

@@ -1,0 +1,183 @@
+"""Loaders that users make: taken as they are, and entered at any batch; or shared out over the ranks on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from xdpx.logger import log
+from xdpx.trainer.data.dispatching import Dispatcher
+from xdpx.trainer.data.loaders import loader_over, rank_batches, train_loader
+from xdpx.trainer.data.options import LoaderOptions
+from xdpx.trainer.data.plan import length
+from xdpx.trainer.data.randomness import Randomness, untouched
+from xdpx.trainer.data.rank_batches import RankBatchLists
+from xdpx.trainer.data.rank_loader import Loader, Ranks
+from xdpx.trainer.data.streams import pass_over
+
+READING = (
+    "collate_fn", "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+    "prefetch_factor", "persistent_workers", "pin_memory_device", "in_order",
+)  # fmt: skip
+"""What a loader of torch's is told besides the order of samples."""
+
+
+class Adopted:
+    """A user's loader: any iterable of batches. What else one asks of it, it answers itself.
+
+    Its batches come as it gives them, all of them on each rank; nothing is fetched ahead.
+
+    Args:
+        loader: the user's.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.iteration = self._epoch = self.num_taken = 0
+        self.end_of_dataloader = False
+        self._start: Randomness | None = None
+        self._entry: tuple[int, Mapping[str, Any] | None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # not yet there while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0, to whichever part of the loader wants to know."""
+        self.iteration = epoch
+        batch_sampler = getattr(self.loader, "batch_sampler", None)
+        inner = getattr(batch_sampler, "sampler", getattr(self.loader, "sampler", None))
+        for part in (self.loader, batch_sampler, inner, getattr(self.loader, "dataset", None)):
+            set_epoch = getattr(part, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
+
+    def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
+        """Begin the next iteration, and no other, at a batch of it; see `Loader.start_at`."""
+        self._entry = (batch_index, state) if batch_index else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Say where the data stands, after the batch given last: plain values and tensors."""
+        return {
+            "epoch": self._epoch,
+            "batches": self.num_taken,
+            "samples": None,
+            "ended": self.end_of_dataloader,
+            "start": self._start.saved() if self._start is not None else None,
+        }
+
+    def __iter__(self) -> Iterator[Any]:
+        self._epoch, self.end_of_dataloader = self.iteration, False
+        entry, self._entry = self._entry, None
+        self.num_taken = entry[0] if entry else 0
+        if entry is None:
+            self._start = Randomness.now()
+        total = length(self.loader)
+        for batch in iter(self.loader) if entry is None else self._enter(*entry):
+            self.num_taken += 1
+            self.end_of_dataloader = self.num_taken == total
+            yield batch
+        self.end_of_dataloader = True
+        self.iteration += 1
+
+    def _enter(self, batch_index: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
+        """Find the place with the order drawn as at the start of the epoch; leave the random generators as they are."""
+        with untouched():
+            if state is not None and state.get("start") is not None:
+                Randomness.loaded(state["start"]).put_back()
+            self._start = Randomness.now()
+            if type(self.loader) is DataLoader and not isinstance(self.loader.dataset, IterableDataset):
+                return _entered(self.loader, batch_index)
+            batches: Iterator[Any] = iter(self.loader)
+            pass_over(batches, batch_index, unit="batches")
+            return batches
+
+
+def adopt(loader: Any, world: Ranks) -> Any:
+    """Return a loader that an overridden `get_train_dataloader` returned the verbs the training needs.
+
+    One that has them stays what it is. Any other goes through its batches as it did, on every rank; if it looks as
+    though it were the same on all of them, that is said.
+    """
+    if isinstance(loader, Loader | Dispatcher | Adopted):
+        return loader
+    if world.size > 1 and world.rank == 0 and type(loader) is DataLoader and _is_whole(loader):
+        log.warning(
+            f"get_train_dataloader: returns a plain DataLoader, so each of the {world.size} processes goes through all "
+            "of the data. Return self.accelerator.prepare(DataLoader(...)), or give it a DistributedSampler."
+        )
+    return Adopted(loader)
+
+
+def shared_out(loader: DataLoader[Any], world: Ranks, *, seed: int | None = None, **changes: Any) -> Any:
+    """Return each rank its part of a loader of torch's, as `accelerator.prepare` does.
+
+    Args:
+        loader: over all of the data.
+        world: who takes part.
+        seed: of a random order; None: what torch was seeded with.
+        changes: fields of `LoaderOptions` that a loader of torch's does not know, such as `even_batches`.
+
+    Raises:
+        ValueError: the samples are whole batches already (`batch_size=None`), and there are several ranks.
+    """
+    if isinstance(loader, Loader | Dispatcher):
+        return loader
+    if loader.batch_size is None and loader.batch_sampler is None:
+        return _of_whole_batches(loader, world)
+    options = LoaderOptions(
+        batch_size=loader.batch_size or 1,
+        drop_last=loader.drop_last,
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        persistent_workers=loader.persistent_workers,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor if loader.num_workers else None,
+        in_order=loader.in_order,
+        **changes,
+    )
+    if isinstance(loader.dataset, IterableDataset):
+        return train_loader(loader.dataset, collator=loader.collate_fn, sampler=None, options=options, world=world)
+    sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
+    batches = rank_batches(loader.dataset, sampler, options, world, seed=seed)
+    return loader_over(
+        loader.dataset,
+        batches,
+        collator=loader.collate_fn,
+        options=options,
+        world=world,
+        worker_init=loader.worker_init_fn,
+    )
+
+
+def _of_whole_batches(loader: DataLoader[Any], world: Ranks) -> Any:
+    if world.size == 1:
+        return Adopted(loader)
+    raise ValueError(
+        f"DataLoader(batch_size=None): its samples are batches already, which cannot be shared out over {world.size} "
+        "processes. Let the dataset give each process (torch.distributed.get_rank()) its own, and return the loader "
+        "without accelerator.prepare; or give single samples and a batch_size."
+    )
+
+
+def _entered(loader: DataLoader[Any], batch_index: int) -> Iterator[Any]:
+    """Go through a loader of torch's from a batch on; samples before it are not read."""
+    batches = RankBatchLists(loader.batch_sampler)
+    batches.start_at(batch_index)
+    reading = {name: getattr(loader, name) for name in READING}
+    entered = iter(DataLoader(loader.dataset, batch_sampler=batches, **reading))
+    if loader.num_workers == 0:
+        # Without workers the order is drawn with the first batch, which is later than the caller can wait.
+        batches.start_at(batch_index, {"randomness": Randomness.now().saved()})
+    return entered
+
+
+def _is_whole(loader: DataLoader[Any]) -> bool:
+    return not isinstance(loader.dataset, IterableDataset) and not isinstance(loader.sampler, DistributedSampler)

@@ -1,0 +1,99 @@
+"""Samples to a batch, when nothing but stacking is to be done, or padding by a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, SequenceFeatureExtractor
+
+__all__ = ["DataCollatorWithPadding", "default_collator", "default_data_collator"]
+
+LABEL, LABEL_IDS, LABELS = "label", "label_ids", "labels"
+
+
+def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -> dict[str, Any]:
+    """Stack the values of samples by name; texts and None are left out, `label` and `label_ids` become `labels`.
+
+    Args:
+        features: samples: mappings, or objects whose attributes are meant. The names of the first are those of all.
+        return_tensors: "pt" for tensors, "np" for arrays.
+
+    Raises:
+        ValueError: a name is missing in a sample, or its values do not stack.
+    """
+    if return_tensors not in {"pt", "np"}:
+        raise ValueError(f"return_tensors: is '{return_tensors}'. Use 'pt' for tensors or 'np' for arrays.")
+    rows = features if isinstance(features[0], Mapping) else [vars(row) for row in features]
+    first = rows[0]
+    batch: dict[str, Any] = {}
+    for name in (LABEL, LABEL_IDS):
+        if first.get(name) is not None:
+            batch[LABELS] = _labels(name, _column(rows, name))
+            break
+    for name, value in first.items():
+        if name not in {LABEL, LABEL_IDS} and value is not None and not isinstance(value, str):
+            batch[name] = _stacked(name, _column(rows, name))
+    if return_tensors == "pt":
+        return batch
+    return {name: value.numpy() for name, value in batch.items()}
+
+
+def default_collator(processing_class: Any) -> Any:
+    """Return the collator for a tokenizer or feature extractor, which pads; without one, plain stacking."""
+    if isinstance(processing_class, PreTrainedTokenizerBase | SequenceFeatureExtractor):
+        return DataCollatorWithPadding(processing_class)  # type: ignore[arg-type]
+    return default_data_collator
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    try:
+        return [row[name] for row in rows]
+    except KeyError:
+        index, row = next((index, row) for index, row in enumerate(rows) if name not in row)
+        raise ValueError(
+            f"'{name}': the first sample of a batch has it, sample {index} has only {', '.join(map(str, row))}. Give "
+            "all samples the same columns, or pass a data_collator of your own."
+        ) from None
+
+
+def _labels(name: str, values: list[Any]) -> Tensor:
+    """Make class numbers long and everything else float, whatever the type they come in."""
+    value = values[0]
+    if isinstance(value, Tensor) and (name == LABEL_IDS or value.ndim):
+        return _stacked(name, values)
+    if isinstance(value, Tensor):
+        value = value.item()
+    elif name == LABEL_IDS:
+        value = value[0]
+    whole = isinstance(value, int | np.integer)
+    try:
+        return torch.tensor(values, dtype=torch.long if whole else torch.float)
+    except (ValueError, TypeError) as error:
+        raise ValueError(_unequal(name, values, error)) from error
+
+
+def _stacked(name: str, values: list[Any]) -> Tensor:
+    try:
+        if isinstance(values[0], Tensor):
+            return torch.stack(values)
+        if isinstance(values[0], np.ndarray):
+            return torch.from_numpy(np.stack(values))
+        return torch.tensor(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(_unequal(name, values, error)) from error
+
+
+def _unequal(name: str, values: list[Any], error: Exception) -> str:
+    sizes = sorted({len(value) for value in values if hasattr(value, "__len__") and not isinstance(value, np.generic)})
+    if len(sizes) > 1:
+        return (
+            f"'{name}': samples of a batch have lengths {', '.join(map(str, sizes))} and cannot be stacked. Pad them "
+            "while tokenizing, or pass the tokenizer as processing_class (or a DataCollatorWithPadding as "
+            "data_collator), which pads each batch."
+        )
+    kinds = sorted({type(value).__name__ for value in values})
+    return f"'{name}': values of type {', '.join(kinds)} do not make a tensor ({error}). Remove or convert the column."

@@ -1,0 +1,207 @@
+"""Which columns of the data a model can take; the others are left out before they reach it.
+
+Texts and indices beside the tokens would otherwise be tensors that no model asks for. What is left out is said once. A
+collator of the user's that needs one of these columns gets all of them, as does a model that takes anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from xdpx.logger import log
+from xdpx.trainer.data.plan import length
+from xdpx.trainer.data.randomness import untouched
+
+LABEL_COLUMNS = ("label", "label_ids")
+"""What the default collator makes `labels` of."""
+
+WRAPPED = ("module", "_orig_mod", "base_model", "model")
+"""Where wrappers (DDP, torch.compile, PEFT, users' own) keep the model they wrap."""
+
+OWN_COLLATORS = ("transformers.", "xdpx.")
+"""Collators of these packages take every column they are given, and need none that the model does not."""
+
+_SAID: set[tuple[str, ...]] = set()
+
+
+def wanted_columns(model: Any, label_names: Sequence[str]) -> list[str] | None:
+    """Return the names a model's forward takes, with those of labels; None if it takes whatever comes.
+
+    A forward with nothing but `*args, **kwargs` is looked through, to the model inside. A `**kwargs` beside named
+    arguments adds nothing: what it is for cannot be known.
+    """
+    seen: set[int] = set()
+    while model is not None and id(model) not in seen:
+        seen.add(id(model))
+        if callable(getattr(model, "get_base_model", None)):
+            model = model.get_base_model()
+        parameters = inspect.signature(getattr(model, "forward", model)).parameters.values()
+        names = [each.name for each in parameters if each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
+        if names:
+            return list(dict.fromkeys([*names, *LABEL_COLUMNS, *label_names]))
+        model = next((inner for name in WRAPPED if callable(inner := getattr(model, name, None))), None)
+    return None
+
+
+def without(dataset: Any, names: Sequence[str]) -> Any:
+    """Return a `datasets` dataset without some columns. Others cannot be cut, nor one with a transform: the transform
+    may need them. Their samples are cut as they are collated, by `Trimmed`.
+    """  # noqa: D205
+    return dataset.remove_columns(list(names)) if names and _can_be_cut(dataset) else dataset
+
+
+def trimmed(
+    dataset: Any,
+    collator: Callable[[Any], Any],
+    wanted: Sequence[str] | None,
+    *,
+    description: str = "training",
+    model_name: str = "the model",
+) -> tuple[Any, Callable[[Any], Any]]:
+    """Return a dataset and a collator that let through only what is wanted, and say once what is left out.
+
+    Args:
+        dataset: what the samples come from.
+        collator: what makes batches of them.
+        wanted: names of `wanted_columns`; None: everything.
+        description: which data it is, for the message.
+        model_name: class of the model, for the message.
+
+    Raises:
+        ValueError: nothing would be left.
+    """
+    if wanted is None:
+        return dataset, collator
+    if not _can_be_cut(dataset):
+        return dataset, Trimmed(collator, wanted, description=description, model_name=model_name)
+    names = _unused(dataset, dataset.column_names, wanted, collator, model_name)
+    if names:
+        _say(names, description, model_name)
+    return without(dataset, names), collator
+
+
+class Trimmed:
+    """A collator that sees only wanted columns, or all of them from when on it asks for another one.
+
+    Args:
+        collator: what makes the batch.
+        wanted: names that are let through.
+        description: which data it is, for the message.
+        model_name: class of the model, for the message.
+    """
+
+    def __init__(
+        self,
+        collator: Callable[[Any], Any],
+        wanted: Collection[str],
+        *,
+        description: str = "training",
+        model_name: str = "the model",
+    ) -> None:
+        self.collator, self.wanted = collator, frozenset(wanted)
+        self.description, self.model_name = description, model_name
+        self.lets_all_through = False
+
+    def __call__(self, features: list[Any]) -> Any:
+        """Make a batch of samples; those that are no dictionaries are left as they are."""
+        if self.lets_all_through:
+            return self.collator(features)
+        try:
+            return self.collator([self._cut(row) for row in features])
+        except KeyError as error:
+            missing = error.args[0] if error.args else None
+            if _is_shipped(self.collator) or missing in self.wanted or not _all_have(features, missing):
+                raise
+        _say_needed(missing)
+        self.lets_all_through = True
+        return self.collator(features)
+
+    def _cut(self, row: Any) -> Any:
+        if not isinstance(row, dict) or self.wanted.issuperset(row):
+            return row
+        kept = {name: value for name, value in row.items() if name in self.wanted}
+        if not kept:
+            raise ValueError(_nothing_left(row, self.wanted, self.model_name))
+        _say([name for name in row if name not in kept], self.description, self.model_name)
+        return kept
+
+
+def _unused(dataset: Any, columns: Sequence[str], wanted: Sequence[str], collator: Any, model_name: str) -> list[str]:
+    unused = [name for name in columns if name not in wanted]
+    if not unused or _needed_by(collator, dataset, unused):
+        return []
+    if len(unused) == len(columns):
+        raise ValueError(_nothing_left(columns, wanted, model_name))
+    return unused
+
+
+def _can_be_cut(dataset: Any) -> bool:
+    # Streams keep their columns, as in the original: cutting them means to rebuild the pipeline of the stream.
+    return (
+        callable(getattr(dataset, "remove_columns", None))
+        and length(dataset) is not None
+        and not _is_transformed(dataset)
+    )
+
+
+def _is_transformed(dataset: Any) -> bool:
+    """Whether samples pass through a function of the user's (`with_transform`) as they are read."""
+    how = getattr(dataset, "format", None)
+    return isinstance(how, Mapping) and how.get("type") == "custom"
+
+
+def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
+    """Whether a user's collator asks for a column that would be left out, tried on the first sample."""
+    if collator is None or not length(dataset) or _is_shipped(collator):
+        return False
+    with untouched():
+        row = dataset[0]
+        try:
+            collator([{name: value for name, value in row.items() if name not in unused}])
+        except KeyError as error:
+            missing = error.args[0] if error.args else None
+        except Exception:  # one sample may be too few for it; the question is only what it asks for
+            return False
+        else:
+            return False
+    if missing not in unused:
+        return False
+    _say_needed(missing)
+    return True
+
+
+def _say_needed(name: Any) -> None:
+    log.info(
+        f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are left "
+        "to the collator."
+    )
+
+
+def _all_have(features: list[Any], name: Any) -> bool:
+    return all(isinstance(row, Mapping) and name in row for row in features)
+
+
+def _is_shipped(collator: Any) -> bool:
+    kind = collator if inspect.isfunction(collator) else type(collator)
+    return f"{getattr(kind, '__module__', '')}.".startswith(OWN_COLLATORS)
+
+
+def _say(names: list[str], description: str, model_name: str) -> None:
+    said = (description, model_name, *names)
+    if said in _SAID:
+        return
+    _SAID.add(said)
+    log.info(
+        f"Columns of the {description} data that {model_name}.forward does not take are left out: {', '.join(names)}. "
+        "Set remove_unused_columns=False to keep them."
+    )
+
+
+def _nothing_left(columns: Collection[str], wanted: Collection[str], model_name: str) -> str:
+    return (
+        f"remove_unused_columns: none of the columns ({', '.join(map(str, columns))}) is an argument of "
+        f"{model_name}.forward, which takes {', '.join(sorted(wanted))}. Tokenize the data, rename its columns, or set "
+        "remove_unused_columns=False if your data_collator or the dataset makes what the model needs."
+    )

@@ -1,0 +1,87 @@
+"""One process reads for all of them and deals out the batches: for data that does not come the same way twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+
+from xdpx.engines.pytorch.collectives import broadcast_tree
+from xdpx.trainer.data.placing import to_device
+from xdpx.trainer.data.plan import samples_per_batch
+from xdpx.trainer.data.rank_loader import Loader, Ranks
+
+
+class Dispatcher:
+    """The batches of one rank, read by the first one. What else one asks of it, the loader of the first rank answers.
+
+    All processes must go through it together.
+
+    Args:
+        loader: gives the batches of all ranks on the host, those of a round one after another; only the first rank
+            goes through it.
+        world: who takes part.
+    """
+
+    def __init__(self, loader: Loader, world: Ranks) -> None:
+        self.loader, self.world = loader, world
+        self.num_taken = 0
+        self.rank = world.rank
+        self.end_of_dataloader = False
+        self.remainder = -1
+        self._epoch = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # not yet there while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __len__(self) -> int:
+        return len(self.loader) // (self.world.size if self.loader.is_stream else 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0."""
+        self.loader.set_epoch(epoch)
+
+    def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
+        """Begin the next iteration, and no other, at a batch of it; see `Loader.start_at`."""
+        self.loader.start_at(batch_index, (state or {}).get("first"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Say where the data stands, after the batch given last: plain values and tensors."""
+        per_batch = samples_per_batch(self.loader)
+        return {
+            "epoch": self._epoch,
+            "batches": self.num_taken,
+            "samples": None if per_batch is None else self.num_taken * per_batch,
+            "ended": self.end_of_dataloader,
+            "first": self.loader.state_dict() if self.world.rank == 0 else None,
+        }
+
+    def __iter__(self) -> Iterator[Any]:
+        self._epoch, self.end_of_dataloader = self.loader.iteration, False
+        self.num_taken = self.loader.entered_at
+        rounds = self._rounds() if self.world.rank == 0 else self._received()
+        for batches, self.end_of_dataloader, self.remainder in rounds:
+            self.num_taken += 1
+            if self.world.rank < len(batches):
+                yield to_device(batches[self.world.rank], self.world.device)
+
+    def _rounds(self) -> Iterator[tuple[list[Any], bool, int]]:
+        batches = iter(self.loader)
+        while round_ := list(islice(batches, self.world.size)):
+            told = (round_, self.loader.end_of_dataloader, self.loader.remainder)
+            broadcast_tree(told)
+            yield told
+        broadcast_tree(([], True, 0))
+
+    def _received(self) -> Iterator[tuple[list[Any], bool, int]]:
+        """Receive the rounds, and go through the motions that the reading one's random generator goes through."""
+        if not self.num_taken:
+            torch.empty((), dtype=torch.int64).random_()
+        self.loader.start_at(0)
+        while (told := broadcast_tree(None))[0]:
+            yield told
+        self.loader.iteration += 1

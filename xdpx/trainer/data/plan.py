@@ -1,0 +1,147 @@
+"""How long a training is: examples, batches and updates per epoch, epochs, and where a resumed one goes on."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.trainer.data.streams import RankStream
+
+FOR_EVER = sys.maxsize
+"""Epochs of data without a length: as many as it takes for `max_steps`."""
+
+
+class Position(NamedTuple):
+    """A place in the training data: epoch from 0, and how many batches of it each rank has had."""
+
+    epoch: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a training. A step is an update of the weights; a batch is what one rank takes at once.
+
+    Attributes:
+        num_epochs: epochs begun; the last may be cut short.
+        steps_per_epoch: updates of one epoch, at least 1.
+        num_examples: samples of the training data.
+        num_train_samples: samples seen by the end, over all ranks; a float with a fraction of an epoch.
+        total_batch_size: samples of one update, over all ranks and accumulated batches.
+        batches_per_epoch: batches each rank takes in an epoch.
+        max_steps: updates of the training.
+        accumulation: batches of one update.
+        samples_per_batch: samples that all ranks take at once, where the loader knows.
+    """
+
+    num_epochs: int
+    steps_per_epoch: int
+    num_examples: int
+    num_train_samples: float
+    total_batch_size: int
+    batches_per_epoch: int
+    max_steps: int
+    accumulation: int = 1
+    samples_per_batch: int | None = None
+
+    def as_tuple(self) -> tuple[int, int, int, float, int, int, int]:
+        """Return the seven numbers in the order of `Trainer.set_initial_training_values`."""
+        return (
+            self.num_epochs, self.steps_per_epoch, self.num_examples, self.num_train_samples, self.total_batch_size,
+            self.batches_per_epoch, self.max_steps,
+        )  # fmt: skip
+
+    def position(self, global_step: int, data: Mapping[str, Any] | None = None) -> Position:
+        """Say where the data goes on after `global_step` updates.
+
+        Args:
+            global_step: updates made.
+            data: what `state_dict` of the loader gave at that step. It counts samples, so that another batch size or
+                number of ranks finds the place as well; without it, steps are counted as if nothing had changed.
+        """
+        epoch, steps = divmod(global_step, self.steps_per_epoch)
+        if data is None:
+            return Position(epoch, steps * self.accumulation)
+        if data.get("samples") is not None and self.samples_per_batch:
+            batches = math.ceil(data["samples"] / self.samples_per_batch)
+        else:
+            batches = data.get("batches", steps * self.accumulation)
+        if data["ended"] or batches >= self.batches_per_epoch:
+            return Position(data["epoch"] + 1, 0)
+        return Position(data["epoch"], batches)
+
+
+def plan_training(args: TrainingArguments, loader: Any, *, batch_size: int, num_processes: int = 1) -> Plan:
+    """Plan a training.
+
+    Args:
+        args: `max_steps`, `num_train_epochs`, `gradient_accumulation_steps`, `per_device_train_batch_size`.
+        loader: of the training data, with or without a length.
+        batch_size: samples one process takes at once.
+        num_processes: how many take part of the data.
+
+    Raises:
+        ValueError: the data has no length and `max_steps` does not say when to stop; or it gives no batch.
+    """
+    accumulation, at_once = args.gradient_accumulation_steps, samples_per_batch(loader)
+    total = batch_size * accumulation * num_processes
+    batches = length(loader)
+    if batches is None:
+        if args.max_steps <= 0:
+            raise ValueError(
+                f"max_steps: is {args.max_steps}, and the training data has no length to count epochs by. Set "
+                "max_steps to the number of updates to train for, or give the dataset a __len__."
+            )
+        steps, samples = args.max_steps, total * args.max_steps
+        return Plan(FOR_EVER, steps, samples, samples, total, steps * accumulation, steps, accumulation, at_once)
+    if batches == 0:
+        raise ValueError(_no_batch(loader, batch_size, num_processes))
+    steps = max(math.ceil(batches / accumulation), 1)
+    examples = num_examples(loader, args.per_device_train_batch_size)
+    seen: float
+    if args.max_steps > 0:
+        epochs, seen, max_steps = math.ceil(args.max_steps / steps), args.max_steps * total, args.max_steps
+    else:
+        epochs, seen = math.ceil(args.num_train_epochs), examples * args.num_train_epochs
+        max_steps = math.ceil(args.num_train_epochs * steps)
+    return Plan(epochs, steps, examples, seen, total, batches, max_steps, accumulation, at_once)
+
+
+def samples_per_batch(loader: Any) -> int | None:
+    """Return how many samples all ranks take at once, None if the loader does not know or that differs."""
+    total = getattr(loader, "total_batch_size", None)
+    return int(total) if total and total == int(total) else None
+
+
+def num_examples(loader: Any, batch_size: int) -> int:
+    """Return the samples of a loader's dataset; where it has no length, an estimate from the number of batches."""
+    examples = known_samples(loader)
+    return examples if examples is not None else len(loader) * batch_size
+
+
+def known_samples(loader: Any) -> int | None:
+    """Return the samples of a loader's dataset on all ranks, None if it has no length."""
+    dataset = getattr(loader, "dataset", None)
+    return length(dataset.source if isinstance(dataset, RankStream) else dataset)
+
+
+def length(thing: Any) -> int | None:
+    """Return `len(thing)`, None if it has none."""
+    try:
+        return len(thing)
+    except (TypeError, AttributeError, NotImplementedError):
+        # Ray datasets raise an AttributeError, sampler-like classes of users NotImplementedError.
+        return None
+
+
+def _no_batch(loader: Any, batch_size: int, num_processes: int) -> str:
+    examples = length(getattr(loader, "dataset", None))
+    return (
+        f"train_dataset: gives no batch. It has {examples} samples; {num_processes} process(es) with batches of "
+        f"{batch_size} samples leave nothing when incomplete batches are dropped. Add data, lower "
+        "per_device_train_batch_size, or set dataloader_drop_last=False."
+    )

@@ -1,0 +1,257 @@
+"""Which samples of which batch a rank takes.
+
+A round is what all ranks take at once. Batches of several ranks are neighbours in the order of the epoch: with batches
+of 2 on two ranks, samples 0 1 2 3 are a round, 0 1 for rank 0 and 2 3 for rank 1. The last round is filled up with
+samples from the start of the epoch, so that no rank has to wait for another that has run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain, cycle, islice
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler, SequentialSampler
+
+from xdpx.engines.pytorch.collectives import broadcast_tensor_
+from xdpx.trainer.data.randomness import Randomness
+from xdpx.trainer.data.samplers import EpochSampler, Ordered
+
+Fill = Literal["all", "least", "none"]
+
+INDICES_AT_ONCE = 8192
+"""Indices turned from a tensor into a list in one go."""
+
+
+class _Drawn:
+    """Entered where an order is drawn: remembers the random generators there, or puts them as they were on a resume.
+
+    Args:
+        needed: the order depends on the global generators at all.
+    """
+
+    def __init__(self, *, needed: bool) -> None:
+        self.needed = needed
+        self.state: Mapping[str, Any] | None = None
+        self._from: Randomness | None = None
+        self._after: Randomness | None = None
+
+    def __enter__(self) -> None:
+        state, self.state, self._after = self.state, None, None
+        if not self.needed:
+            return
+        now = Randomness.now()
+        if state is not None and state.get("randomness") is not None:
+            self._after, now = now, Randomness.loaded(state["randomness"])
+            now.put_back()
+        self._from = now
+
+    def __exit__(self, *_: object) -> None:
+        if self._after is not None:
+            self._after.put_back()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"randomness": self._from.saved() if self._from is not None else None}
+
+
+class Agreed(Sampler[int]):
+    """The order that the first rank has drawn, on all ranks: their random generators may have gone different ways."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order().tolist())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0."""
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def order(self) -> Tensor:
+        """Draw on all ranks, so that their generators go on alike; keep what the first one drew."""
+        order = self.sampler.order() if isinstance(self.sampler, Ordered) else torch.tensor(list(self.sampler))
+        return broadcast_tensor_(order)
+
+
+class RankBatches(Sampler[list[int]]):
+    """Cuts the order of a sampler into batches, and gives those of one rank.
+
+    Args:
+        sampler: of indices. One with `order()` is entered anywhere at once; of another, what comes before is skipped.
+        batch_size: samples of a batch on each rank.
+        drop_last: leave out an incomplete last round.
+        rank: whose batches to give.
+        size: how many ranks there are.
+        fill: what becomes of an incomplete last round, unless it is dropped. "all": it is filled up, so that all ranks
+            have as many batches of the same size. "least": only a rank that would have nothing gets a sample. "none":
+            some ranks have a batch less. With one rank it stays as it is.
+        dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
+    """
+
+    def __init__(
+        self,
+        sampler: Any,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        rank: int = 0,
+        size: int = 1,
+        fill: Fill = "all",
+        dealt: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: is {batch_size}. A batch has at least one sample.")
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+        self.rank, self.num_processes = rank, size
+        self.fill: Fill = fill if size > 1 else "none"
+        self._given_ranks = range(size) if dealt else range(rank, rank + 1)
+        self._start, self._drawn = 0, _Drawn(needed=not isinstance(sampler, EpochSampler | SequentialSampler))
+
+    @property
+    def total_batch_size(self) -> int:
+        """Samples that all ranks take at once."""
+        return self.batch_size * self.num_processes
+
+    def __len__(self) -> int:
+        samples = len(self.sampler)
+        rounds, rest = divmod(samples, self.total_batch_size)
+        if rest == 0 or self.drop_last:
+            return rounds
+        return rounds + (self.fill != "none" or rest > self.rank * self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0."""
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
+        """Begin the next iteration, and no other, at a batch of it, in the order of which `state_dict` told."""
+        self._start, self._drawn.state = batch_index, state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to draw the order of this epoch again."""
+        return self._drawn.state_dict()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start, self._start = self._start * self.total_batch_size, 0
+        with self._drawn:
+            beginning, rounds = self._open(start)
+        for round_ in rounds:
+            if len(round_) == self.total_batch_size:
+                yield from self._given(round_)
+            elif not self.drop_last:
+                if self.fill == "all":
+                    round_ += islice(cycle(beginning), self.total_batch_size - len(round_))
+                spare = beginning[:1] if self.fill == "least" else []
+                yield from (batch or spare for batch in self._given(round_) if batch or spare)
+
+    def _given(self, round_: list[int]) -> list[list[int]]:
+        """Return the batches of a round that are asked for; of an incomplete one, those of some ranks are empty."""
+        return [round_[rank * self.batch_size : (rank + 1) * self.batch_size] for rank in self._given_ranks]
+
+    def _open(self, start: int) -> tuple[list[int], Iterator[list[int]]]:
+        """Draw the order. Give the samples of the first round, and the rounds from a sample on."""
+        total = self.total_batch_size
+        if isinstance(self.sampler, Ordered):
+            order = self.sampler.order()
+            return order[:total].tolist(), self._cut(order, start)
+        indices = iter(self.sampler)
+        beginning = list(islice(indices, total))
+        rounds = iter(lambda: list(islice(indices, total)), [])
+        if start == 0:
+            return beginning, chain([beginning] if beginning else [], rounds)
+        next(islice(indices, start - total, start - total), None)
+        return beginning, rounds
+
+    def _cut(self, order: Tensor, start: int) -> Iterator[list[int]]:
+        total = self.total_batch_size
+        chunk = max(INDICES_AT_ONCE // total, 1) * total
+        for at in range(start, len(order), chunk):
+            indices = order[at : at + chunk].tolist()
+            yield from (indices[index : index + total] for index in range(0, len(indices), total))
+
+
+class RankBatchLists(Sampler[list[int]]):
+    """Deals the batches of a user's own batch sampler to the ranks, one after another.
+
+    Args:
+        batch_sampler: yields lists of indices, of any size.
+        rank: whose batches to give.
+        size: how many ranks there are.
+        even: complete the last round with batches from the start, so that all ranks have as many. A short batch is
+            filled up when the batch sampler names its `batch_size`.
+        dealt: give the batches of all ranks, those of a round one after another, to whoever deals them out.
+    """
+
+    def __init__(
+        self, batch_sampler: Any, *, rank: int = 0, size: int = 1, even: bool = True, dealt: bool = False
+    ) -> None:
+        self.batch_sampler, self.rank, self.num_processes, self.even = batch_sampler, rank, size, even
+        self._given_ranks = range(size) if dealt else range(rank, rank + 1)
+        self.batch_size: int | None = getattr(batch_sampler, "batch_size", None)
+        self.drop_last = bool(getattr(batch_sampler, "drop_last", False))
+        self.sampler = getattr(batch_sampler, "sampler", None)
+        self._start, self._drawn = 0, _Drawn(needed=True)
+
+    @property
+    def total_batch_size(self) -> int | None:
+        """Samples that all ranks take at once, None when batches differ in size."""
+        return self.batch_size * self.num_processes if self.batch_size else None
+
+    def __len__(self) -> int:
+        rounds, rest = divmod(len(self.batch_sampler), self.num_processes)
+        if self.drop_last:
+            return rounds
+        return rounds + (rest > 0 if self.even else rest > self.rank)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0."""
+        for sampler in (self.batch_sampler, self.sampler):
+            set_epoch = getattr(sampler, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
+
+    def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
+        """Begin the next iteration, and no other, at a batch of it; those before it are skipped, not read."""
+        self._start, self._drawn.state = batch_index, state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to draw the batches of this epoch again."""
+        return self._drawn.state_dict()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start, self._start = self._start, 0
+        with self._drawn:
+            batches = iter(self.batch_sampler)
+            beginning = list(islice(batches, self.num_processes))
+        rounds = iter(lambda: list(islice(batches, self.num_processes)), [])
+        for round_ in islice(chain([beginning] if beginning else [], rounds), start, None):
+            given = [self._of(rank, round_, beginning) for rank in self._given_ranks]
+            yield from (batch for batch in given if batch)
+
+    def _of(self, rank: int, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
+        """Return a rank's batch of a round, if it has one."""
+        if self.num_processes == 1:
+            return round_[0]
+        if len(round_) < self.num_processes and self.drop_last:
+            return []
+        if not self.even:
+            return round_[rank] if rank < len(round_) else []
+        if self.batch_size is None:
+            missing = islice(cycle(beginning), self.num_processes - len(round_))
+            return [*round_, *missing][rank]
+        return self._filled(rank, round_, beginning)
+
+    def _filled(self, rank: int, round_: list[list[int]], beginning: list[list[int]]) -> list[int]:
+        """Fill up short batches with samples from the start, in turn; batches longer than `batch_size` stay."""
+        batches = [round_[place] if place < len(round_) else [] for place in range(rank + 1)]
+        missing = [max((self.batch_size or 0) - len(batch), 0) for batch in batches]
+        spare = cycle([index for batch in beginning for index in batch])
+        taken = sum(missing[:rank])
+        return [*batches[rank], *islice(spare, taken, taken + missing[rank])]

@@ -1,0 +1,226 @@
+"""The loader of one rank: torch's DataLoader, one batch ahead, on the device, entered at any batch at no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from xdpx.trainer.data.options import LoaderOptions
+from xdpx.trainer.data.placing import to_device
+from xdpx.trainer.data.plan import length, samples_per_batch
+from xdpx.trainer.data.randomness import Randomness, Watch, untouched
+from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed
+
+Collator = Callable[[list[Any]], Any]
+_END = object()
+
+
+class Ranks(Protocol):
+    """Who takes part: a `World`."""
+
+    @property
+    def rank(self) -> int:
+        """Index of this process."""
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches go."""
+
+
+class Loader(DataLoader[Any]):
+    """The batches of one rank. Made by `train_loader`, `eval_loader` and `shared_out`.
+
+    It fetches one batch ahead, as the original does: whoever draws random numbers while making batches draws them in
+    the same order. `iter` begins with the epoch last set, and counts epochs itself when nobody sets them.
+
+    Attributes:
+        rank: of this process.
+        num_processes: how many there are.
+        iteration: epoch that comes next, from 0.
+        end_of_dataloader: the batch given last was the last one.
+        num_taken: batches given in this epoch, with those before the place where it was entered.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batches: Any,
+        options: LoaderOptions,
+        collator: Collator | None,
+        world: Ranks,
+        worker_init: Callable[[int], None] | None = None,
+        resumable: bool = True,
+    ) -> None:
+        self.device, self.rank, self.num_processes = world.device, world.rank, world.size
+        self.iteration = self._epoch = self.num_taken = 0
+        self.end_of_dataloader = False
+        self._entry: tuple[int, Mapping[str, Any] | None] | None = None
+        self._start: Randomness | None = None
+        self._ahead: dict[str, Any] = {}
+        self._watch = Watch() if resumable and options.num_workers == 0 else None
+        pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
+        self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
+        self._torch_options = {
+            "collate_fn": collator or default_collate,
+            "pin_memory": pinned,
+            "worker_init_fn": worker_init,
+            **options.worker_options(),
+        }
+        if batches is None:
+            # The samples of a dealt stream are whole batches already.
+            size = None if isinstance(dataset, DealtStream) else options.batch_size
+            self._torch_options |= {"batch_size": size, "drop_last": options.drop_last and size is not None}
+            super().__init__(dataset, **self._torch_options)
+        else:
+            super().__init__(dataset, batch_sampler=batches, **self._torch_options)
+
+    @property
+    def _source(self) -> Any:
+        """The dataset as the user gave it."""
+        return self.dataset.source if isinstance(self.dataset, RankStream) else self.dataset
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the data can only be read from its start."""
+        return isinstance(self.dataset, IterableDataset)
+
+    @property
+    def total_batch_size(self) -> int | float | None:
+        """Samples that all ranks take at once, None when that differs."""
+        if isinstance(self.dataset, RankStream):
+            return self.dataset.round_size
+        if self.is_stream:
+            return self.batch_size * self.num_processes if self.batch_size else None
+        total: int | float | None = getattr(self.batch_sampler, "total_batch_size", None)
+        return total
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Samples on all ranks."""
+        return len(self._source)
+
+    @property
+    def remainder(self) -> int:
+        """Samples of the last, incomplete round over all ranks; 0 if it is complete, -1 if unknown."""
+        total = self.total_batch_size
+        samples = length(self._source)
+        if samples is None and isinstance(self.dataset, RankStream) and self.num_workers == 0:
+            samples = self.dataset.num_examples
+        if samples is None or not isinstance(total, int):
+            return -1
+        return 0 if getattr(self.batch_sampler, "drop_last", self.drop_last) else samples % total
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next, from 0, to whoever orders the samples."""
+        self.iteration = epoch
+        for part in (self.dataset, self.batch_sampler):
+            set_epoch = getattr(part, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
+
+    @property
+    def entered_at(self) -> int:
+        """Batch with which the next iteration begins."""
+        return self._entry[0] if self._entry else 0
+
+    def start_at(self, batch_index: int, state: Mapping[str, Any] | None = None) -> None:
+        """Begin the next iteration, and no other, at a batch of it.
+
+        Restore the random generators of the run before iterating; finding the place leaves them as they are.
+
+        Args:
+            batch_index: batches of the epoch that were taken, on each rank.
+            state: what `state_dict` gave there. With it, an order that was drawn from the global generators, and what
+                was drawn for the batch that was fetched ahead, come out as they did.
+        """
+        self._entry = (batch_index, state) if batch_index else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Say where the data stands, after the batch given last: plain values and tensors."""
+        per_batch = samples_per_batch(self)
+        order = getattr(self.batch_sampler, "state_dict", dict)
+        return {
+            "epoch": self._epoch,
+            "batches": self.num_taken,
+            "samples": None if per_batch is None else self.num_taken * per_batch,
+            "ended": self.end_of_dataloader,
+            "start": self._start.saved() if self._start is not None else None,
+            "order": {} if self.is_stream else order(),
+            "ahead": {name: getattr(value, "saved", lambda kept=value: kept)() for name, value in self._ahead.items()},
+        }
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.set_epoch(self.iteration)
+        self._epoch, self.end_of_dataloader = self.iteration, False
+        entry, self._entry = self._entry, None
+        self.num_taken = entry[0] if entry else 0
+        fetched = self._begin() if entry is None else self._enter(*entry)
+        current = next(fetched)
+        while current is not _END:
+            current = to_device(current, self.device, non_blocking=self._non_blocking)
+            following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched)
+            self.end_of_dataloader = following is _END
+            self.num_taken += 1
+            yield current
+            current = following
+        self.iteration += 1
+
+    def _begin(self) -> Iterator[Any]:
+        self._start = Randomness.now()
+        batches = super().__iter__()
+        yield next(batches, _END)
+        yield from batches
+
+    def _enter(self, batch_index: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
+        """Fetch from a batch on; the first one with the random numbers it was fetched with, and none taken from now."""
+        known = state or {}
+        with untouched():
+            if known.get("start") is not None:
+                Randomness.loaded(known["start"]).put_back()
+            self._start = Randomness.now()
+            batches = self._entered(batch_index, known)
+            ahead = known.get("ahead") or {}
+            if ahead.get("randomness") is not None:
+                Randomness.loaded(ahead["randomness"]).put_back()
+            first = next(batches, _END)
+        yield first
+        yield from batches
+
+    def _entered(self, batch_index: int, known: Mapping[str, Any]) -> Iterator[Any]:
+        if not self.is_stream:
+            self.batch_sampler.start_at(batch_index, known.get("order"))  # type: ignore[union-attr]
+            return super().__iter__()
+        dataset: Any = self.dataset
+        if self.num_workers > 0:
+            return _after(batch_index * getattr(dataset, "batches_of_round", 1), super().__iter__())
+        place = (known.get("ahead") or {}).get("stream")
+        if isinstance(dataset, RankStream):
+            dataset = dataset.entered(batch_index, place)
+        else:
+            dataset = resumed(dataset, batch_index * (self.batch_size or 1), place)
+        if hasattr(dataset, "set_epoch"):
+            dataset.set_epoch(self.iteration)
+        return iter(DataLoader(dataset, **self._torch_options))
+
+    def _watched(self, watch: Watch, fetched: Iterator[Any]) -> Any:
+        """Fetch the next batch, and remember what with, for whoever saves before it is given."""
+        self._ahead["randomness"] = watch.before()
+        if self.is_stream and is_stateful(self._source):
+            self._ahead["stream"] = self._source.state_dict()
+        following = next(fetched, _END)
+        watch.after()
+        return following
+
+
+def _after(count: int, batches: Iterator[Any]) -> Iterator[Any]:
+    """Leave out the first batches; workers have made them all the same."""
+    pass_over(batches, count, unit="batches")
+    yield from batches

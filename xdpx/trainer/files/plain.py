@@ -1,0 +1,62 @@
+"""Bring state_dicts to tensors and plain values, the only things that a checkpoint holds."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from xdpx.checkpoints.trusted import PLAIN
+
+
+class NotPlain(TypeError):
+    """A value could be written only as code that a later reader would have to run."""
+
+
+def plain(value: Any, where: str = "") -> Any:
+    """Return an equal value of dicts, lists, tuples, tensors and plain values.
+
+    Args:
+        value: e.g. a `state_dict()`; arrays become tensors, members of enumerations their values.
+        where: what to call it in the message.
+
+    Raises:
+        NotPlain: something in it is an object of another kind; the message names where, and its class.
+    """
+    if isinstance(value, torch.Tensor) or type(value) in PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {plain(key, where): plain(part, f"{where}.{key}") for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [plain(part, f"{where}[{index}]") for index, part in enumerate(value)]
+        return tuple(parts) if isinstance(value, tuple) else parts
+    return _plain_leaf(value, where)
+
+
+def _plain_leaf(value: Any, where: str) -> Any:
+    if isinstance(value, enum.Enum):
+        return plain(value.value, where)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return torch.from_numpy(value)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    raise NotPlain(f"{where.lstrip('.') or 'it'} is a {type(value).__module__}.{type(value).__qualname__}")
+
+
+def plain_json(value: Any) -> Any:
+    """Return an equal value that JSON can hold; what it cannot is told by its text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_json(part) for part in value]
+    if isinstance(value, enum.Enum):
+        return plain_json(value.value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,84 @@
+"""The random generators of one process: Python's, NumPy's, torch's on the CPU and on each kind of device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.logger import log
+
+MISSING = "numbers drawn from now on differ from those of a run that was never stopped"
+
+
+def capture(*, all_devices: bool = False) -> dict[str, Any]:
+    """Return the state of all generators as plain values and tensors, which `restore` and the original can read.
+
+    Args:
+        all_devices: those of every CUDA device, as the original stores them when there are several processes; else
+            that of the current one.
+    """
+    import numpy as np
+    import torch
+
+    # Not NumPy's own array: a file that holds one asks for code of NumPy to be read.
+    kind, keys, *rest = np.random.get_state()
+    states = {
+        "python": random.getstate(),
+        "numpy": (str(kind), [int(key) for key in keys], *(_plain(value) for value in rest)),
+        "cpu": torch.random.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state_all() if all_devices else torch.cuda.get_rng_state()
+    if torch.backends.mps.is_available():
+        states["mps"] = torch.mps.get_rng_state()
+    return states
+
+
+def _plain(value: Any) -> int | float:
+    return float(value) if isinstance(value, float) else int(value)
+
+
+def restore(states: Mapping[str, Any] | None, *, where: str = "the checkpoint") -> None:
+    """Set all generators to a state that `capture`, or the original, has written.
+
+    What the state lacks is left as it is, and the log says so.
+
+    Args:
+        states: as `capture` gives it; None when there is none.
+        where: what the log calls its source.
+    """
+    import numpy as np
+    import torch
+
+    if states is None:
+        log.warning(f"{where}: has no state of the random generators for this process: {MISSING}.")
+        return
+    version, keys, gauss = states["python"]
+    random.setstate((version, tuple(keys), gauss))
+    np.random.set_state(_numpy_state(states["numpy"]))
+    torch.random.set_rng_state(states["cpu"].cpu())
+    if torch.cuda.is_available():
+        _restore_cuda(states.get("cuda"), where)
+    if torch.backends.mps.is_available() and "mps" in states:
+        torch.mps.set_rng_state(states["mps"].cpu())
+
+
+def _numpy_state(state: Any) -> Any:
+    import numpy as np
+
+    kind, keys, *rest = state
+    return (kind, np.asarray(keys, dtype=np.uint32), *rest)
+
+
+def _restore_cuda(state: Any, where: str) -> None:
+    import torch
+
+    if isinstance(state, list | tuple) and len(state) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all([one.cpu() for one in state])
+    elif isinstance(state, list | tuple) and len(state) > torch.cuda.current_device():
+        torch.cuda.set_rng_state(state[torch.cuda.current_device()].cpu())
+    elif isinstance(state, torch.Tensor):
+        torch.cuda.set_rng_state(state.cpu())
+    else:
+        log.warning(f"{where}: has no state of the random generator of this GPU: {MISSING}.")

@@ -1,0 +1,167 @@
+"""`trainer_state.json`: where a training of the Trainer stands, and what its callbacks want to be kept.
+
+It has exactly the fields of the Hugging Face Trainer's, so that either reads the other's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
+
+from xdpx.logger import log
+from xdpx.trainer.arguments import TrainingArguments
+from xdpx.utils.commit import write_text
+from xdpx.utils.io_utils import io
+from xdpx.utils.paths import StrPath
+
+
+class Searching(Protocol):
+    """What a state asks a Trainer: what a search is trying, how it names that, and which process this is."""
+
+    hp_name: Callable[[Any], str] | None
+    _trial: Any
+
+    def is_local_process_zero(self) -> bool:
+        """Tell whether this is the first process of its machine."""
+        ...
+
+    def is_world_process_zero(self) -> bool:
+        """Tell whether this is the first process of all."""
+        ...
+
+
+class ExportableState:
+    """What a checkpoint keeps of a callback: override `state`; `from_state` builds an equal object from it."""
+
+    def state(self) -> dict[str, Any]:
+        """Return `{"args": {...for __init__}, "attributes": {...set afterwards}}`, of what JSON can hold."""
+        example = '{"args": {"patience": self.patience}, "attributes": {"count": self.count}}'
+        raise NotImplementedError(f"{type(self).__name__} has no `state`. Define it, e.g. to return {example}.")
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Return an object as it was when `state` was taken."""
+        instance = cls(**state.get("args", {}))
+        vars(instance).update(state.get("attributes", {}))
+        return instance
+
+
+@dataclass
+class TrainerState:
+    """Where a training stands. A step is one optimizer update, whatever the number of batches in it.
+
+    `epoch` has the share of the current one behind the point. `log_history` holds every dict that was logged, with its
+    step. `stateful_callbacks` holds `state()` by class name, and may be given as the callbacks themselves.
+    """
+
+    epoch: float = 0
+    global_step: int = 0
+    max_steps: int = 0
+    logging_steps: int = 500
+    eval_steps: int = 500
+    save_steps: int = 500
+    train_batch_size: int | None = None
+    num_train_epochs: int = 0
+    num_input_tokens_seen: int = 0
+    total_flos: float = 0
+    log_history: list[dict[str, Any]] = None  # type: ignore[assignment]  # None means: none yet, as in the original
+    best_metric: float | None = None
+    best_global_step: int | None = None
+    best_model_checkpoint: str | None = None
+    is_local_process_zero: bool = True
+    is_world_process_zero: bool = True
+    is_hyper_param_search: bool = False
+    trial_name: str | None = None
+    trial_params: dict[str, Any] | None = None
+    stateful_callbacks: Any = None
+
+    def __post_init__(self) -> None:
+        self.log_history = self.log_history or []
+        if not isinstance(self.stateful_callbacks, dict):
+            self.stateful_callbacks = states_of(self.stateful_callbacks or [])
+
+    def to_json(self) -> str:
+        """Return the text of `trainer_state.json`."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(content, indent=2, sort_keys=True, default=_plain) + "\n"
+
+    def save_to_json(self, json_path: StrPath) -> None:
+        """Write `trainer_state.json`, whole or not at all."""
+        write_text(json_path, self.to_json())
+
+    @classmethod
+    def load_from_json(cls, json_path: StrPath) -> Self:
+        """Read `trainer_state.json`, of this package or of the original, of any version.
+
+        Raises:
+            ValueError: when it is not whole.
+        """
+        try:
+            with io.open(json_path) as file:
+                found = dict(json.load(file))
+        except (ValueError, TypeError) as error:
+            advice = "Resume from another checkpoint; this one was not written to its end."
+            raise ValueError(f"{json_path}: holds no state of a training ({error}). {advice}") from error
+        known = {field.name: found.pop(field.name) for field in fields(cls) if field.name in found}
+        if found:
+            log.warning(f"{json_path}: {', '.join(sorted(found))}: of another version, and not used.")
+        return cls(**known)
+
+    def compute_steps(self, args: TrainingArguments, max_steps: int) -> None:
+        """Set `logging_steps`, `eval_steps` and `save_steps`; below 1 they are a share of `max_steps` (rounded up)."""
+        for name in ("logging_steps", "eval_steps", "save_steps"):
+            wanted = getattr(args, name)
+            if wanted is not None:
+                setattr(self, name, math.ceil(max_steps * wanted) if wanted < 1 else wanted)
+
+    def init_training_references(self, trainer: Searching, max_steps: int, num_train_epochs: int, trial: Any) -> None:
+        """Take down what is known when a training begins; `trial` is what a search is trying (None: no search)."""
+        if trainer.hp_name is not None and trainer._trial is not None:
+            self.trial_name = trainer.hp_name(trainer._trial)
+        self.trial_params = None if trial is None else dict(getattr(trial, "params", trial))
+        self.max_steps, self.num_train_epochs = max_steps, num_train_epochs
+        self.is_local_process_zero = trainer.is_local_process_zero()
+        self.is_world_process_zero = trainer.is_world_process_zero()
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold of a NumPy or torch number or array that somebody logged."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    advice = "Log numbers, strings, or lists and dicts of them."
+    raise TypeError(f"trainer_state.json cannot hold {value!r} ({type(value).__name__}). {advice}")
+
+
+def states_of(callbacks: Iterable[Any]) -> dict[str, Any]:
+    """Return `state()` of each by its class name, a list where a class is there twice. Raises TypeError without it."""
+    found: dict[str, list[Any]] = {}
+    for callback in callbacks:
+        if not is_exportable(callback):
+            advice = "Let it inherit from ExportableState and define `state`, or leave it out."
+            raise TypeError(f"stateful_callbacks: {type(callback).__name__} has no state to be saved. {advice}")
+        found.setdefault(type(callback).__name__, []).append(callback.state())
+    return {name: states[0] if len(states) == 1 else states for name, states in found.items()}
+
+
+def restore_states(callbacks: Iterable[Any], saved: Mapping[str, Any]) -> None:
+    """Bring each callback (and the control) to its saved state, in place; name what is saved but not there."""
+    present: dict[str, list[Any]] = {}
+    for callback in filter(is_exportable, callbacks):
+        present.setdefault(type(callback).__name__, []).append(callback)
+    for name, states in saved.items():
+        several = states if isinstance(states, list) else [states]
+        for callback, state in zip(present.get(name, []), several, strict=False):
+            vars(callback).update(vars(type(callback).from_state(state)))
+    if missing := sorted(set(saved) - set(present)):
+        log.warning(
+            f"Checkpoint included callbacks not included in current configuration. Ignoring. ({', '.join(missing)})",
+            under="transformers.trainer",
+        )
+
+
+def is_exportable(callback: object) -> bool:
+    """Whether a checkpoint can keep this callback's state (the original's own callbacks as well as ours)."""
+    return callable(getattr(callback, "state", None)) and callable(getattr(callback, "from_state", None))

@@ -1,0 +1,80 @@
+"""The callbacks that a config of `x-train` lists: found by name, checked before anything is trained, and made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from xdpx.config.faults import Fault, nearest
+from xdpx.config.spmd_keys import SPMD
+from xdpx.config.user_modules import named
+from xdpx.trainer.hooks import callbacks
+
+Entry = str | Mapping[str, Mapping[str, Any]]
+"""A name, or {name: {argument: value}}."""
+
+KEY = "callbacks"
+
+
+def faults_of(entries: Sequence[Entry], *, engine: str) -> Iterator[Fault]:
+    """Yield what is wrong with each entry: a name that nobody has, arguments or an engine that it does not take."""
+    for entry in entries:
+        if not isinstance(entry, str) and len(entry) != 1:
+            yield Fault(KEY, f"has {dict(entry)!r}.", "Write one name per entry: {name: {argument: value}}.")
+            continue
+        name, arguments = _read(entry)
+        try:
+            thing = _find(name)
+        except ValueError as error:
+            yield Fault(KEY, str(error), _remedy(name))
+            continue
+        problem = _misfit(thing, arguments)
+        if problem:
+            yield Fault(KEY, f"{name} {problem}", "Correct its arguments.")
+        if engine == SPMD and getattr(thing, "changes_model", False):
+            problem = f"{name} changes the model that PyTorch computes, which the engine spmd does not train."
+            yield Fault(KEY, problem, "Leave it out. Or use engine: pytorch.")
+
+
+def build(entries: Sequence[Entry]) -> list[Any]:
+    """Make every callback; an object that is listed by its name is taken as it is."""
+    made = []
+    for name, arguments in map(_read, entries):
+        thing = _find(name)
+        made.append(thing(**arguments) if callable(thing) else thing)
+    return made
+
+
+def _read(entry: Entry) -> tuple[str, Mapping[str, Any]]:
+    return (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
+
+
+def _find(name: str) -> Any:
+    """Return what a name stands for. Raises ValueError with the reason when it stands for nothing."""
+    if name in callbacks:
+        return callbacks[name]
+    if ":" in name:
+        return named(name)
+    raise ValueError(f"no '{name}' is registered.")
+
+
+def _remedy(name: str) -> str:
+    if ":" in name:
+        return "Write module:Class, of a module in user/modules or of a package's entry points xdpx.callback."
+    near = nearest(name, callbacks)
+    hint = f"Did you mean '{near}'? " if near else ""
+    return f'{hint}There are {", ".join(callbacks)}; register your own by @register("{name}"), or write module:Class.'
+
+
+def _misfit(thing: Any, arguments: Mapping[str, Any]) -> str:
+    """Say why a callback cannot be made with these arguments, "" when it can."""
+    if not any(event.startswith("on_") for event in dir(thing)):
+        return "has no event, such as on_step_end, so it is no callback."
+    if not callable(thing):
+        return "is an object already, so it takes no arguments." if arguments else ""
+    try:
+        inspect.signature(thing).bind(**arguments)
+    except TypeError as error:
+        return f"cannot be made: {error}."
+    return ""

@@ -1,0 +1,342 @@
+"""Callbacks written for the Trainer where another door trains: they hear its events, and their control is obeyed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from xdpx.checkpoints.folders import ALONE, Ranks
+from xdpx.engines.base import Batch
+from xdpx.logger import log
+from xdpx.reports.run_tables import COLUMNS, evaluated
+from xdpx.trainer.hooks.events import CallbackHandler
+from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, restore_states, states_of
+from xdpx.training.callbacks.logging import Logging
+from xdpx.training.callbacks.saving import HOOKS
+from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.progress import Place
+
+INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
+"""Events inside an update, of which the engine must tell."""
+
+
+class Evaluates(Protocol):
+    """What scores held-out data, when it is due or asked to. `metrics`: of the last evaluation, empty before."""
+
+    metrics: dict[str, float]
+
+    def evaluate(self, session: Session) -> None:
+        """Score the held-out data now."""
+        ...
+
+
+class Saves(Protocol):
+    """What writes checkpoints, when they are due or asked for. `saved_step`: of which the last one was written."""
+
+    saved_step: int
+
+    def ask(self) -> None:
+        """Let the step at which the run stands be saved, whatever is due."""
+        ...
+
+    def save(self, session: Session) -> None:
+        """Save the step at which the run stands, where that is wanted."""
+        ...
+
+
+class Handler(CallbackHandler):
+    """Calls the listeners. When to log, evaluate, save and end is decided by the door, unless one of them asks."""
+
+    def _miss_flow(self) -> None:
+        pass
+
+    def waiting_in_vain(self, told: Collection[str]) -> list[str]:
+        """Name the events inside an update that somebody listens to, but that are not among those told."""
+        return [event for event in INSIDE if event not in told and self._listening_to(event)]
+
+
+class Hooks:
+    """What the three stations of the hooks in the list of callbacks share.
+
+    `first` stands before logging: a step ended. `middle` stands behind evaluating: what was logged and scored is told,
+    and what is asked for beyond that is done. `last` stands behind saving: a checkpoint was saved, an epoch ended. So
+    events come in the order that callbacks rely on, and what one asks for is done at the same step.
+
+    Args:
+        listeners: the callbacks.
+        args: what they read as arguments.
+        logging, evaluating, saving: what does the work; `saving` is None where nothing is to be saved.
+        epoch_length: gives the number of updates of an epoch (1-based).
+        processing_class: handed to the listeners.
+        ranks: the processes that train together. All hear the events, and do what the listeners of the first ask for.
+
+    Attributes:
+        state, control: what the listeners read, and decide with.
+        left: the epoch whose rest nobody wants; 0 for none.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Any],
+        args: Any,
+        *,
+        logging: Logging,
+        evaluating: Evaluates,
+        saving: Saves | None,
+        epoch_length: Callable[[int], int],
+        processing_class: Any = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.handler = Handler(listeners, None, processing_class, None, None)
+        self.args, self.control = args, TrainerControl()
+        self.state = self._at_home(TrainerState(), ranks)
+        self._ranks = ranks
+        self.first: Callback = _First(self)
+        self.middle: Callback = _Middle(self)
+        self.last: Callback = _Last(self)
+        self._logging, self._evaluating, self._saving = logging, evaluating, saving
+        self._epoch_length = epoch_length
+        self._epoch: int | None = None  # 1-based; None between epochs
+        self._length = 1  # of this epoch, in updates
+        self.left = 0
+        self._told = {"log": 0, "evaluation": 0, "save": 0}  # the step at which it was told last
+        self._made = self._kept()  # how the listeners were made, to tell later what was changed since
+
+    # ---- around the data
+
+    def groups(self, groups: Generator[tuple[Place, Any]]) -> Generator[tuple[Place, Any]]:
+        """Yield the same groups, with the events of the beginning of epochs and steps; skip what nobody wants."""
+        with closing(groups):
+            for place, group in groups:
+                if place.epoch == self.left:
+                    continue
+                if self._epoch != place.epoch:
+                    self._epoch, self._length = place.epoch, max(1, self._epoch_length(place.epoch))
+                    self.fire("on_epoch_begin")
+                self.fire("on_step_begin")
+                yield place, group
+
+    def scored(self, batches: Callable[[], Iterable[Batch]]) -> Callable[[], Iterable[Batch]]:
+        """Return what yields the same batches, and tells that one was scored when the next is asked for."""
+
+        def walk() -> Generator[Batch]:
+            for batch in batches():
+                yield batch
+                self.fire("on_prediction_step")
+
+        return walk
+
+    # ---- events
+
+    def fire(self, event: str, *brought: Any) -> None:
+        """Call an event of everybody who listens."""
+        self.control = getattr(self.handler, event)(self.args, self.state, self.control, *brought)
+
+    def _agree(self) -> None:
+        """Do on all processes what is asked for on the first one."""
+        if self._ranks.size > 1:
+            self.control = TrainerControl(**self._ranks.broadcast(asdict(self.control)))
+
+    def begin(self, session: Session) -> None:
+        """Tell that training begins, or goes on."""
+        state, args, engine = self.state, self.args, session.engine
+        self.handler.model, self.handler.optimizer = engine.shown(session.state)
+        engine.tell = self.fire
+        unheard = self.handler.waiting_in_vain(engine.events)
+        if unheard:
+            log.warning(f"this engine does not tell of {', '.join(unheard)}, which callbacks listen to.")
+        state.global_step, state.max_steps = session.number, session.total
+        state.num_train_epochs = args.num_train_epochs or 0
+        state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
+        state.train_batch_size = args.per_device_train_batch_size
+        self._take_best(session)
+        self._told = {"log": self._logging.logged_step, "evaluation": session.progress.last_eval_step, "save": 0}
+        self.fire("on_init_end")
+        self.fire("on_train_begin")
+
+    def end_step(self, session: Session, step: Step) -> Stop | None:
+        """Tell that a step ended."""
+        state, place = self.state, step.place
+        state.global_step = step.number
+        state.epoch = place.epoch - 1 + min(1.0, place.group / self._length)
+        self.fire("on_step_end")
+        self._agree()
+        return self._stop(session)
+
+    def serve(self, session: Session) -> Stop | None:
+        """Tell what was logged and scored at this step; log, score and have saved what a listener asks for."""
+        number = session.number
+        if self.control.should_log and self._logging.logged_step != number:
+            self._logging.write_row(session)
+        if self._told["log"] < number == self._logging.logged_step:
+            self._told["log"] = number
+            self.state.num_input_tokens_seen = session.progress.tokens
+            self._log(self._logged())
+            self._agree()
+        if self.control.should_evaluate and not session.progress.just_evaluated:
+            self._evaluating.evaluate(session)
+        if session.progress.just_evaluated and self._told["evaluation"] < number:
+            self._told["evaluation"] = number
+            self._tell_scores(session)
+            self._agree()
+        if self.control.should_save:
+            self._ask_to_save()
+        return self._stop(session)
+
+    def end_saving(self, session: Session) -> Stop | None:
+        """Tell that a checkpoint was saved at this step, if one was."""
+        if self._saving is not None and self._told["save"] < session.number == self._saving.saved_step:
+            self._told["save"] = session.number
+            self.fire("on_save")
+            self._agree()
+        self.control.should_save = False
+        return self._stop(session)
+
+    def end_epoch(self, session: Session) -> Stop | None:
+        """Tell that an epoch ended, if one is open, and do what a listener asks for then."""
+        if self._epoch is None:
+            return None
+        self._epoch, self.left = None, self._now_left
+        self.fire("on_epoch_end")
+        self._agree()
+        self.serve(session)
+        if self._saving is not None:
+            self._saving.save(session)
+        return self.end_saving(session)
+
+    def is_over(self, place: Place) -> bool:
+        """Tell whether an epoch ends at this place: there is no more of it, or nobody wants more."""
+        return place.group >= self._length or self.control.should_epoch_stop
+
+    @property
+    def _now_left(self) -> int:
+        return self._epoch if self._epoch is not None and self.control.should_epoch_stop else self.left
+
+    def _tell_scores(self, session: Session) -> None:
+        metrics = {evaluated(name): value for name, value in self._evaluating.metrics.items()}
+        metrics["epoch"] = self.state.epoch
+        self._log(metrics)
+        self.fire("on_evaluate", metrics)
+        self._take_best(session)  # only now: listeners compare with the best before
+
+    def _take_best(self, session: Session) -> None:
+        progress = session.progress
+        self.state.best_metric = progress.best_score
+        self.state.best_global_step = progress.best_step or None
+
+    def _logged(self) -> dict[str, Any]:
+        names = {column: name for name, column in COLUMNS.items()}
+        row = {names.get(name, name): value for name, value in self._logging.row.items() if name != "step"}
+        return {**row, "epoch": self.state.epoch}
+
+    def _log(self, logs: dict[str, Any]) -> None:
+        self.state.log_history.append({**logs, "step": self.state.global_step})
+        self.fire("on_log", logs)
+
+    def _ask_to_save(self) -> None:
+        if self._saving is not None:
+            self._saving.ask()
+        else:
+            log.warning("a callback asked for a checkpoint, but saving is switched off, so none is written.", once=True)
+
+    def _stop(self, session: Session) -> Stop | None:
+        return Stop(f"asked to stop after step {session.number}") if self.control.should_training_stop else None
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the training stands for the listeners, and what those that are an ExportableState keep."""
+        state = json.loads(self.state.to_json())
+        return {"state": state, "callbacks": self._kept(), "made": self._made, "left": self._now_left}
+
+    @staticmethod
+    def _at_home(state: TrainerState, ranks: Ranks) -> TrainerState:
+        state.is_world_process_zero, state.is_local_process_zero = ranks.rank == 0, ranks.local_rank == 0
+        return state
+
+    def _kept(self) -> dict[str, Any]:
+        kept = states_of(each for each in self.handler.callbacks if is_exportable(each))
+        plain: dict[str, Any] = json.loads(json.dumps(kept))
+        return plain
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self.state = self._at_home(TrainerState(**saved["state"]), self._ranks)
+        self.left = saved.get("left", 0)
+        made = saved.get("made", {})
+        states = {
+            name: with_new(state, made.get(name), self._made.get(name)) for name, state in saved["callbacks"].items()
+        }
+        restore_states(self.handler.callbacks, states)
+
+
+def with_new(state: Any, made: Any, now: Any) -> Any:
+    """Return the state of a callback, or of all of one class, with the arguments that it is made with otherwise now.
+
+    Args:
+        state: as it was saved.
+        made: the state that it had when it was made then.
+        now: the state that it has when it is made now.
+    """
+    if isinstance(state, list):
+        several = [each if isinstance(each, list) else [each] * len(state) for each in (made, now)]
+        return [with_new(*each) for each in zip(state, *several, strict=False)]
+    if not isinstance(made, dict) or not isinstance(now, dict):
+        return state
+    changed = {name: value for name, value in now["args"].items() if made["args"].get(name) != value}
+    return {**state, "args": {**state["args"], **changed}}
+
+
+class _First(Callback):
+    """Stands before all others."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def on_start(self, session: Session) -> None:
+        self._hooks.begin(session)
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        return self._hooks.end_step(session, step)
+
+
+class _Middle(Callback):
+    """Stands behind evaluating, and is what checkpoints keep of the hooks."""
+
+    name = HOOKS
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        return self._hooks.serve(session)
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        if stop.finished:
+            self._hooks.serve(session)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._hooks.state_dict()
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self._hooks.load_state_dict(saved)
+
+
+class _Last(Callback):
+    """Stands behind saving."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        stop = self._hooks.end_saving(session)
+        return (self._hooks.end_epoch(session) if self._hooks.is_over(step.place) else None) or stop
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        self._hooks.end_saving(session)
+        if stop.finished:
+            self._hooks.end_epoch(session)
+            self._hooks.fire("on_train_end")

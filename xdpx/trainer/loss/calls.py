@@ -1,0 +1,174 @@
+"""Which loss a Trainer trains on, and how it is called: overrides of either generation get the arguments they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from xdpx.engines.pytorch.precision import Precision
+from xdpx.logger import log
+from xdpx.optimizers.pytorch.building import fused_backward_of
+from xdpx.trainer.loss.counts import targets_of
+from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, takes
+from xdpx.trainer.parts import TrainerRun
+
+COUNT = "num_items_in_batch"
+Inputs = dict[str, Any]
+
+
+class LossMethods(Protocol):
+    """What users override of a Trainer to say what its loss is. Looked up at each call, for it may be replaced."""
+
+    compute_loss_func: Callable[..., Tensor] | None
+    loss_is_scaled_for_ga: bool | None
+
+    def training_step(self, model: nn.Module, inputs: Inputs, num_items_in_batch: Any = None) -> Tensor:
+        """Add the gradients of one micro-batch."""
+        ...
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Inputs, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the loss of one micro-batch."""
+        ...
+
+
+class LossCalls:
+    """Calls `training_step`, `compute_loss` and `compute_loss_func`, whose signatures were looked at once.
+
+    Args:
+        methods: whose they are.
+        run: its arguments, what is known of the model's loss, and what is logged.
+        overridden: which of the two methods are the user's own.
+    """
+
+    def __init__(self, methods: LossMethods, run: TrainerRun, *, overridden: Collection[str]) -> None:
+        self._methods, self._run, self._overridden = methods, run, overridden
+        self._facts = run.loss_facts
+        self._step_counts = takes(methods.training_step, COUNT)
+        self._compute = CallShape.of(methods.compute_loss)
+        function = methods.compute_loss_func
+        self._function = CallShape.of(function) if function is not None else None
+
+    def step(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
+        """Call `training_step`."""
+        more = (num_items,) if self._step_counts else ()
+        return self._methods.training_step(model, inputs, *more)
+
+    def loss(self, model: nn.Module, inputs: Inputs, num_items: Count) -> Tensor:
+        """Call `compute_loss` for the loss alone."""
+        return self._methods.compute_loss(model, inputs, **self._compute.extras(num_items))  # type: ignore[no-any-return]
+
+    def loss_and_outputs(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
+        """Call `compute_loss` for one batch of an evaluation: the mean over its own targets, and the outputs."""
+        extras = self._compute.extras(self._told(inputs), return_outputs=True)
+        loss, outputs = self._methods.compute_loss(model, inputs, **extras)
+        return loss, outputs
+
+    def _told(self, inputs: Inputs) -> Tensor | None:
+        """Return the count that an evaluation passes on: to code of users only, for a model averages by itself."""
+        own = "compute_loss" in self._overridden or self._function is not None
+        return self.count([inputs]) if own else None
+
+    def weight(self, inputs: Inputs, rows: int) -> Tensor | int:
+        """Return the number of targets that the loss of a batch of an evaluation is the mean over."""
+        told, facts = self._told(inputs), self._facts
+        if told is not None:
+            return told
+        return targets_of(inputs, rows, shift=facts.shifts_labels or facts.smoother_shifts_labels)
+
+    def count(self, batches: list[Inputs]) -> Tensor | None:
+        """Return the number of targets in some batches of this process; None where no loss asks for it."""
+        if not self._facts.accepts_count and self._function is None:
+            return None
+        return count_targets(batches, shift=self._facts.shifts_labels)
+
+    def count_over_ranks(self, batches: list[Inputs], device: torch.device) -> Tensor | None:
+        """Return the number of targets in the batches of one update, over all processes when losses are averaged so."""
+        args = self._run.args
+        over_ranks = args.average_tokens_across_devices
+        return global_count(self.count(batches), device, over_ranks=over_ranks, replicas=args.n_gpu)
+
+    def is_scaled(self, num_items: Count) -> bool:
+        """Tell whether a loss is a share of the mean over the whole update, and not a mean over one micro-batch."""
+        said = self._methods.loss_is_scaled_for_ga
+        if said is not None:
+            return bool(said)
+        if not self._compute.takes_count:
+            return False  # it was never told the count
+        if self._function is not None:
+            return self._function.takes_count
+        return self._facts.accepts_count and num_items is not None
+
+    def of_model(self, model: nn.Module, inputs: Inputs, num_items: Count) -> tuple[Tensor, Any]:
+        """Run the model, and return (loss, outputs): of `compute_loss_func`, smoothed, or the model's own."""
+        function, facts, args = self._methods.compute_loss_func, self._facts, self._run.args
+        smoothed = facts.smoother is not None or function is not None
+        labels = inputs.pop("labels") if smoothed and "labels" in inputs else None
+        if num_items is not None and facts.accepts_count:
+            inputs = {**inputs, COUNT: num_items}
+        outputs = model(**inputs)
+        if model.training:
+            self._run.window.note(outputs)
+        if function is not None:
+            if labels is None:
+                _miss_labels(inputs)
+            loss = function(outputs, labels, **(self._function.extras(num_items) if self._function is not None else {}))
+        elif labels is not None and facts.smoother is not None:
+            shift = facts.smoother_shifts_labels
+            loss = facts.smoother(outputs, labels, shift_labels=shift, num_items_in_batch=num_items)
+        else:
+            loss = self._share(loss_of(outputs, inputs), inputs, num_items)
+        shared = num_items is not None and model.training and args.average_tokens_across_devices
+        spread = max(args.world_size, args.n_gpu) if shared else 1
+        if spread > 1 and self.is_scaled(num_items):
+            loss = loss * spread  # gradients and losses are averaged over processes afterwards
+        return loss, outputs
+
+    def _share(self, loss: Tensor, inputs: Inputs, num_items: Count) -> Tensor:
+        """Return a model's own loss as its share of the mean over the update, also when the model ignored the count."""
+        own = self.count([inputs]) if self._facts.ignores_count and self.is_scaled(num_items) else None
+        if own is None or num_items is None:
+            return loss
+        replicas = max(1, self._run.args.n_gpu)  # of DataParallel, whose count is a column and whose loss is a row
+        total = num_items.squeeze(-1) if isinstance(num_items, Tensor) else num_items
+        return loss * (own / (total * replicas))
+
+    @contextmanager
+    def noting(self, model: nn.Module) -> Generator[None]:
+        """Record outputs named `*_loss` also where a user's method calls the model; `of_model` does it elsewhere."""
+        if not self._overridden or self._run.args.compile_options() is not None:  # it would be compiled anew
+            yield
+            return
+
+        def note(model: nn.Module, _: Any, outputs: Any) -> None:
+            if model.training:
+                self._run.window.note(outputs)
+
+        handle = model.register_forward_hook(note)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+def _miss_labels(inputs: Inputs) -> None:
+    log.warning(
+        "Trainer: `compute_loss_func` is defined but `labels=None`. Your custom loss function will still be called "
+        f"with labels=None. The batch has {', '.join(inputs)}.",
+        once=True,
+        under="transformers.trainer",
+    )
+
+
+def backward(loss: Tensor, optimizer: Any, precision: Precision, learning_rate: Callable[[], float]) -> None:
+    """Add the gradients of a loss, or hand it to an optimizer that takes the backward pass upon itself."""
+    fused = fused_backward_of(optimizer)
+    if fused is None:
+        precision.backward(loss)
+    else:
+        fused(loss, learning_rate())

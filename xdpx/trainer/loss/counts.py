@@ -1,0 +1,100 @@
+"""What a Trainer counts while it trains, without waiting for the device: tokens, operations, the loss over a set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xdpx.engines.pytorch import collectives
+from xdpx.logger import log
+from xdpx.trainer.loss.model_loss import count_targets
+
+
+class TokenCounter:
+    """Input tokens seen, all of them or those that are no padding (`include_num_input_tokens_seen`).
+
+    Args:
+        mode: "no", "all" or "non_padding".
+        name: of the model's main input.
+        pad_id: of padding, for batches without an attention mask.
+    """
+
+    def __init__(self, mode: str, name: str, pad_id: int | None) -> None:
+        self.mode, self._name, self._pad_id = mode, name, pad_id
+        self._new: Any = 0
+
+    def add(self, inputs: Any) -> None:
+        """Count the tokens of a micro-batch; the sum may stay on the device."""
+        if self.mode == "no":
+            return
+        if self._name not in inputs:
+            log.warning(
+                "Tried to track the number of tokens seen, however the current model is not configured properly to "
+                f"know what item is the input: batches have no '{self._name}'. To fix this, add a `main_input_name` "
+                "attribute to the model class you are using.",
+                once=True,
+                under="transformers.trainer",
+            )
+            return
+        self._new = self._new + self._count(inputs)
+
+    def _count(self, inputs: Any) -> Any:
+        if self.mode == "non_padding":
+            if "attention_mask" in inputs:
+                return inputs["attention_mask"].sum()
+            if self._pad_id is not None:
+                return (inputs[self._name] != self._pad_id).sum()
+            log.warning(
+                "Could not determine method to count non-padding tokens, falling back to counting all tokens.",
+                once=True,
+                under="transformers.trainer",
+            )
+        return inputs[self._name].numel()
+
+    def settle(self, state: Any, device: Any) -> None:
+        """Add what was counted on all processes to the state; on all processes."""
+        if self.mode == "no":
+            return
+        new = torch.as_tensor(self._new, device=device, dtype=torch.int64)
+        state.num_input_tokens_seen += int(collectives.sum_over_ranks(new))
+        self._new = 0
+
+
+def operations_per_token(model: Any) -> int:
+    """Return the floating point operations of a forward and a backward pass per input token; 0 where unknown."""
+    if not hasattr(model, "num_parameters"):
+        return 0
+    return 6 * int(model.num_parameters(exclude_embeddings=True))
+
+
+class LossTally:
+    """The loss over a whole set: sum over targets / number of targets, however it is cut into batches and ranks."""
+
+    def __init__(self, device: torch.device) -> None:
+        exact = torch.float32 if device.type == "mps" else torch.float64  # MPS has no double precision
+        self._sums = torch.zeros(2, dtype=exact, device=device)
+        self._empty = True
+
+    def add(self, loss: torch.Tensor, count: torch.Tensor | int) -> None:
+        """Add the mean loss of a batch with so many targets; a batch without targets (its mean is NaN) adds nothing."""
+        self._empty = False
+        number = torch.as_tensor(count, device=self._sums.device, dtype=self._sums.dtype)
+        weighted = torch.where(number > 0, loss.to(self._sums) * number, torch.zeros_like(number))
+        self._sums += torch.stack((weighted, number))
+
+    def mean(self) -> float | None:
+        """Return the mean over all ranks (all must ask); None when no batch had a loss."""
+        total, count = collectives.sum_over_ranks(self._sums).tolist()
+        if self._empty and not count:
+            return None
+        return float(total / count) if count else float("nan")
+
+
+def targets_of(inputs: Any, rows: int, *, shift: bool) -> torch.Tensor | int:
+    """Return the number of targets that the loss of a batch is the mean over; its rows where targets are no classes."""
+    labels = inputs.get("labels")
+    if isinstance(labels, torch.Tensor) and labels.is_floating_point():
+        return rows
+    count = count_targets([inputs], shift=shift)
+    return rows if count is None else count

@@ -1,0 +1,321 @@
+"""How a Trainer gets its loss: whose function is called with what, and over how many targets the sum is divided.
+
+One rule: what a window of micro-batches adds up is divided, once, by the number of targets of the whole window on all
+processes (the *count*). Where a loss does not take the count it is a mean of its micro-batch, and is divided by the
+number of micro-batches instead. Shapes: B rows, T positions, C classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.engines.pytorch import collectives
+from xdpx.logger import warn_user
+
+IGNORED = -100
+"""The label of positions that are no target."""
+
+Count = Tensor | int | None
+"""How many targets a window has; None where nobody asks."""
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """What a function that a user may have written takes beside the essentials: found out once, not at every step."""
+
+    takes_return_outputs: bool
+    takes_count: bool
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> CallShape:
+        """Look at a bound method or a function, e.g. an overridden `compute_loss` or a `compute_loss_func`."""
+        return cls(takes(function, "return_outputs"), takes(function, "num_items_in_batch"))
+
+    def extras(self, count: Count = None, return_outputs: bool = False) -> dict[str, Any]:
+        """Return the keyword arguments that the function takes.
+
+        Raises ValueError where the outputs are wanted and the function cannot return them.
+        """
+        chosen: dict[str, Any] = {"num_items_in_batch": count} if self.takes_count else {}
+        if return_outputs:
+            if not self.takes_return_outputs:
+                raise ValueError(
+                    "compute_loss: the outputs are wanted too (evaluation), but it takes no return_outputs. "
+                    "Write `def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None)` and "
+                    "return (loss, outputs) when return_outputs is true."
+                )
+            chosen["return_outputs"] = True
+        return chosen
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Tell whether a function has a parameter of this name, or takes any keyword."""
+    found = _parameters(function)
+    return name in found or any(one.kind is one.VAR_KEYWORD for one in found.values())
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C, say
+        return {}
+
+
+def accepts_count(model: nn.Module) -> bool:
+    """Tell whether the model divides its loss by `num_items_in_batch`: its `accepts_loss_kwargs`, or `**kwargs`.
+
+    `model` is the bare one, without wrappers (`xdpx.models.pytorch.preparing.bare`).
+    """
+    declared = getattr(model, "accepts_loss_kwargs", None)
+    if declared is not None:
+        return bool(declared)
+    return any(one.kind is one.VAR_KEYWORD for one in _parameters(model.forward).values())
+
+
+def label_names(model: nn.Module) -> list[str]:
+    """Name the inputs of a model that are targets: those called like labels, and the ends of an answer in a text."""
+    answers = {"start_positions", "end_positions"} if "QuestionAnswering" in type(model).__name__ else set()
+    return [name for name in _parameters(model.forward) if "label" in name or name in answers]
+
+
+def returns_loss(model: nn.Module) -> bool:
+    """Tell whether the model computes a loss without labels, unless told not to (as CLIP does on request)."""
+    asked = _parameters(model.forward).get("return_loss")
+    return asked is not None and asked.default is True
+
+
+def ignores_count(model: nn.Module) -> bool:
+    """Tell whether the model takes the count and yet returns a plain mean: regression, several labels per row, and
+    models of transformers whose forward calls a loss of torch itself, such as BERT and T5.
+
+    The original treats that mean as a sum already divided, so that its losses and gradients grow with the accumulation
+    and with the number of processes.
+    """  # noqa: D205
+    if type(model).__module__.startswith("transformers.models.") and _calls_a_loss_of_torch(model):
+        return True
+    config = getattr(model, "config", None)
+    if _loss_function_name(model) != "ForSequenceClassificationLoss":
+        return False
+    kind = getattr(config, "problem_type", None)
+    return kind in {"regression", "multi_label_classification"} or (kind is None and _num_labels(config) == 1)
+
+
+LOSSES_OF_TORCH = frozenset({"CrossEntropyLoss", "MSELoss", "BCEWithLogitsLoss", "L1Loss", "CTCLoss"})
+
+
+def _calls_a_loss_of_torch(model: nn.Module) -> bool:
+    """Tell whether the forward of a model names a loss of torch, and not the one that could take the count."""
+    code = getattr(inspect.unwrap(type(model).forward), "__code__", None)
+    names = frozenset(code.co_names) if code is not None else frozenset()
+    return bool(names & LOSSES_OF_TORCH) and "loss_function" not in names
+
+
+def _num_labels(config: object) -> int:
+    return int(getattr(config, "num_labels", 0) or 0)
+
+
+def shifts_labels(model: nn.Module) -> bool:
+    """Tell whether the model's own loss compares position t with label t+1, so that the first label is no target.
+
+    Decided as the original does, by the loss that transformers noted for the model, so that the numbers are the same.
+    It noted none for GPT2LMHeadModel: there and here its sums are divided by one target per row too many.
+    """
+    encoder_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    return _loss_function_name(model) == "ForCausalLMLoss" and not encoder_decoder
+
+
+def _loss_function_name(model: nn.Module) -> str | None:
+    """Return the name of the loss function that transformers chose for the model; None for any other model."""
+    kind = getattr(model, "loss_type", None)
+    if kind is None:
+        return None
+    from transformers.loss.loss_utils import LOSS_MAPPING
+
+    return getattr(LOSS_MAPPING.get(kind), "__name__", None)
+
+
+def smoother_shifts_labels(model: nn.Module) -> bool:
+    """Tell whether `LabelSmoother` must shift for this model: where its class is a causal language model."""
+    if not hasattr(model, "loss_type") and not hasattr(model, "config"):
+        return False
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
+def count_targets(batches: Sequence[Any], *, shift: bool = False) -> Tensor | None:
+    """Count the targets of a window of micro-batches on this process, without waiting for a device.
+
+    Args:
+        batches: Micro-batches with `labels` (any shape, `IGNORED` where there is no target), or `shift_labels` where
+            a collator shifted them itself.
+        shift: The first label of each row is no target (`shifts_labels`).
+
+    Returns:
+        A number, shape (), where the labels are; None where there are none, or none that can be counted.
+    """
+    if not batches or "labels" not in batches[0]:
+        return None
+    try:
+        counts = [_targets_of(batch, shift).ne(IGNORED).sum() for batch in batches]
+    except (AttributeError, TypeError, IndexError):  # e.g. lists of boxes
+        return None
+    return counts[0] if len(counts) == 1 else torch.stack(counts).sum()
+
+
+def _targets_of(batch: Any, shift: bool) -> Tensor:
+    if "shift_labels" in batch:
+        chosen: Tensor = batch["shift_labels"]
+        return chosen
+    labels: Tensor = batch["labels"]
+    return labels[..., 1:] if shift else labels
+
+
+def global_count(
+    count: Tensor | None, device: torch.device, *, over_ranks: bool = True, replicas: int = 1
+) -> Tensor | None:
+    """Turn the count of one process into the count that a loss is divided by. On all processes.
+
+    Args:
+        count: What `count_targets` gave.
+        device: Where the loss will be.
+        over_ranks: Add the counts of all processes (`average_tokens_across_devices`).
+        replicas: Devices that one process feeds (`nn.DataParallel`); each gets its share, or the whole where
+            `over_ranks` says so, as one row of shape (replicas, 1).
+    """
+    if count is None:
+        return None
+    count = count.to(device, non_blocking=True)
+    if over_ranks:
+        count = collectives.sum_over_ranks(count)
+    elif replicas > 1:
+        count = count // replicas
+    return count.expand(replicas, 1) if replicas > 1 else count
+
+
+def loss_of(outputs: Any, inputs: Mapping[str, Any]) -> Tensor:
+    """Return the loss that a model returned: under `loss`, or first in a tuple.
+
+    Raises ValueError where a mapping has none, or where what comes first can be no loss.
+    """
+    if isinstance(outputs, Tensor) and outputs.ndim > 0:
+        raise ValueError(
+            f"The model returned one tensor of shape {tuple(outputs.shape)}, which is no loss. Let forward return the "
+            "loss first when it is given labels, override compute_loss, or give compute_loss_func."
+        )
+    if isinstance(outputs, Mapping):
+        if outputs.get("loss") is None:
+            labelled = "labels" in inputs
+            remedy = (
+                "The model takes labels but computes no loss: override compute_loss, or give compute_loss_func."
+                if labelled
+                else "Give it labels (label_names says which inputs are labels), override compute_loss, or give "
+                "compute_loss_func."
+            )
+            raise ValueError(
+                f"The model did not return a loss from the inputs ({', '.join(inputs)}), only: {', '.join(outputs)}. "
+                f"{remedy}"
+            )
+        loss: Tensor = outputs["loss"]
+        return loss
+    first: Tensor = outputs if isinstance(outputs, Tensor) else outputs[0]
+    return first
+
+
+@dataclass
+class LabelSmoother:
+    """Cross-entropy against targets that keep 1 - epsilon of their weight and share epsilon among all classes.
+
+    Source: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7.
+    """
+
+    epsilon: float = 0.1
+    ignore_index: int = IGNORED
+
+    def __call__(
+        self, model_output: Any, labels: Tensor, shift_labels: bool = False, num_items_in_batch: Count = None
+    ) -> Tensor:
+        """Return the mean over the targets, shape ().
+
+        Args:
+            model_output: A mapping with `logits` (..., C), or a tuple that begins with them.
+            labels: (...) or (..., 1), `ignore_index` where there is no target.
+            shift_labels: Compare position t with label t+1.
+            num_items_in_batch: What the sum is divided by; the number of targets here when None.
+        """
+        logits = model_output["logits"] if isinstance(model_output, Mapping) else model_output[0]
+        if shift_labels:
+            logits, labels = logits[..., :-1, :], labels[..., 1:]
+        labels_N = labels.reshape(-1).to(logits.device)
+        loss_sum = functional.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]).float(),
+            labels_N,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.epsilon,
+            reduction="sum",
+        )
+        if num_items_in_batch is None:
+            return loss_sum / labels_N.ne(self.ignore_index).sum()
+        if isinstance(num_items_in_batch, Tensor):
+            num_items_in_batch = num_items_in_batch.to(loss_sum.device)
+        return loss_sum / num_items_in_batch
+
+
+def smoother_for(epsilon: float, model: nn.Module) -> LabelSmoother | None:
+    """Return the smoother that `label_smoothing_factor` asks for; None for 0, and where several labels are right."""
+    if epsilon == 0:
+        return None
+    kind = getattr(getattr(model, "config", None), "problem_type", None)
+    if kind == "multi_label_classification":
+        warn_user(
+            "Label smoothing is not compatible with multi-label classification. Disabling label smoothing for this "
+            "training run: each row has several labels.",
+            UserWarning,
+        )
+        return None
+    return LabelSmoother(epsilon)
+
+
+@dataclass
+class LossFacts:
+    """What is asked once about the loss of a model; users correct it by attributes of the Trainer.
+
+    Attributes:
+        accepts_count: whether the model takes the number of targets of the update (`model_accepts_loss_kwargs`).
+        ignores_count: whether it takes the number, and returns a plain mean all the same.
+        shifts_labels: whether its own loss compares position t with label t+1.
+        label_names: the inputs that are targets.
+        returns_loss: whether it computes a loss without labels (`can_return_loss`).
+        smoother: what smooths labels (`label_smoother`), None where nothing does.
+        smoother_shifts_labels: whether that must shift.
+    """
+
+    accepts_count: bool = False
+    ignores_count: bool = False
+    shifts_labels: bool = False
+    label_names: list[str] = field(default_factory=list)
+    returns_loss: bool = False
+    smoother: LabelSmoother | None = None
+    smoother_shifts_labels: bool = False
+
+    @classmethod
+    def of(cls, model: nn.Module, *, names: list[str] | None, smoothing: float) -> LossFacts:
+        """Ask the bare model, without wrappers.
+
+        Args:
+            model: the bare one.
+            names: of the targets, where the arguments say it.
+            smoothing: `label_smoothing_factor`.
+        """
+        return cls(
+            accepts_count(model), ignores_count(model), shifts_labels(model),
+            label_names(model) if names is None else names, returns_loss(model), smoother_for(smoothing, model),
+            smoother_shifts_labels(model),
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+"""One batch of an evaluation: which of its inputs are labels, and which outputs of the model count as predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from xdpx.engines.pytorch import collectives
+from xdpx.trainer.loss.model_loss import LossFacts
+
+
+def targets_wanted(inputs: Mapping[str, Any], facts: LossFacts) -> list[str] | None:
+    """Name the labels of a batch that has a loss (none where the model needs none); None where it has no loss."""
+    names = facts.label_names or ["labels"] * ("labels" in inputs)  # of a wrapper whose forward takes anything
+    if names:
+        return names if all(inputs.get(name) is not None for name in names) else None
+    asked = inputs.get("return_loss")
+    return [] if (facts.returns_loss if asked is None else asked) else None
+
+
+def labels_of(inputs: Mapping[str, Any], names: list[str] | None) -> Any:
+    """Return the labels of a batch: one tree, a tuple of several, None of a batch without loss."""
+    return None if names is None else _single(_detached(tuple(inputs.get(name) for name in names)))
+
+
+def logits_of(outputs: Any, left_out: Collection[str], *, with_loss: bool) -> Any:
+    """Return what counts as predictions of what a model returned, whatever its form; a tuple of one is opened.
+
+    Args:
+        outputs: a mapping, a tuple, or one tensor.
+        left_out: names that are no predictions.
+        with_loss: whether the loss is among the outputs, first or under `loss`.
+    """
+    if isinstance(outputs, Mapping):
+        hidden = {*left_out, "loss"} if with_loss else set(left_out)
+        logits: Any = tuple(value for name, value in outputs.items() if name not in hidden)
+    else:
+        logits = outputs[1:] if with_loss else outputs
+    return _single(_detached(logits))
+
+
+def ignored_outputs(model: nn.Module) -> Collection[str]:
+    """Name the outputs that a model itself does not count as predictions."""
+    config = getattr(model, "config", None)
+    return getattr(config, "keys_to_ignore_at_inference", ["past_key_values"])
+
+
+def _detached(tree: Any) -> Any:
+    """Detach every tensor of nested tuples and dicts."""
+    return collectives.map_tensors(torch.Tensor.detach, tree)
+
+
+def _single(parts: Any) -> Any:
+    return parts[0] if isinstance(parts, list | tuple) and len(parts) == 1 else parts

@@ -1,0 +1,259 @@
+"""Search hyperparameters: train with many settings of the arguments, driven by Optuna or Ray Tune."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from xdpx.engines.pytorch import collectives
+from xdpx.logger import log
+from xdpx.trainer.outputs import TrainOutput
+from xdpx.trainer.parts import Search, TrainerRun
+
+
+class BestRun(NamedTuple):
+    """The best trial of a search; `objective` is a list when there are several directions."""
+
+    run_id: str
+    objective: Any
+    hyperparameters: dict[str, Any]
+    run_summary: Any | None = None
+
+
+Model = TypeVar("Model")
+BACKENDS = {"optuna": "optuna", "ray": "ray.tune"}
+SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_time")
+
+
+def default_objective(metrics: dict[str, float]) -> float:
+    """Return the loss of an evaluation, or the sum of its other metrics when there are any."""
+    left = {name: value for name, value in metrics.items() if name != "epoch" and not name.endswith(SPEED)}
+    loss = left.pop("eval_loss", None)
+    return sum(left.values()) if left or loss is None else loss
+
+
+def default_space_optuna(trial: Any) -> dict[str, Any]:
+    """Suggest learning rate, epochs, seed and batch size."""
+    return {
+        "learning_rate": trial.suggest_float("learning_rate", 1e-6, 1e-4, log=True),
+        "num_train_epochs": trial.suggest_int("num_train_epochs", 1, 5),
+        "seed": trial.suggest_int("seed", 1, 40),
+        "per_device_train_batch_size": trial.suggest_categorical("per_device_train_batch_size", [4, 8, 16, 32, 64]),
+    }
+
+
+def default_space_ray(trial: Any) -> dict[str, Any]:
+    """Return the ranges of learning rate, epochs, seed and batch size."""
+    from ray import tune
+
+    del trial
+    return {
+        "learning_rate": tune.loguniform(1e-6, 1e-4),
+        "num_train_epochs": tune.choice(list(range(1, 6))),
+        "seed": tune.uniform(1, 40),
+        "per_device_train_batch_size": tune.choice([4, 8, 16, 32, 64]),
+    }
+
+
+Found = BestRun | list[BestRun] | None
+Space = Callable[[Any], dict[str, Any]]
+
+
+class TrialMethods(Protocol):
+    """What users give and override of a Trainer to say how one trial is trained."""
+
+    model_init: Any
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:  # fmt: skip
+        """Train, with the values of the trial."""
+        ...
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Score the data for it."""
+        ...
+
+
+class Trials:
+    """Trains with many settings of the arguments.
+
+    Args:
+        run: of the Trainer, whose `search` says what is searched for.
+        methods: how one trial is trained.
+    """
+
+    def __init__(self, run: TrainerRun, methods: TrialMethods) -> None:
+        self._run, self._methods, self._search = run, methods, run.search
+
+    def search(self, n_trials: int, direction: str | list[str], backend: Any, **kwargs: Any) -> Found:
+        """Run a search and return its best run, or one for each best trial when there are several directions.
+
+        Raises:
+            RuntimeError: neither backend is installed, or there is no `model_init`.
+            ValueError: the backend is not known.
+        """
+        if self._methods.model_init is None:
+            raise RuntimeError("hyperparameter_search: each trial needs a new model. Give the Trainer `model_init`.")
+        search = self._search
+        search.backend = chosen = _backend(backend)
+        try:
+            if chosen == "optuna":
+                return self._optuna(search.space or default_space_optuna, n_trials, direction, **kwargs)
+            return self._ray(search.space or default_space_ray, n_trials, direction, **kwargs)
+        finally:
+            search.backend = None
+
+    def attempt(self, trial: Any, checkpoint: str | None = None) -> float:
+        """Train one trial, and return what it achieved."""
+        search, methods = self._search, self._methods
+        search.objective = None
+        methods.train(resume_from_checkpoint=checkpoint, trial=trial)
+        achieved: float | None = search.objective  # at its last evaluation while training
+        return _take_objective(search, methods.evaluate()) if achieved is None else achieved
+
+    def _optuna(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> Found:
+        import optuna
+
+        self._search.space, world = space, self._run.parts.world
+        if not world.is_main:  # the first process asks Optuna, and the others follow it
+            for _ in range(n_trials):
+                self.attempt(collectives.broadcast_object(None))
+            return None
+
+        def tried_together(trial: Any) -> float:
+            if world.size > 1:
+                space(trial)  # asks for every value, so that the others can be told
+                collectives.broadcast_object(optuna.trial.FixedTrial(trial.params, trial.number))
+            return self.attempt(trial)
+
+        names = ("timeout", "n_jobs", "gc_after_trial", "catch")
+        options = {name: kwargs.pop(name) for name in names if name in kwargs}
+        several = isinstance(direction, list)
+        kwargs["directions" if several else "direction"] = direction
+        study = optuna.create_study(**kwargs)
+        study.optimize(tried_together, n_trials=n_trials, **options)
+        if several:
+            return [BestRun(str(best.number), best.values, best.params) for best in study.best_trials]
+        return BestRun(str(study.best_trial.number), study.best_value, study.best_params)
+
+    def _ray(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> BestRun:
+        from ray import tune
+
+        self._search.space = space
+        self._run.forget_model()  # it is made anew by each trial
+        gpu = {"gpu": 1} if self._run.args.n_gpu > 0 else {}
+        resources = kwargs.pop("resources_per_trial", {"cpu": 1, **gpu})
+        task = tune.with_resources(tune.with_parameters(_ray_trial, trials=self), resources)
+        names = ("scheduler", "search_alg", "max_concurrent_trials", "time_budget_s")
+        config = {name: kwargs.pop(name) for name in names if name in kwargs}
+        mode = "min" if direction == "minimize" else "max"
+        tuner = tune.Tuner(
+            task,
+            param_space=space(None),
+            tune_config=tune.TuneConfig(metric="objective", mode=mode, num_samples=n_trials, **config),
+            run_config=tune.RunConfig(**kwargs),
+        )
+        found = tuner.fit()
+        best = found.get_best_result()
+        metrics, tried = best.metrics or {}, best.config or {}
+        return BestRun(metrics["trial_id"], metrics["objective"], tried, found)
+
+
+def _ray_trial(config: dict[str, Any], trials: Trials) -> None:
+    from ray import tune
+
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        objective = trials.attempt(dict(config))
+    else:
+        with checkpoint.as_directory() as folder:
+            objective = trials.attempt(dict(config), folder)
+    tune.report({"objective": objective})
+
+
+def _backend(wanted: Any) -> str:
+    there = [name for name, module in BACKENDS.items() if importlib.util.find_spec(module.split(".")[0])]
+    name = str(getattr(wanted, "value", wanted or "")) or (there[0] if there else "optuna")
+    if name not in BACKENDS:
+        raise ValueError(f"hyperparameter_search: backend is '{name}'. Use one of {', '.join(BACKENDS)}.")
+    if name not in there:
+        package = "ray[tune]" if name == "ray" else name
+        raise RuntimeError(f"hyperparameter_search: {name} is not installed. Install it: pip install '{package}'.")
+    return name
+
+
+def take_trial(run: TrainerRun, trial: Any) -> None:
+    """Set the arguments to the values of a trial."""
+    search, args = run.search, run.args
+    search.trial = trial
+    if search.backend is None or trial is None:
+        return
+    values = search.space(trial) if search.backend == "optuna" and search.space is not None else trial
+    for name, value in values.items():
+        if not hasattr(args, name):
+            log.warning(
+                f"Trying to set {name} in the hyperparameter search but there is no corresponding field in "
+                "`TrainingArguments`: its value changes nothing.",
+                under="transformers.trainer",
+            )
+            continue
+        now = getattr(args, name)
+        setattr(args, name, value if now is None else type(now)(value))
+    log.info(f"trial: {', '.join(f'{name} {value}' for name, value in values.items())}")
+    run.batch_size = args.train_batch_size
+
+
+def report(run: TrainerRun, trial: Any, step: int, metrics: dict[str, float], *, save: Callable[[str], str]) -> None:
+    """Tell the search how a trial does, which may end it; `save` writes a checkpoint for Ray, and returns its path."""
+    search = run.search
+    if search.backend is None or trial is None:
+        return
+    objective = _take_objective(search, dict(metrics))
+    if search.backend == "ray":
+        _report_to_ray({"objective": objective}, save if run.control.should_save else None)
+    elif hasattr(trial, "study") and len(trial.study.directions) == 1:
+        import optuna
+
+        trial.report(objective, step)
+        if trial.should_prune():
+            run.callback_handler.on_train_end(run.args, run.state, run.control)
+            raise optuna.TrialPruned
+
+
+def _take_objective(search: Search, metrics: dict[str, float]) -> float:
+    search.objective = (search.objective_of or default_objective)(metrics)
+    return search.objective
+
+
+def _report_to_ray(metrics: dict[str, float], save: Callable[[str], str] | None) -> None:
+    from ray import tune
+
+    if save is None:
+        tune.report(metrics)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(save(folder)))
+
+
+def new_model(model_init: Callable[..., Model], trial: Any) -> Model:
+    """Call `model_init`, with the trial where it takes one.
+
+    Raises:
+        RuntimeError: it gives nothing.
+    """
+    given = len(model_init.keywords) if isinstance(model_init, partial) else 0
+    taken = len(inspect.signature(model_init).parameters) - given
+    if taken > 1:
+        raise RuntimeError(f"model_init: takes {taken} arguments. Let it take none, or the trial of a search.")
+    model = model_init(trial) if taken else model_init()
+    if model is None:
+        raise RuntimeError("model_init: gave None. Return the model.")
+    return model
