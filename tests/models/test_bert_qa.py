@@ -19,8 +19,8 @@ from xdpx.losses.answers import best_threshold
 from xdpx.losses.bert_qa import best_span, best_spans, text_of
 from xdpx.models import models
 from xdpx.processors import processors
-from xdpx.processors.bert_qa import windows_of
 from xdpx.processors.samples import Ragged, Samples, offsets_of
+from xdpx.processors.windows import windows_of
 from xdpx.tokenizers import tokenizers
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.vocabulary import Vocabulary

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xdpx.losses import losses
 from xdpx.models import models
-from xdpx.models.pytorch.modules import crf
+from xdpx.models.pytorch.modules.tagging import best_chain, chain_scores, log_partition
 
 LENGTHS = [4, 2, 1]
 TAGS = 3
@@ -36,7 +36,7 @@ def all_chains(length: int) -> list[tuple[int, ...]]:
 
 def test_the_partition_is_the_sum_over_all_chains(drawn: tuple[Tensor, Tensor, Tensor]) -> None:
     emissions, neighbours, mask = drawn
-    found = crf.log_partition(emissions, neighbours, mask)
+    found = log_partition(emissions, neighbours, mask)
     for row, length in enumerate(LENGTHS):
         every = torch.stack([score(emissions[row], neighbours, chain) for chain in all_chains(length)])
         assert torch.allclose(found[row], every.logsumexp(0))
@@ -45,14 +45,14 @@ def test_the_partition_is_the_sum_over_all_chains(drawn: tuple[Tensor, Tensor, T
 def test_the_score_of_a_chain_is_that_of_its_words_and_neighbours(drawn: tuple[Tensor, Tensor, Tensor]) -> None:
     emissions, neighbours, mask = drawn
     tags = torch.tensor([[2, 0, 1, 1], [1, 2, -100, -100], [0, -100, -100, -100]])
-    found = crf.chain_scores(emissions, neighbours, tags, mask)
+    found = chain_scores(emissions, neighbours, tags, mask)
     for row, length in enumerate(LENGTHS):
         assert torch.allclose(found[row], score(emissions[row], neighbours, tuple(tags[row, :length].tolist())))
 
 
 def test_the_best_chain_is_the_best_of_all(drawn: tuple[Tensor, Tensor, Tensor]) -> None:
     emissions, neighbours, mask = drawn
-    found = crf.best_chain(emissions, neighbours, mask)
+    found = best_chain(emissions, neighbours, mask)
     for row, length in enumerate(LENGTHS):
         best = max(all_chains(length), key=lambda chain: float(score(emissions[row], neighbours, chain)))
         assert tuple(found[row, :length].tolist()) == best

@@ -9,7 +9,7 @@ import torch
 
 from xdpx.config.faults import ConfigError
 from xdpx.models import models
-from xdpx.models.pytorch.sbert_nli import text_vectors
+from xdpx.models.pytorch.bert_classification import text_vectors
 
 SIZES: dict[str, Any] = {
     "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 8, "vocab_size": 20,

@@ -9,7 +9,7 @@ from torch import nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.models import models
-from xdpx.models.pytorch.modules.mixout import MixoutLinear
+from xdpx.models.pytorch.modules.dropout import MixoutLinear
 
 SIZES = {
     "hidden_size": 8,

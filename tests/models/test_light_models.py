@@ -7,7 +7,7 @@ import torch
 
 from xdpx.models import models
 from xdpx.models.pytorch.bow import hashed_ngrams
-from xdpx.models.pytorch.dpcnn import halve
+from xdpx.models.pytorch.convolutional import halve
 from xdpx.models.pytorch.modules.alignment import attend_to_each_other
 from xdpx.models.pytorch.modules.recurrent import Recurrent, turned
 
@@ -138,7 +138,7 @@ def test_dssm_gives_the_cosine_itself_where_a_loss_compares_pairs():
 
 
 def learned(name, given, target, steps=60, **keys):
-    """Give the share of rows that a model knows after some steps on all of them."""
+    """Return the share of rows that a model knows after some steps on all of them."""
     torch.manual_seed(0)
     model = build(name, **keys).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)

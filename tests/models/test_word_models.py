@@ -3,7 +3,7 @@ import torch
 
 from xdpx.config.faults import ConfigError
 from xdpx.models import models
-from xdpx.models.pytorch.re2 import augmented_residual
+from xdpx.models.pytorch.matching import augmented_residual
 
 SIZES = {"embedding_dim": 6, "hidden_size": 8, "vocab_size": 20, "pad_index": 0, "num_classes": 3}
 SINGLE = {"cls_cnn", "bow", "lstm", "gru", "dpcnn"}

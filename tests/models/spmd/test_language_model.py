@@ -60,7 +60,7 @@ def _batch(ids: np.ndarray = IDS, **fields: Any) -> NestedMap:
 
 @cache
 def _built(kind: str) -> tuple[Any, Any, Callable[..., Any]]:
-    """Give (model, params, compiled function of params and batch) of one kind of model."""
+    """Return (model, params, compiled function of params and batch) of one kind of model."""
     templates = {
         "causal": lambda: _lm(),
         "packed": lambda: _lm(packed_input=True),
@@ -207,7 +207,7 @@ def test_a_tied_table_is_stored_once():
 
 
 def _text(template: Any) -> str:
-    """Give one line per weight: path, shape, axes."""
+    """Return one line per weight: path, shape, axes."""
     shapes = jax.eval_shape(template.Instantiate().init, KEY, _batch())["params"]
     leaves = jax.tree_util.tree_leaves_with_path(shapes, is_leaf=lambda leaf: hasattr(leaf, "names"))
     return "".join(

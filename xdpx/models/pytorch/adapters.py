@@ -47,7 +47,7 @@ def add(network: nn.Module, wanted: Mapping[str, Any] | None) -> None:
 
 
 def renamed(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give weights of a plain network under the names they have where adapters stand."""
+    """Return weights of a plain network under the names they have where adapters stand."""
     moved = {name.replace(INSIDE, "."): name for name in model.state_dict() if INSIDE in name}
     return {moved.get(name, name): value for name, value in found.items()}
 

@@ -11,7 +11,7 @@ from transformers.models.albert.modeling_albert import AlbertMLMHead
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.bert import Bert, new_linear
-from xdpx.models.pytorch.bert_pretrain import fitting_classifier
+from xdpx.models.pytorch.bert_lm import fitting_classifier
 from xdpx.models.pytorch.named_encoders import AlbertParameters
 from xdpx.models.pytorch.word_model import given
 
@@ -52,7 +52,7 @@ class AlbertLanguageModel(Bert):
         masked_positions: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> Any:
-        """Give logits (M, V) for the M masked positions, which are indices into the flattened ids (B * T)."""
+        """Return logits (M, V) for the M masked positions, which are indices into the flattened ids (B * T)."""
         return self._guesses(self.encode(input_ids, attention_mask, token_type_ids), masked_positions)
 
     def _guesses(self, output: Any, masked_positions: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ class AlbertPretrain(AlbertLanguageModel):
         masked_positions: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Give logits (M, V) of the masked positions, indices into the flattened ids (B * T); and of classes (B, C)."""
+        """Return logits (M, V) of masked positions, indices into the flattened ids (B * T); and of classes (B, C)."""
         output = self.encode(input_ids, attention_mask, token_type_ids)
         pooled = self.sop_classifier["dropout"](output.pooler_output)
         classes: Tensor = self.sop_classifier["classifier"](pooled)

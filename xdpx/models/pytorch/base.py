@@ -32,7 +32,7 @@ class Model(nn.Module):
         self.parameters_used = parameters
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Take over the weights that `pretrained_model` names; say what was missing, unexpected or of another size.
+        """Load the weights that `pretrained_model` names; log what was missing, unexpected or of another size.
 
         Raises:
             ConfigError: the file fits in no part, or a size differs while `strict_size` holds.
@@ -55,7 +55,7 @@ class Model(nn.Module):
         return [{"params": trained, "lr": learning_rate, "name": "all"}]
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Give the table of token vectors: the first of a network's tables, unless a subclass says another.
+        """Return the table of token vectors: the first of a network's tables, unless a subclass says another.
 
         Raises:
             NotImplementedError: there is none.
@@ -66,5 +66,5 @@ class Model(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no table of token vectors.")
 
     def resource_files(self) -> dict[str, str]:
-        """Give the text files that must lie beside a checkpoint to rebuild the model, by name (`config.json`)."""
+        """Return the text files that must lie beside a checkpoint to rebuild the model, by name (`config.json`)."""
         return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +10,13 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.models.pytorch import adapters, encoders, pruning
+from xdpx.models.pytorch import adapters, encoders, pruning, weights
 from xdpx.models.pytorch.base import Model
 from xdpx.models.pytorch.modules import attention, first_token
-from xdpx.models.pytorch.modules.dropout import use_fast_dropout
-from xdpx.models.pytorch.modules.mixout import use_mixout, with_anchors
+from xdpx.models.pytorch.modules.dropout import use_fast_dropout, use_mixout, with_anchors
 from xdpx.models.pytorch.parameters import BertParameters
-from xdpx.utils import hub, io
+from xdpx.models.pytorch.weights import FETCH, read_table
+from xdpx.utils import hub
 
 CONFIG_FILE = "config.json"
 ARCHITECTURE_KEYS = (
@@ -64,7 +63,7 @@ class Bert(Model):
             self.bert.requires_grad_(requires_grad=False)
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        """Give the encoder's output for ids (B, T); the mask (B, T) is true (or 1) at real tokens.
+        """Return the encoder's output for ids (B, T); the mask (B, T) is true (or 1) at real tokens.
 
         Raises:
             ConfigError: the texts are longer than the model has positions.
@@ -72,7 +71,7 @@ class Bert(Model):
         return self.bert(**self._inputs(input_ids, attention_mask, token_type_ids))
 
     def pool(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Give the pooled first token (B, H), without what only the other tokens of `encode` need."""
+        """Return the pooled first token (B, H), without what only the other tokens of `encode` need."""
         inputs = self._inputs(input_ids, attention_mask, token_type_ids)
         if first_token.fits(self.bert):
             return first_token.pooled(self.bert, **inputs)
@@ -81,7 +80,15 @@ class Bert(Model):
         return pooled
 
     def _inputs(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> dict[str, Any]:
-        """Give what the network is called with."""
+        """Return what the network is called with.
+
+        Raises:
+            ConfigError: the texts are longer than the model has positions, or several stand in a row.
+        """
+        if input_ids.dim() != 2:
+            problem = f"reads one text of each row, but the processor gives {tuple(input_ids.shape)}: several, apart."
+            remedy = "Use a model for texts read apart (sbert_nli, simcse), or preprocess with bert_pair."
+            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
         most = positions_of(self.config)
         if input_ids.shape[1] > most:
             raise _too_long(input_ids.shape[1], most)
@@ -103,7 +110,7 @@ class Bert(Model):
         return with_anchors(self, adapters.renamed(self, renamed))
 
     def resource_files(self) -> dict[str, str]:
-        """Give config.json in Hugging Face format."""
+        """Return config.json in Hugging Face format."""
         return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
@@ -120,7 +127,7 @@ class Bert(Model):
         return list(groups.values())
 
     def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:
-        """Give the part of the model that a weight belongs to, and its learning rate."""
+        """Return the part of the model that a weight belongs to, and its learning rate."""
         known, layers = self.parameters_used, int(self.config.num_hidden_layers)
         if ".embeddings." in name:
             full = known.keep_emb_lr or known.layer_lr_decay == 1.0
@@ -174,25 +181,31 @@ def architecture(known: Bert.Parameters) -> PretrainedConfig:
 
 
 def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
-    """Give the config that lies beside the pretrained weights or that `auto_model` names, if any."""
+    """Return the config that lies beside the pretrained weights or that `auto_model` names, if any."""
     if known.auto_model:
         return _named_config(known.auto_model)
     source = known.pretrained_model
     if not source:
         return None
-    path = io.join(source if io.isdir(source) else io.parent(source), CONFIG_FILE)
-    if not io.exists(path):
+    path = weights.config_file(source)
+    if path is None:
         return None
-    with io.open(path) as file:
-        values = json.load(file)
-    config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+    values = read_table(path)
+    try:
+        values.pop("auto_map", None)  # code that comes with the model is never looked for
+        config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+    except (ValueError, TypeError, AttributeError) as error:
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        problem = f"is '{source}', whose {CONFIG_FILE} describes no known model ({reason})."
+        raise ConfigError(THIS_RUN, [Fault("pretrained_model", problem, FETCH)]) from error
     return config
 
 
 def _named_config(name: str) -> PretrainedConfig:
     try:
         config: PretrainedConfig = hub.load(
-            name, lambda source, here: AutoConfig.from_pretrained(source, local_files_only=here)
+            name,
+            lambda source, here: AutoConfig.from_pretrained(source, local_files_only=here, trust_remote_code=False),
         )
     except (OSError, ValueError) as error:
         problem = f"is '{name}', which cannot be read: {str(error).partition(chr(10))[0].rstrip('.')}."
@@ -216,15 +229,19 @@ def encoder_of(config: PretrainedConfig, *, pooler: bool) -> Any:
     """Build the network that a config describes, with random weights; with a pooler if its kind has one."""
     config._attn_implementation = attention.register()
     try:
-        encoder = AutoModel.from_config(config, add_pooling_layer=pooler)  # type: ignore[no-untyped-call]
+        encoder = _network(config, add_pooling_layer=pooler)
     except TypeError:  # architectures that never have a pooler
-        encoder = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+        encoder = _network(config)
     use_fast_dropout(encoder)
     return encoder
 
 
+def _network(config: PretrainedConfig, **options: bool) -> Any:
+    return AutoModel.from_config(config, trust_remote_code=False, **options)  # type: ignore[no-untyped-call]
+
+
 def positions_of(config: PretrainedConfig) -> int:
-    """Give the longest text, in tokens, that an architecture has room for."""
+    """Return the longest text, in tokens, that an architecture has room for."""
     positions = int(config.max_position_embeddings)
     # Descendants of fairseq number their positions from pad_token_id + 1.
     offset = "roberta" in config.model_type or config.model_type == "camembert"
@@ -238,7 +255,7 @@ def _too_long(length: int, most: int) -> ConfigError:
 
 
 def new_linear(size_in: int, size_out: int, config: PretrainedConfig) -> nn.Linear:
-    """Give a linear layer with random weights as BERT's own are drawn."""
+    """Return a linear layer with random weights as BERT's own are drawn."""
     layer = nn.Linear(size_in, size_out)
     nn.init.normal_(layer.weight, std=config.initializer_range)
     with torch.no_grad():

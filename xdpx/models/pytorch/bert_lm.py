@@ -1,11 +1,19 @@
-"""Masked language modelling with BERT."""
+"""BERT that guesses masked tokens: alone, for a prompt, and beside a class, a vector, or messages of a text.
+
+B rows or sessions, K messages, T positions, N messages that are no padding, H width.
+"""
 
 from __future__ import annotations
 
-from torch import Tensor
-from transformers.models.bert.modeling_bert import BertOnlyMLMHead
+from collections.abc import Mapping
 
-from xdpx.models.pytorch.bert import Bert
+from torch import Tensor, nn, tanh
+from transformers.models.bert.modeling_bert import BertOnlyMLMHead, BertPreTrainingHeads
+
+from xdpx.config import parameters as declare
+from xdpx.models.pytorch.bert import Bert, new_linear
+from xdpx.models.pytorch.parameters import RMRParameters
+from xdpx.models.pytorch.word_model import given
 
 
 class BertLanguageModel(Bert):
@@ -37,8 +45,150 @@ class BertLanguageModel(Bert):
         masked_positions: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
-        """Give logits (M, V) for the M masked positions, which are indices into the flattened ids (B * T)."""
+        """Return logits (M, V) for the M masked positions, which are indices into the flattened ids (B * T)."""
         hidden = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
         chosen = hidden.flatten(0, 1).index_select(0, masked_positions)
         logits: Tensor = self.cls(chosen)
         return logits
+
+
+class BertPrompt(BertLanguageModel):
+    """The network of `bert_lm`, whose guesses at the blanks of a template stand for classes; nothing new is trained.
+
+    Source: Schick and Schuetze, "Exploiting Cloze Questions for Few Shot Text Classification and Natural Language
+    Inference", EACL 2021, section 3 (PET).
+    """
+
+    class Parameters(BertLanguageModel.Parameters):
+        """Keys of `bert_prompt`."""
+
+
+CLASSIFIER = "cls.seq_relationship."
+
+
+class BertPretrain(Bert):
+    """Logits of masked tokens, and of the classes of the whole text: next sentence, sentence order, weak labels.
+
+    Weight names are those of BertForPreTraining. A pretrained classifier of other classes is left out.
+
+    Source: Devlin et al., "BERT", NAACL 2019, section 3.1.
+    """
+
+    class Parameters(Bert.Parameters):
+        """Keys of `bert_pretrain`."""
+
+        num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, pooler=True)
+        self.num_classes = given(parameters.num_classes, "num_classes")
+        self.config.architectures = ["BertForPreTraining"]
+        self.cls = BertPreTrainingHeads(self.config)  # type: ignore[no-untyped-call]
+        dense = self.cls.predictions.transform.dense
+        dense.weight.data.normal_(std=self.config.initializer_range)
+        dense.bias.data.zero_()
+        self.cls.predictions.decoder.weight = self.bert.get_input_embeddings().weight
+        self.cls.predictions.decoder.bias = self.cls.predictions.bias
+        self.cls.seq_relationship = new_linear(self.config.hidden_size, self.num_classes, self.config)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        masked_positions: Tensor,
+        token_type_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (M, V) of masked positions, indices into the flattened ids (B * T); and of classes (B, C)."""
+        output = self.encode(input_ids, attention_mask, token_type_ids)
+        chosen = output.last_hidden_state.flatten(0, 1).index_select(0, masked_positions)
+        tokens: Tensor
+        classes: Tensor
+        tokens, classes = self.cls(chosen, output.pooler_output)
+        return tokens, classes
+
+    def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Leave a classifier of another number of classes out."""
+        return fitting_classifier(super().adapt(found), CLASSIFIER, self.num_classes)
+
+
+def fitting_classifier(found: dict[str, Tensor], prefix: str, num_classes: int) -> dict[str, Tensor]:
+    """Return weights without those behind `prefix` that have no row for each of so many classes."""
+    return {name: each for name, each in found.items() if not name.startswith(prefix) or len(each) == num_classes}
+
+
+class BertPretrainContrast(BertLanguageModel):
+    """Logits of masked tokens, and the vector (B, H) of the first token behind one layer with tanh.
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, section 6.3, auxiliary masked language modelling.
+    """
+
+    class Parameters(BertLanguageModel.Parameters):
+        """Keys of `bert_pretrain_cl`."""
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self.layer = new_linear(self.config.hidden_size, self.config.hidden_size, self.config)
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        masked_positions: Tensor,
+        token_type_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (M, V) of the masked positions, indices into the flattened ids (B * T); and vectors (B, H)."""
+        hidden = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
+        tokens: Tensor = self.cls(hidden.flatten(0, 1).index_select(0, masked_positions))
+        return tokens, tanh(self.layer(hidden[:, 0]))
+
+
+class RMRBert(BertLanguageModel):
+    """Each message by BERT alone; then one layer of attention among the messages tells which do not belong."""
+
+    class Parameters(RMRParameters):
+        """Keys of `rmr_bert`."""
+
+    parameters_used: Parameters  # type: ignore[assignment]
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)  # type: ignore[arg-type]
+        width = parameters.top_hidden_size
+        self.narrow = new_linear(self.config.hidden_size, width, self.config)
+        self.place = nn.Embedding(given(parameters.max_messages, "max_messages"), width)
+        nn.init.normal_(self.place.weight, std=self.config.initializer_range)
+        dropout = self.config.hidden_dropout_prob
+        self.top = nn.TransformerEncoderLayer(width, parameters.top_heads, 4 * width, dropout, batch_first=True)
+        self.replaced = new_linear(width, 1, self.config)
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor, messages: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Read the messages that are there, and compare them.
+
+        Args:
+            input_ids: (B, K, T).
+            attention_mask: (B, K, T), true (or 1) at real tokens.
+            masked_positions: (M,), flat indices into ids (B * K * T).
+            messages: (N,), flat indices into (B * K) of messages that are no padding, ascending.
+
+        Returns:
+            (logits (M, V) of the masked positions, logits (B, K) of a message having been replaced).
+        """
+        sessions, slots, length = input_ids.shape
+        mask = attention_mask.bool().flatten(0, 1)
+        real = mask.any(dim=1)
+        read, seen_tokens = input_ids.flatten(0, 1).index_select(0, messages), mask.index_select(0, messages)
+        hidden = self.encode(read, seen_tokens).last_hidden_state
+        row = real.cumsum(dim=0) - 1
+        places = row[masked_positions // length] * length + masked_positions % length
+        tokens: Tensor = self.cls(hidden.flatten(0, 1).index_select(0, places))
+        first = self.narrow(hidden[:, 0])
+        vectors = first.new_zeros(len(real), first.shape[1])
+        vectors = vectors.index_copy(0, messages, first).view(sessions, slots, -1)
+        seen = self.top(vectors + self.place.weight[:slots], src_key_padding_mask=~real.view(sessions, slots))
+        told: Tensor = self.replaced(seen).squeeze(-1)
+        return tokens, told

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.base import ReadWeights
 from xdpx.models.pytorch.bert import Bert, new_linear
-from xdpx.models.pytorch.mix_parameters import BertMixParameters
 from xdpx.models.pytorch.modules.convolution import Encoder, linear
 from xdpx.models.pytorch.modules.dropout import Dropout
 from xdpx.models.pytorch.modules.embedding import Embedding
-from xdpx.models.pytorch.modules.pooling import AttentionPooling, MaxPooling
-from xdpx.models.pytorch.modules.prediction import prediction
+from xdpx.models.pytorch.modules.heads import AttentionPooling, MaxPooling, prediction
+from xdpx.models.pytorch.parameters import BertMixParameters
 from xdpx.models.pytorch.word_model import fill_from_data, given
 
 
@@ -64,7 +63,7 @@ class BertMix(Bert):
         token_type_ids: Tensor | None = None,
         pieces: Tensor | None = None,
     ) -> Tensor:
-        """Give logits (B, num_classes).
+        """Return logits (B, num_classes).
 
         Args:
             input_ids: pieces, (B, T).
@@ -88,7 +87,7 @@ class BertMix(Bert):
         return logits
 
     def read(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Give what BERT makes of the pieces, (B, T, H)."""
+        """Return what BERT makes of the pieces, (B, T, H)."""
         inputs = self._inputs(input_ids, attention_mask, token_type_ids)
         layer = self.parameters_used.bert_seq_layer
         if layer == -1:
@@ -98,7 +97,7 @@ class BertMix(Bert):
         return chosen
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Take over the word vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
+        """Load the word vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
         if self.words is not None:
             fill_from_data(self.words.embedding, self.parameters_used.data_dir, read_weights)
         super().load_pretrained(read_weights)
@@ -124,7 +123,7 @@ class Characters(nn.Module):
         )  # fmt: skip
 
     def forward(self, states_BTH: Tensor, word_index_BT: Tensor, num_words: int) -> Tensor:
-        """Give (B, W, D); zeros for a word without pieces."""
+        """Return (B, W, D); zeros for a word without pieces."""
         features = self.encoder(self.norm(states_BTH), word_index_BT > 0)
         return largest_of_words(features, word_index_BT, num_words)
 
@@ -140,13 +139,13 @@ class Words(nn.Module):
         self.projection = linear(known.embedding_dim, self.size) if known.word_emb_proj else nn.Identity()
 
     def forward(self, words_BW: Tensor) -> Tensor:
-        """Give (B, W, D)."""
+        """Return (B, W, D)."""
         vectors: Tensor = self.projection(self.embedding(words_BW))
         return vectors
 
 
 def largest_of_words(features_BTD: Tensor, word_index_BT: Tensor, num_words: int) -> Tensor:
-    """Give the largest value of each feature over the pieces of each word, (B, W, D); zeros for a word without any."""
+    """Return the largest value of each feature over the pieces of each word, (B, W, D); zeros without any."""
     batch, _, width = features_BTD.shape
     lowest = features_BTD.new_full((batch, num_words + 1, width), torch.finfo(features_BTD.dtype).min)
     index = word_index_BT.unsqueeze(-1).expand_as(features_BTD)

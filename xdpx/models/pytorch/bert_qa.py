@@ -27,7 +27,7 @@ class BertQA(Bert):
         self.qa_outputs = new_linear(self.config.hidden_size, 2, self.config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Give logits (B, T, 2) of beginning and end; lowest where no answer can be.
+        """Return logits (B, T, 2) of beginning and end; lowest where no answer can be.
 
         Args:
             input_ids: question and context, (B, T).

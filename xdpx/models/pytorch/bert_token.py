@@ -54,7 +54,7 @@ class BertToken(Bert):
         word_mask: Tensor,
         token_type_ids: Tensor | None = None,
     ) -> TagScores:
-        """Give the scores of tags for ids (B, T), whose words begin at `word_starts` (B, W); 0 where is no word."""
+        """Return the scores of tags for ids (B, T), whose words begin at `word_starts` (B, W); 0 where is no word."""
         hidden = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
         emissions = self.classifier(self.dropout(of_words(hidden, word_starts)))
         return TagScores(emissions * word_mask.unsqueeze(-1), self.neighbours)

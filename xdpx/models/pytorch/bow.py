@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from xdpx.models.pytorch.light_parameters import BagParameters
+from xdpx.config import parameters as declare
 from xdpx.models.pytorch.modules.embedding import Embedding
+from xdpx.models.pytorch.parameters import LightParameters
 from xdpx.models.pytorch.word_model import WordModel, given
 
+FASTTEXT_BUCKETS = 2_000_000
+"""As many as fastText has."""
 FASTTEXT_FACTOR = 116_049_371
 """What fastText multiplies the hash of a run of words by before it adds the next one."""
 
@@ -21,8 +24,17 @@ class BagOfWords(WordModel):
     Source: Joulin et al., "Bag of Tricks for Efficient Text Classification", EACL 2017, sections 2 and 2.2.
     """
 
-    class Parameters(BagParameters):
+    class Parameters(LightParameters):
         """Keys of `bow`."""
+
+        word_ngrams: int = declare.param(1, ge=1, le=8, doc="Longest run of tokens that has a vector of its own.")
+        ngram_buckets: int = declare.param(
+            100_000,
+            gt=0,
+            le=FASTTEXT_BUCKETS,
+            doc="Number of vectors that all runs of 2 and more tokens share, by a hash.",
+            when=("word_ngrams", ">", 1),
+        )
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
@@ -40,7 +52,7 @@ class BagOfWords(WordModel):
         self.classifier = nn.Linear(parameters.embedding_dim, given(parameters.num_classes, "num_classes"))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
+        """Return logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
         mask = mask.bool()
         total = (self.embedding(tokens) * mask.unsqueeze(-1)).sum(dim=1)
         count = mask.sum(dim=1, keepdim=True)
@@ -54,7 +66,7 @@ class BagOfWords(WordModel):
 
 
 def hashed_ngrams(tokens: Tensor, mask: Tensor, longest: int, buckets: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give for each length from 2 to `longest` the bucket of every run of tokens, and which runs hold no padding.
+    """Yield for each length from 2 to `longest` the bucket of every run of tokens, and which runs hold no padding.
 
     Args:
         tokens: (B, T).

@@ -37,7 +37,7 @@ class CausalLanguageModel(LibraryModel):
             self.model.gradient_checkpointing_enable()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Give logits (B, T, V) of ids (B, T); padding stands at the end of a row, and its mask is false.
+        """Return logits (B, T, V) of ids (B, T); padding stands at the end of a row, and its mask is false.
 
         Raises:
             ConfigError: the texts are longer than the model has positions.

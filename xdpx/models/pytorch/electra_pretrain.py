@@ -90,14 +90,14 @@ class Generator(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, words: nn.Embedding, masked_positions: Tensor, *, input_ids: Tensor, **inputs: Any) -> Tensor:
-        """Give logits (M, V) of the masked positions, over the word vectors themselves."""
+        """Return logits (M, V) of the masked positions, over the word vectors themselves."""
         hidden = self.encoder(inputs_embeds=self.narrow(words(input_ids)), **inputs).last_hidden_state
         chosen = hidden.flatten(0, 1).index_select(0, masked_positions)
         return functional.linear(self.norm(functional.gelu(self.dense(chosen))), words.weight, self.bias)
 
 
 def narrower(config: PretrainedConfig, share: float) -> PretrainedConfig:
-    """Give the config of a network of fewer heads of the same size, and narrower layers."""
+    """Return the config of a network of fewer heads of the same size, and narrower layers."""
     narrow = copy.deepcopy(config)
     heads = config.num_attention_heads
     narrow.num_attention_heads = max(1, round(heads * share))

@@ -26,7 +26,7 @@ LAYER = re.compile(r"\.(?:layer|layers)\.(\d+)\.")
 
 
 def new_config(model_type: str, sizes: Mapping[str, Any]) -> PretrainedConfig:
-    """Give the config of an architecture with these sizes.
+    """Return the config of an architecture with these sizes.
 
     Args:
         model_type: its name in transformers.
@@ -62,7 +62,7 @@ def _without_strangers(config: PretrainedConfig, num_layers: int) -> None:
 
 
 def mask_for(config: PretrainedConfig, mask_BT: Tensor) -> Tensor:
-    """Give the mask that a network is called with, of one that is true at real tokens."""
+    """Return the mask that a network is called with, of one that is true at real tokens."""
     if config.model_type in WHOLE_MASKS:
         return mask_BT[:, None, None, :].expand(-1, -1, mask_BT.shape[1], -1)
     return mask_BT.long()
@@ -88,15 +88,20 @@ class FirstToken(nn.Module):
         self.activation = ACT2FN[getattr(config, "pooler_hidden_act", "tanh")]
 
     def forward(self, hidden_BTH: Tensor) -> Tensor:
-        """Give (B, H)."""
+        """Return (B, H)."""
         pooled: Tensor = self.activation(self.dense(hidden_BTH[:, 0]))
         return pooled
 
 
 def layer_of(name: str) -> int | None:
-    """Give the layer of an encoder that a weight belongs to; None for one that layers share, or that is in none."""
+    """Return the layer of an encoder that a weight belongs to; None for one that layers share, or that is in none."""
     match = LAYER.search(name)
     return int(match[1]) if match and name.startswith("bert.") else None
+
+
+def is_encoder(name: str) -> bool:
+    """Tell whether hidden states depend on a weight, not only what stands above them: a pooler, a head."""
+    return name.startswith("bert.") and not name.startswith("bert.pooler.")
 
 
 def is_shared(name: str) -> bool:

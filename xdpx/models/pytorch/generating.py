@@ -18,7 +18,7 @@ FROM_LABELS = ("decoder_input_ids", "decoder_attention_mask")
 
 
 def load_generation_config(source: str | Path | GenerationConfig) -> GenerationConfig:
-    """Give how to generate, from an object, a file, a folder or the name of a model.
+    """Return how to generate, from an object, a file, a folder or the name of a model.
 
     Raises:
         ValueError: it contradicts itself, so that it could not be saved with the model.
@@ -52,7 +52,7 @@ def filled_up(ids: Tensor, config: Any, pad_id: int) -> Tensor:
 
 
 def pad_id_of(processing_class: Any, model: Any) -> int:
-    """Give the id of padding: of the tokenizer (its end, where it has none), or of the model.
+    """Return the id of padding: of the tokenizer (its end, where it has none), or of the model.
 
     Raises:
         ValueError: nobody knows it.

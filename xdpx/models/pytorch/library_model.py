@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypeVar
 
 from torch import nn
 from transformers import PretrainedConfig
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.base import Model
-from xdpx.utils import io
 
 CONFIG_FILE = "config.json"
 C = TypeVar("C", bound=PretrainedConfig)
@@ -35,21 +34,20 @@ class LibraryModel(Model):
         return [decayed, {**decayed, "params": groups["all, no decay"], "name": "all, no decay", "weight_decay": 0.0}]
 
     def resource_files(self) -> dict[str, str]:
-        """Give config.json in Hugging Face format."""
+        """Return config.json in Hugging Face format."""
         return {CONFIG_FILE: self.config.to_json_string(use_diff=False)}
 
 
 def config_beside(source: str | None, kind: type[C]) -> C | None:
-    """Give the config that lies beside pretrained weights, if any.
+    """Return the config that lies beside pretrained weights, if any.
 
     Raises:
         ConfigError: it describes another kind of model.
     """
-    path = io.join(source if io.isdir(source) else io.parent(source), CONFIG_FILE) if source else ""
-    if not path or not io.exists(path):
+    path = weights.config_file(source) if source else None
+    if path is None:
         return None
-    with io.open(path) as file:
-        values = json.load(file)
+    values = weights.read_table(path)
     found = values.pop("model_type", kind.model_type)
     if found != kind.model_type:
         problem = f"is '{source}', whose config.json describes a {found}."

@@ -1,4 +1,4 @@
-"""What the models let a user decide. No torch here, so that a config is checked before torch is imported."""
+"""What models let a user decide, where checking a config needs it: classes with rules, and their bases. No torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WordParameters(TableParameters):
 
 
 def uneven_windows(kernel_sizes: list[int], **widths: int) -> list[tuple[str, str]]:
-    """Give the conflicts of windows with the widths, by key, that they share evenly."""
+    """Return the conflicts of windows with the widths, by key, that they share evenly."""
     if not kernel_sizes or min(kernel_sizes) < 1:
         return [("kernel_sizes", f"is {kernel_sizes}. Use one or more positive numbers, e.g. [3].")]
     count = len(kernel_sizes)
@@ -110,7 +110,7 @@ class BertParameters(ModelParameters):
     type_vocab_size: int = declare.param(2, gt=0, doc="Number of segments (1 or 2 texts).", group=GROUP)
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse widths that the heads cannot share, and layers to prune that are no numbers."""
+        """Refuse widths that the heads cannot share, and layers to prune that are not numbers."""
         found = []
         if self.hidden_size % self.num_attention_heads:
             remedy = f"Use a multiple of num_attention_heads ({self.num_attention_heads})."
@@ -210,26 +210,135 @@ class CausalLMParameters(ModelParameters):
         return found
 
 
-T5_GROUP = "t5_config"
+MEMORY_GROUP = "memory"
 
 
-class T5Parameters(ModelParameters):
-    """Keys of `t5`; the group t5_config has the sizes of T5 small."""
+class MemorySizeParameters(declare.Parameters):
+    """Sizes of every memory."""
 
-    gradient_checkpointing: bool = declare.param(
-        False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+    mem_k_dim: int = declare.param(
+        256, ge=2, doc="Width of a query; each half is compared by itself.", group=MEMORY_GROUP
     )
-    vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
-    pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
-    eos_index: int | None = declare.param(None, ge=0, doc="Id of the token that ends a text, from meta.hjson.")
-    hidden_size: int = declare.param(512, gt=0, doc="Width of the layers.", group=T5_GROUP)
-    intermediate_size: int = declare.param(2048, gt=0, doc="Width inside the feed-forward layers.", group=T5_GROUP)
-    num_hidden_layers: int = declare.param(6, gt=0, doc="Layers of the encoder, and of the decoder.", group=T5_GROUP)
-    num_attention_heads: int = declare.param(8, gt=0, doc="Attention heads of each layer.", group=T5_GROUP)
-    head_size: int = declare.param(64, gt=0, doc="Width of an attention head.", group=T5_GROUP)
-    hidden_dropout_prob: float = declare.param(
-        0.1, ge=0, lt=1, doc="Share of the features set to 0 in training.", group=T5_GROUP
+    mem_heads: int = declare.param(4, gt=0, doc="Queries of a token, each with keys of its own.", group=MEMORY_GROUP)
+    mem_knn: int = declare.param(32, gt=0, doc="Slots that each query reads.", group=MEMORY_GROUP)
+    mem_keys: int = declare.param(
+        512, gt=0, doc="Keys of each half; the memory has that squared slots.", group=MEMORY_GROUP
     )
-    feed_forward_proj: Literal["relu", "gated-gelu"] = declare.param(
-        "relu", doc="Kind of the feed-forward layers: relu, or gated-gelu as in T5 1.1.", group=T5_GROUP
+    mem_sparse: bool = declare.param(
+        False,
+        doc="Give gradients only for the values that were read: with optimizer pair or sparse_adam.",
+        group=MEMORY_GROUP,
     )
+    input_dropout: float = declare.param(
+        0.0, ge=0, lt=1, doc="Share of what is read from, set to 0.", group=MEMORY_GROUP
+    )
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse a query that has no halves."""
+        odd = [("mem_k_dim", f"is {self.mem_k_dim}. Use an even number.")] if self.mem_k_dim % 2 else []
+        return [*super().conflicts(), *odd]
+
+
+class LightParameters(TableParameters):
+    """Keys of the networks that train their word vectors unless told otherwise."""
+
+    fix_embeddings: bool = declare.param(False, doc="Leave the word vectors as they are.")
+
+
+class PoolingParameters(LightParameters):
+    """Keys of the networks that end in one pooled vector per text."""
+
+    hidden_size: int = declare.param(gt=0, doc="Width of the layers.")
+    pooling: Literal["max", "attn"] = declare.param("max", doc="How one vector is made of all positions.")
+    pool_hidden_size: int | None = declare.param(
+        None, gt=0, doc="Width of the attention's own layer; null: hidden_size.", when=("pooling", "is", "attn")
+    )
+    pool_output_size: int | None = declare.param(
+        None, gt=0, doc="Width of the pooled vector; null: hidden_size.", when=("pooling", "is", "attn")
+    )
+
+
+class RecurrentSizes(LightParameters):
+    """Keys of the networks that read a text in both directions."""
+
+    hidden_size: int = declare.param(gt=0, doc="Width of both directions together.")
+    encoder_layers: int | None = declare.param(None, gt=0, doc="Layers of recurrent cells; null: 1.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse a width that two directions cannot share."""
+        return two_halves(self.hidden_size)
+
+
+class RecurrentParameters(RecurrentSizes, PoolingParameters):
+    """Keys of those that end in one pooled vector per text."""
+
+
+class EsimParameters(LightParameters):
+    """Keys of `esim`."""
+
+    hidden_size: int = declare.param(gt=0, doc="Width of both directions together; the paper has 600.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse a width that two directions cannot share."""
+        return two_halves(self.hidden_size)
+
+
+def two_halves(hidden_size: int) -> list[tuple[str, str]]:
+    """Return the conflict of an odd width with its two directions, if it is one."""
+    if hidden_size % 2 == 0:
+        return []
+    return [("hidden_size", f"is {hidden_size}. Use an even number: each direction gets half of it.")]
+
+
+class BertMixParameters(BertParameters):
+    """Keys of `bert_mix`."""
+
+    embedding_dim: int = declare.param(gt=0, doc="Length of a word vector.")
+    task_type: Literal["classification", "matching"] | None = declare.param(
+        None, doc="Accepted without effect, for old configs: one text, and two that are read as one, have one network."
+    )
+    prediction: Literal["simple", "full"] = declare.param(
+        "simple", doc="simple: one linear layer gives the logits; full: two layers."
+    )
+    pooling: Literal["max", "attn"] = declare.param("max", doc="How one vector is made of all words.")
+    dropout: float = declare.param(0.2, ge=0, lt=1, doc="Share of the features set to 0 in training, above BERT.")
+    output_dropout_prob: float = declare.param(
+        0.0, ge=0, lt=1, doc="Share of the features before the last layer set to 0 in training."
+    )
+    word_emb: bool = declare.param(True, doc="Look at words as a whole.")
+    word_emb_proj: int | None = declare.param(
+        None, gt=0, doc="Width that word vectors are projected to; null: none.", when=("word_emb", "is", True)
+    )
+    char_emb: bool = declare.param(True, doc="Look at what BERT makes of the pieces of words.")
+    bert_seq_layer: int = declare.param(-1, doc="State of BERT that is looked at: 0 the embeddings, -1 the last layer.")
+    char_layer_norm: bool = declare.param(True, doc="Normalise what BERT gives.", when=("char_emb", "is", True))
+    char_hidden_size: int = declare.param(
+        768, gt=0, doc="Width of the convolutions over pieces.", when=("char_emb", "is", True)
+    )
+    concat_cls: bool = declare.param(True, doc="Let the prediction see the first token of BERT too.")
+    fusion: bool = declare.param(True, doc="Mix both vectors of a word by layers of their own.")
+    fusion_hidden_size: int = declare.param(150, gt=0, doc="Width of these layers.", when=("fusion", "is", True))
+    fusion_layers: int = declare.param(2, gt=0, doc="Number of these layers.", when=("fusion", "is", True))
+    fusion_activation: bool = declare.param(False, doc="End each of them with GELU.", when=("fusion", "is", True))
+    pooler: bool = declare.param(
+        False, doc="Put a layer with tanh above the first token of BERT.", when=("concat_cls", "is", True)
+    )
+    seq_pooler: bool = declare.param(False, doc="Put a layer with tanh above the pooled words.")
+    char_encoder_layers: int = declare.param(
+        1, gt=0, doc="Layers of convolutions over pieces.", when=("char_emb", "is", True)
+    )
+    kernel_sizes: list[int] = declare.param([3], doc="Widths of the convolution windows.")
+    residual: bool = declare.param(False, doc="Add the input of each layer over words but the first to its output.")
+    encoder_layers: int = declare.param(3, gt=0, doc="Layers of convolutions over words.")
+    encoder_hidden_size: int = declare.param(200, gt=0, doc="Width of the convolutions over words.")
+    num_classes: int | None = declare.param(None, gt=0, doc="Number of classes, from meta.hjson.")
+    word_vocab_size: int | None = declare.param(None, gt=0, doc="Number of words, from meta.hjson.")
+    data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its embeddings.pt is used.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to look at nothing, and windows that cannot share a width evenly."""
+        found = super().conflicts()
+        if not self.word_emb and not self.char_emb:
+            found.append(("word_emb", "is false, and so is char_emb: nothing is left. Set one of them to true."))
+        widths = {"char_hidden_size": self.char_hidden_size, "encoder_hidden_size": self.encoder_hidden_size}
+        return found + uneven_windows(self.kernel_sizes, **widths)

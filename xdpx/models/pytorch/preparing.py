@@ -15,7 +15,7 @@ from xdpx.logger import log
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """Give the model itself: without what compiles it, spreads it over devices, or adds adapters to it."""
+    """Return the model itself: without what compiles it, spreads it over devices, or adds adapters to it."""
     while True:
         inner = _inside(model)
         if inner is None:
@@ -154,7 +154,7 @@ def _enable(enable: Callable[..., None], name: str, for_torch: dict[str, Any], o
 
 
 def compile_in_place(model: nn.Module, backend: str | None = None, mode: str | None = None) -> nn.Module:
-    """Compile the calls of a model (wrappers included) and give the same object back, its weights under the same names.
+    """Compile the calls of a model (wrappers included) and return the same object, its weights under the same names.
 
     Args:
         model: What the training calls.
@@ -223,7 +223,12 @@ def align_special_tokens(model: nn.Module, processing_class: Any) -> dict[str, i
     wanted = {name: getattr(tokenizer, name, None) for name in names}
     changed = {name: token for name, token in wanted.items() if token is not None and _align(configs, name, token)}
     if changed:
-        log.warning(f"The model follows its tokenizer in these tokens, which were others in its configs: {changed}.")
+        log.warning(
+            "The tokenizer has new PAD/BOS/EOS tokens that differ from the model config and generation config. The "
+            "model config and generation config were aligned accordingly, being updated with the tokenizer's values. "
+            f"Updated tokens: {changed}.",
+            under="transformers.trainer_utils",
+        )
     return changed
 
 

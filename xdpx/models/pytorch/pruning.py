@@ -1,4 +1,4 @@
-"""Take attention heads out of a BERT, in the network and in weights that still hold them.
+"""Remove attention heads of a BERT, in the network and in weights that still hold them.
 
 Source: Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?", NeurIPS 2019.
 """
@@ -19,7 +19,7 @@ WEIGHT = re.compile(r"bert\.encoder\.layer\.\d+\.attention\.(self\.(?:query|key|
 
 
 def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> Plan:
-    """Give the heads to take out by layer; a negative layer counts from the last.
+    """Return the heads to take out by layer; a negative layer counts from the last.
 
     Raises:
         ConfigError: a layer does not exist.
@@ -56,7 +56,7 @@ def prune(encoder: Any, heads_by_layer: Plan) -> None:
 
 
 def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, *, heads: int, width: int) -> dict[str, Tensor]:
-    """Take the same heads out of weights that still hold all of them; others pass unchanged.
+    """Remove the same heads from weights that still hold all of them; others pass unchanged.
 
     Args:
         found: weights under our names.
@@ -79,7 +79,7 @@ def note(config: Any, heads_by_layer: Plan) -> None:
 
 
 def outputs(encoder: Any) -> list[nn.Linear]:
-    """Give what joins the heads of each layer of a BERT encoder.
+    """Return what joins the heads of each layer of a BERT encoder.
 
     Raises:
         ConfigError: this encoder is no BERT.
@@ -91,7 +91,7 @@ def outputs(encoder: Any) -> list[nn.Linear]:
 
 
 def importances(encoder: Any, losses: Iterable[Tensor]) -> list[Tensor]:
-    """Give how much a loss depends on each head: one row (heads,) for each layer, of length 1 in every layer.
+    """Return how much a loss depends on each head: one row (heads,) for each layer, of length 1 in every layer.
 
     That is the mean over batches of |dL / dm|, where m = 1 scales the output of a head. As a head's output goes through
     its own columns of W alone, dL / dm is the sum over these of W * dL / dW: no mask has to be put into the network.
@@ -114,7 +114,7 @@ def importances(encoder: Any, losses: Iterable[Tensor]) -> list[Tensor]:
 
 
 def weakest(rows: Sequence[Tensor], counts: Mapping[str, int]) -> Plan:
-    """Give so many of the least important heads of each named layer; a negative layer counts from the last.
+    """Return so many of the least important heads of each named layer; a negative layer counts from the last.
 
     Raises:
         ConfigError: a layer does not exist, or none of its heads would be left.
@@ -133,7 +133,7 @@ def _layer_of(name: str) -> int:
 
 
 def _axis_of_heads(name: str) -> int | None:
-    """Give the axis along which the heads of this weight lie; None when it has none."""
+    """Return the axis along which the heads of this weight lie; None when it has none."""
     match = WEIGHT.fullmatch(name)
     if match is None or (match[1], match[2]) == ("output.dense", "bias"):
         return None

@@ -1,15 +1,20 @@
-"""Recurrent classifiers of single texts, and matchers of two texts that are encoded apart from one another."""
+"""Recurrent networks over word vectors: classifiers of texts, matchers of pairs encoded apart, and taggers.
+
+B rows, T tokens, W words, C tags.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from xdpx.models.pytorch.light_parameters import RecurrentParameters, RecurrentSizes
+from xdpx.config import parameters as declare
 from xdpx.models.pytorch.modules.recurrent import Cell, Recurrent
-from xdpx.models.pytorch.tops import MatchingKeys, OfOneText, OfTwoTexts
-from xdpx.models.pytorch.word_model import WordModel, build_pooling
+from xdpx.models.pytorch.modules.tagging import TagScores, of_words
+from xdpx.models.pytorch.parameters import RecurrentParameters, RecurrentSizes
+from xdpx.models.pytorch.word_model import MatchingKeys, OfOneText, OfTwoTexts, WordModel, build_pooling, given
 
 
 class RecurrentModel(WordModel):
@@ -29,7 +34,7 @@ class RecurrentModel(WordModel):
         )
 
     def read(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give (B, T, hidden_size) for tokens (B, T); mask (B, T) is true at real tokens."""
+        """Return (B, T, hidden_size) for tokens (B, T); mask (B, T) is true at real tokens."""
         hidden: Tensor = self.encoder(self.embedding(tokens), mask.bool())
         return hidden
 
@@ -46,7 +51,7 @@ class PooledRecurrentModel(RecurrentModel):
         self.pooling, self.pooled_size = build_pooling(parameters)
 
     def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give one vector (B, pooled_size) for each text (B, T); mask (B, T) is true at real tokens."""
+        """Return one vector (B, pooled_size) for each text (B, T); mask (B, T) is true at real tokens."""
         pooled: Tensor = self.pooling(self.read(tokens, mask), mask.bool())
         return pooled
 
@@ -87,6 +92,43 @@ class MatchLstm(OfTwoTexts, PooledRecurrentModel):
 
 class MatchGru(MatchLstm):
     """As `match_lstm`, with gated recurrent units: a quarter fewer weights.
+
+    Source: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014, section 2.3.
+    """
+
+    cell = "gru"
+
+
+class LstmToken(RecurrentModel):
+    """A bidirectional LSTM, one linear layer; with `use_crf` the tags of a text are one choice.
+
+    It takes the data of `bert_token`, whose tokenizer need not be BERT's: `space` makes each word of the file one
+    token.
+
+    Source: Lample et al., "Neural Architectures for Named Entity Recognition", NAACL 2016, section 2.
+    """
+
+    cell: ClassVar[Cell] = "lstm"
+
+    class Parameters(RecurrentSizes):
+        """Keys of `lstm_token` and `gru_token`."""
+
+        use_crf: bool = declare.param(False, doc="Judge all tags of a text together, by which follow which.")
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        num_classes = given(parameters.num_classes, "num_classes")
+        self.classifier = nn.Linear(parameters.hidden_size, num_classes)
+        self.neighbours = nn.Parameter(torch.zeros(num_classes + 1, num_classes + 1)) if parameters.use_crf else None
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, word_starts: Tensor, word_mask: Tensor) -> TagScores:
+        """Return the scores of tags for ids (B, T), whose words begin at `word_starts` (B, W); 0 where is no word."""
+        emissions: Tensor = self.classifier(of_words(self.read(input_ids, attention_mask), word_starts))
+        return TagScores(emissions * word_mask.unsqueeze(-1), self.neighbours)
+
+
+class GruToken(LstmToken):
+    """As `lstm_token`, with gated recurrent units: a quarter fewer weights.
 
     Source: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014, section 2.3.
     """

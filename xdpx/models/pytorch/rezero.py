@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.bert_classification import BertClassification
-from xdpx.models.pytorch.bert_lm import BertLanguageModel
-from xdpx.models.pytorch.bert_pretrain import BertPretrain
+from xdpx.models.pytorch.bert_lm import BertLanguageModel, BertPretrain
 
 
 class Gated(nn.Module):
@@ -27,7 +26,7 @@ class Gated(nn.Module):
         self.gate = nn.Parameter(torch.zeros(()), requires_grad=normed.dense.weight.requires_grad)
 
     def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
-        """Give (B, T, H)."""
+        """Return (B, T, H)."""
         made: Tensor = self.dropout(self.dense(hidden_states))
         return input_tensor + self.gate * made
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from transformers import T5Config, T5ForConditionalGeneration
 
+from xdpx.config import parameters as declare
 from xdpx.models.pytorch.library_model import LibraryModel, config_beside, refuse_vocabulary
-from xdpx.models.pytorch.parameters import T5Parameters
+from xdpx.models.pytorch.parameters import ModelParameters
 
+GROUP = "t5_config"
 SIZES = {
     "hidden_size": "d_model", "intermediate_size": "d_ff", "num_hidden_layers": "num_layers",
     "num_attention_heads": "num_heads", "head_size": "d_kv", "hidden_dropout_prob": "dropout_rate",
@@ -26,8 +28,26 @@ class T5(LibraryModel):
     Source: Raffel et al., "T5", JMLR 2020, section 2.1.
     """
 
-    class Parameters(T5Parameters):
+    class Parameters(ModelParameters):
         """Keys of `t5`."""
+
+        gradient_checkpointing: bool = declare.param(
+            False, doc="Compute activations twice instead of keeping them: less memory, about a third more time."
+        )
+        vocab_size: int | None = declare.param(None, gt=0, doc="Number of tokens, from meta.hjson.")
+        pad_index: int | None = declare.param(None, ge=0, doc="Token id of the padding, from meta.hjson.")
+        eos_index: int | None = declare.param(None, ge=0, doc="Id of the token that ends a text, from meta.hjson.")
+        hidden_size: int = declare.param(512, gt=0, doc="Width of the layers.", group=GROUP)
+        intermediate_size: int = declare.param(2048, gt=0, doc="Width inside the feed-forward layers.", group=GROUP)
+        num_hidden_layers: int = declare.param(6, gt=0, doc="Layers of the encoder, and of the decoder.", group=GROUP)
+        num_attention_heads: int = declare.param(8, gt=0, doc="Attention heads of each layer.", group=GROUP)
+        head_size: int = declare.param(64, gt=0, doc="Width of an attention head.", group=GROUP)
+        hidden_dropout_prob: float = declare.param(
+            0.1, ge=0, lt=1, doc="Share of the features set to 0 in training.", group=GROUP
+        )
+        feed_forward_proj: Literal["relu", "gated-gelu"] = declare.param(
+            "relu", doc="Kind of the feed-forward layers: relu, or gated-gelu as in T5 1.1.", group=GROUP
+        )
 
     parameters_used: Parameters
 
@@ -39,14 +59,14 @@ class T5(LibraryModel):
             self.t5.gradient_checkpointing_enable()  # type: ignore[no-untyped-call]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
-        """Give logits (B, U, V) of what follows each of decoder_input_ids (B, U); the mask is that of ids (B, T)."""
+        """Return logits (B, U, V) of what follows each of decoder_input_ids (B, U); the mask is that of ids (B, T)."""
         logits: Tensor = self.t5(
             input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=decoder_input_ids, use_cache=False
         ).logits
         return logits
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Take names as Hugging Face writes them."""
+        """Add the name that stands in front of each weight here, where Hugging Face writes none."""
         return {name if name.startswith("t5.") else f"t5.{name}": value for name, value in found.items()}
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.network_config import NAMES
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -20,12 +20,12 @@ MOST_NAMES_SHOWN = 8
 
 
 def read(source: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[str, Tensor]:
-    """Give the named tensors of a file, or of a folder in Hugging Face format.
+    """Return the named tensors of a file, or of a folder in Hugging Face format.
 
     Args:
         source: a `.safetensors` file, a torch file (a state dict, or one under the key `state_dict` or `model`), or a
             folder that holds model.safetensors or pytorch_model.bin, whole or in shards. Any path.
-        read_weights: reads a torch file without running code from it.
+        read_weights: reads a file of either kind without running code from it.
 
     Raises:
         ConfigError: nothing of the kind is there.
@@ -36,6 +36,12 @@ def read(source: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[
     for path in _files_of(source):
         found |= _read_file(path, read_weights)
     return found
+
+
+def config_file(source: str) -> str | None:
+    """Return the path of the config of the network that lies beside weights, or in their folder; None without one."""
+    folder = source if io.isdir(source) else io.parent(source)
+    return next((path for name in NAMES if io.exists(path := io.join(folder, name))), None)
 
 
 def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: bool, source: str) -> None:
@@ -62,6 +68,9 @@ def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: boo
     _report(model, source, fitting, mismatched, unexpected=[name for name in found if name not in own])
 
 
+FETCH = "Fetch the model again (git lfs pull, if it came by git), or name another."
+
+
 def _files_of(source: str) -> list[str]:
     if not io.isdir(source):
         return [source]
@@ -70,15 +79,25 @@ def _files_of(source: str) -> list[str]:
             return [io.join(source, name)]
     for name in SHARD_TABLES:
         if io.exists(io.join(source, name)):
-            with io.open(io.join(source, name)) as file:
-                return [io.join(source, shard) for shard in sorted(set(json.load(file)["weight_map"].values()))]
+            table = read_table(io.join(source, name)).get("weight_map", {})
+            return [io.join(source, shard) for shard in sorted(set(table.values()))]
     wanted = " or ".join(SINGLE_FILES)
     raise _fault(f"is the folder '{source}', which holds no {wanted}.", "Name a folder in Hugging Face format.")
 
 
+def read_table(path: str) -> dict[str, Any]:
+    """Read a JSON file that lies beside weights. Raises ConfigError when it holds no table, or was never fetched."""
+    try:
+        with io.open(path) as file:
+            found = json.load(file)
+    except ValueError as error:
+        raise _fault(f"has a '{path}' that is no JSON ({error}).", FETCH) from error
+    if not isinstance(found, dict):
+        raise _fault(f"has a '{path}' that holds no table.", FETCH)
+    return found
+
+
 def _read_file(path: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[str, Tensor]:
-    if path.endswith(".safetensors"):
-        return load_file(io.local(path))
     content = read_weights(path)
     for wrapper in ("state_dict", "model"):
         if isinstance(content.get(wrapper), Mapping):

@@ -1,6 +1,12 @@
-"""What the networks over word vectors share: their keys, their embedding table, and where its vectors come from."""
+"""What the networks over word vectors share: keys, embedding table, where its vectors come from, and heads.
+
+A head goes in front of a model among the bases of a class; the model has `pool`, which returns a vector per text.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -8,11 +14,10 @@ from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
 from xdpx.models.pytorch.base import Model, ReadWeights
-from xdpx.models.pytorch.light_parameters import PoolingParameters
 from xdpx.models.pytorch.modules.convolution import Encoder
 from xdpx.models.pytorch.modules.embedding import Embedding
-from xdpx.models.pytorch.modules.pooling import AttentionPooling, MaxPooling
-from xdpx.models.pytorch.parameters import TableParameters, WordParameters
+from xdpx.models.pytorch.modules.heads import AttentionPooling, Matching, MatchingPrediction, MaxPooling, prediction
+from xdpx.models.pytorch.parameters import PoolingParameters, TableParameters, WordParameters
 from xdpx.utils import io
 
 
@@ -24,7 +29,7 @@ class WordModel(Model):
     embedding: Embedding
 
     def build_embedding(self, parameters: TableParameters, *, fixed: bool) -> Embedding:
-        """Give a table of random vectors."""
+        """Return a table of random vectors."""
         return Embedding(
             given(parameters.vocab_size, "vocab_size"),
             parameters.embedding_dim,
@@ -34,7 +39,7 @@ class WordModel(Model):
         )
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Take over the vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
+        """Load the vectors in data_dir/embeddings.pt, if any, then what `pretrained_model` names."""
         known = self.parameters_used
         filled = fill_from_data(self.embedding, known.data_dir, read_weights)
         if not filled and not self.embedding.table.weight.requires_grad and not known.pretrained_model:
@@ -75,14 +80,14 @@ class PooledModel(WordModel):
         self.pooling, self.pooled_size = build_pooling(parameters)
 
     def pool(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give one vector (B, pooled_size) for each text (B, T); mask (B, T) is true at real tokens."""
+        """Return one vector (B, pooled_size) for each text (B, T); mask (B, T) is true at real tokens."""
         mask = mask.bool()
         pooled: Tensor = self.pooling(self.encoder(self.embedding(tokens), mask), mask)
         return pooled
 
 
 def build_pooling(known: PoolingParameters) -> tuple[MaxPooling | AttentionPooling, int]:
-    """Give the pooling layer and the width of what it gives."""
+    """Return the pooling layer and the width of what it gives."""
     if known.pooling == "max":
         return MaxPooling(), known.hidden_size
     output_size = known.pool_output_size or known.hidden_size
@@ -91,7 +96,7 @@ def build_pooling(known: PoolingParameters) -> tuple[MaxPooling | AttentionPooli
 
 
 def given(value: int | None, key: str) -> int:
-    """Give a number that the data must have decided. Raises ConfigError when it did not."""
+    """Return a number that the data must have decided. Raises ConfigError when it did not."""
     if value is None:
         problem = "is not known: the preprocessed data does not say it."
         raise ConfigError(THIS_RUN, [Fault(key, problem, "Inherit the data's meta: __parent__: ${data_dir}/meta.")])
@@ -113,3 +118,45 @@ def _vectors(content: object, path: str) -> Tensor:
         problem = f"finds {path}, which holds no single tensor of word vectors."
         raise ConfigError(THIS_RUN, [Fault("data_dir", problem, "Run x-prepro again with `embeddings`.")])
     return content
+
+
+class MatchingKeys(declare.Parameters):
+    """How two vectors are compared."""
+
+    prediction: Matching = declare.param("full", doc="Which features of the two vectors the classifier sees.")
+
+
+class OfOneText:
+    """Two layers behind the vector of a text."""
+
+    pool: Callable[[Tensor, Tensor], Tensor]
+    pooled_size: int
+
+    def __init__(self, parameters: Any, **more: Any) -> None:
+        super().__init__(parameters, **more)  # type: ignore[call-arg]
+        num_classes = given(parameters.num_classes, "num_classes")
+        self.prediction = prediction(self.pooled_size, parameters.hidden_size, num_classes, parameters.dropout)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
+        logits: Tensor = self.prediction(self.pool(tokens, mask))
+        return logits
+
+
+class OfTwoTexts:
+    """A comparison of the vectors of two texts that the same layers have read."""
+
+    pool: Callable[[Tensor, Tensor], Tensor]
+    pooled_size: int
+
+    def __init__(self, parameters: Any, **more: Any) -> None:
+        super().__init__(parameters, **more)  # type: ignore[call-arg]
+        num_classes = given(parameters.num_classes, "num_classes")
+        self.prediction = MatchingPrediction(
+            parameters.prediction, self.pooled_size, parameters.hidden_size, num_classes, dropout=parameters.dropout
+        )
+
+    def forward(self, tokens1: Tensor, mask1: Tensor, tokens2: Tensor, mask2: Tensor) -> Tensor:
+        """Return logits (B, num_classes) of tokens1 (B, T) and tokens2 (B, S); masks are true at real tokens."""
+        logits: Tensor = self.prediction(self.pool(tokens1, mask1), self.pool(tokens2, mask2))
+        return logits

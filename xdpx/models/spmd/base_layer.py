@@ -68,6 +68,11 @@ class Weight:
         keep_dtype: True: `theta` gives it as stored, never in `fprop_dtype`.
         num_in: how many dimensions, after the batch ones, count for fan-in.
         num_batch: leading dimensions that index independent weights.
+        tensor_split_dims_mapping: of Pax, instead of `axes`: the mesh axes that split each dimension, by name, by
+            number, several together; -1 or None for none.
+
+    Raises:
+        ValueError: both `axes` and `tensor_split_dims_mapping` are given.
     """
 
     shape: Sequence[int]
@@ -78,6 +83,48 @@ class Weight:
     keep_dtype: bool = False
     num_in: int = 1
     num_batch: int = 0
+    tensor_split_dims_mapping: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.tensor_split_dims_mapping is None:
+            return
+        if self.axes is not None:
+            raise ValueError(
+                f"Weight: axes {self.axes} and tensor_split_dims_mapping {self.tensor_split_dims_mapping} both say how "
+                "it is split. Give one of them."
+            )
+        object.__setattr__(self, "axes", axes_from_mapping(self.tensor_split_dims_mapping))
+
+
+def WeightHParams(
+    shape: Sequence[int],
+    init: WeightInit | None = None,
+    dtype: Any = None,
+    collections: Sequence[str] | None = None,
+    mesh_shape: Sequence[int] | None = None,
+    tensor_split_dims_mapping: Sequence[Any] | None = None,
+) -> Weight:
+    """Return a `Weight` as layers of Pax declare it.
+
+    Args:
+        shape: see Weight.
+        init: see Weight.
+        dtype: see Weight.
+        collections: "non_trainable" alone or nothing; for others there is nothing here.
+        mesh_shape: read and not needed: the experiment has the mesh.
+        tensor_split_dims_mapping: see Weight.
+
+    Raises:
+        ValueError: a collection that means nothing here.
+    """
+    del mesh_shape
+    unknown = [name for name in collections or () if name != NON_TRAINABLE]
+    if unknown:
+        remedy = "Learners exclude weights by pattern (bprop_variable_exclusion); optimizers decay all that they train."
+        raise ValueError(f"WeightHParams.collections: '{unknown[0]}' means nothing here. {remedy}")
+    trainable = NON_TRAINABLE not in (collections or ())
+    split = tensor_split_dims_mapping
+    return Weight(shape, init, dtype=dtype, trainable=trainable, tensor_split_dims_mapping=split)
 
 
 class _Theta:
@@ -192,7 +239,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return axes
 
     def weight(self, name: str) -> jax.Array:
-        """Give a declared weight or state in the dtype of the computation."""
+        """Return a declared weight or state in the dtype of the computation."""
         declared = self.__dict__.get("_weights", {}).get(name)
         if declared is None:
             known = ", ".join(self.__dict__.get("_weights", {})) or "none"
@@ -202,8 +249,17 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         cast: jax.Array = value if declared.keep_dtype or not floating else value.astype(self.compute_dtype)
         return cast
 
+    def stored_weights(self) -> dict[str, tuple[jax.Array, Axes]]:
+        """Return the trained weights as they are stored, with the axes of their dimensions."""
+        declared = self.__dict__.get("_weights", {}).items()
+        return {
+            name: (opened(self.get_variable(PARAMS, name)), self._axes_of(name, weight))
+            for name, weight in declared
+            if weight.trainable
+        }
+
     def get_var(self, name: str) -> jax.Array:
-        """Give a non-trainable variable as it is stored."""
+        """Return a non-trainable variable as it is stored."""
         value: jax.Array = opened(self.get_variable(NON_TRAINABLE, name))
         return value
 
@@ -251,7 +307,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return self._shared(child) if getattr(child, "shared_weight_layer_id", "") else build(child)
 
     def _shared(self, child: BaseHParams) -> Any:
-        """Give the one layer of its shared id below the root of this model."""
+        """Return the one layer of its shared id below the root of this model."""
         shared_id = child.shared_weight_layer_id
         root = sharing_root(self)
         layers: dict[str, Any] = root.__dict__.setdefault("_shared_layers", {})
@@ -289,13 +345,13 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         self.sow(AUX_LOSS, name, pair, reduce_fn=_sum_pairs, init_fn=lambda: None)
 
     def next_prng_key(self) -> jax.Array:
-        """Give a key that no other call of this step gets."""
+        """Return a key that no other call of this step gets."""
         key: jax.Array = self.make_rng(RANDOM)
         return key
 
 
 def opened(value: Any) -> Any:
-    """Give the array in a box that names its axes. Lays no constraint, as flax's `unbox` may do."""
+    """Return the array in a box that names its axes. Lays no constraint, as flax's `unbox` may do."""
     box: Any = value
     while isinstance(box, meta.AxisMetadata):
         box = box.value  # type: ignore[attr-defined]
@@ -303,7 +359,7 @@ def opened(value: Any) -> Any:
 
 
 def as_template(thing: Any) -> Any:
-    """Give an unfrozen template of a template, a Fiddle config, or a built layer."""
+    """Return an unfrozen template of a template, a Fiddle config, or a built layer."""
     if isinstance(thing, BaseHParams):
         return thing.clone()
     if made_by(thing) is not None:
@@ -314,7 +370,7 @@ def as_template(thing: Any) -> Any:
 
 
 def sharing_root(layer: Any) -> Any:
-    """Give the topmost layer of a model, or the body of a scan: shared layers below it have one set of weights."""
+    """Return the topmost layer of a model, or the body of a scan: shared layers below it have one set of weights."""
     while True:
         above = layer.__dict__.get("_sharing_parent") or layer.parent
         if not isinstance(above, nn.Module) or getattr(above, "_repeats_children", False):
@@ -346,7 +402,7 @@ def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _thawed(value: Any) -> Any:
-    """Give a plain dict for flax's frozen one."""
+    """Return a plain dict for flax's frozen one."""
     if isinstance(value, Mapping) and not isinstance(value, dict):
         return {name: _thawed(item) for name, item in value.items()}
     return value
@@ -359,7 +415,7 @@ def _holds_layer(value: Any) -> bool:
 
 
 def _held(value: Any) -> Any:
-    """Give the template of a built layer that a field was given: every parent builds its own children.
+    """Return the template of a built layer that a field was given: every parent builds its own children.
 
     Raises:
         ValueError: the same built layer was given twice, so that its shared weights would have no stable name.

@@ -18,7 +18,7 @@ MASKED, REPLACED = 0.8, 0.1
 
 
 def tied_table() -> SharedEmbeddingSoftmax.HParams:
-    """Give the template of a table that embeds words and gives their logits, with a bias per word."""
+    """Return the template of a table that embeds words and gives their logits, with a bias per word."""
     return SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True)
 
 
@@ -114,7 +114,7 @@ class BertModel(BaseLayer):
         return self.compute_loss(self.compute_predictions(batch), batch)
 
     def _seen(self, batch: NestedMap) -> tuple[jax.Array, jax.Array]:
-        """Give what the model sees, (B, T), and which tokens are guessed, (B, T)."""
+        """Return what the model sees, (B, T), and which tokens are guessed, (B, T)."""
         if batch.get("masked_ids") is not None and not self.force_mask_generation:
             return batch.masked_ids, batch.masked_pos.astype(jnp.float32)
         paddings = batch.get("paddings")

@@ -47,12 +47,12 @@ class ClassificationModel(BaseLayer):
         self.create_child("softmax", self.softmax_tpl)
 
     def features(self, batch: NestedMap) -> jax.Array:
-        """Give the vector of each example, (B, D)."""
+        """Return the vector of each example, (B, D)."""
         vectors: jax.Array = self.network(batch[self.input_field])
         return vectors
 
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
-        """Give `logits` and `probs`, float32 (B, V)."""
+        """Return `logits` and `probs`, float32 (B, V)."""
         logits = self.softmax.get_logits(self.features(batch))
         return NestedMap(logits=logits, probs=jax.nn.softmax(logits, axis=-1))
 
@@ -126,7 +126,7 @@ class BertClassificationModel(ClassificationModel):
         self.create_child("softmax", self.softmax_tpl, **sizes)
 
     def features(self, batch: NestedMap) -> jax.Array:
-        """Give the pooled first token of each text, (B, D)."""
+        """Return the pooled first token of each text, (B, D)."""
         names = ("paddings", "token_types", "segment_pos")
         beside = {name: batch.get(name) for name in names}
         vectors: jax.Array = self.dropout(self.network.pooled(batch[self.input_field], **beside))

@@ -60,19 +60,19 @@ class Counterpart:
         self._keep(recompute=bool(reference.parameters_used.gradient_checkpointing))
 
     def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
-        """Give template and exchange. Raises ConfigError where the config asks for what is not computed here."""
+        """Return template and exchange. Raises ConfigError where the config asks for what is not computed here."""
         raise NotImplementedError
 
     def network(self) -> Any:
-        """Give the part of the template that has the stack of blocks."""
+        """Return the part of the template that has the stack of blocks."""
         raise NotImplementedError
 
     def logits(self, model: BaseLayer, batch: Batch) -> jax.Array:
-        """Give float32 logits: (B, V) of rows, or (B, P, V) of guessed tokens. Inside `apply`."""
+        """Return float32 logits: (B, V) of rows, or (B, P, V) of guessed tokens. Inside `apply`."""
         raise NotImplementedError
 
     def shape_of(self, batch: Batch) -> Shape:
-        """Give the shape that a batch has.
+        """Return the shape that a batch has.
 
         Raises:
             ConfigError: the texts are longer than the model has positions, or the model takes something else.
@@ -101,7 +101,7 @@ class Counterpart:
         return {**inputs, **labels, "weights": weights, "ntokens": np.asarray(batch["ntokens"], np.float32)}
 
     def example(self, rows: int) -> dict[str, NDArray[Any]]:
-        """Give the smallest batch of so many rows, from which the shapes of all weights follow."""
+        """Return the smallest batch of so many rows, from which the shapes of all weights follow."""
         ids = np.zeros((rows, 1), np.int32)
         return {"input_ids": ids, "attention_mask": np.ones_like(ids, bool)}
 
@@ -115,17 +115,17 @@ class BertClassification(Counterpart):
     optional = frozenset({"token_type_ids"})
 
     def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
-        """Give those of BertForSequenceClassification."""
+        """Return those of BertForSequenceClassification."""
         classes, dropout = reference.classifier.out_features, reference.parameters_used.output_dropout_prob
         template = hf_bert.classification(config, classes, output_dropout_prob=dropout)
         return template, hf_bert.classification_exchange(config, classes)
 
     def network(self) -> Any:
-        """Give the encoder."""
+        """Return the encoder."""
         return self.template.network_tpl
 
     def logits(self, model: Any, batch: Batch) -> jax.Array:
-        """Give logits (B, V)."""
+        """Return logits (B, V)."""
         pooled = model.dropout(model.network.pooled(batch["input_ids"], **_beside(batch)))
         found: jax.Array = model.softmax.get_logits(pooled)
         return found
@@ -138,15 +138,15 @@ class BertLanguageModel(Counterpart):
     optional = frozenset({"token_type_ids"})
 
     def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
-        """Give those of BertForMaskedLM."""
+        """Return those of BertForMaskedLM."""
         return hf_bert.masked_lm(config), hf_bert.masked_lm_exchange(config)
 
     def network(self) -> Any:
-        """Give the encoder."""
+        """Return the encoder."""
         return self.template.encoder_tpl
 
     def shape_of(self, batch: Batch) -> Shape:
-        """Give the shape, with the most tokens that are guessed in one row."""
+        """Return the shape, with the most tokens that are guessed in one row."""
         shape = super().shape_of(batch)
         rows = batch["net_input"]["masked_positions"] // shape.width
         return shape._replace(guessed=int(np.bincount(rows, minlength=1).max()))
@@ -166,11 +166,11 @@ class BertLanguageModel(Counterpart):
         return {**found, "ntokens": np.asarray(batch["ntokens"], np.float32)}
 
     def example(self, rows: int) -> dict[str, NDArray[Any]]:
-        """Give a batch in which the first token of each row is guessed."""
+        """Return a batch in which the first token of each row is guessed."""
         return {**super().example(rows), "places": np.zeros((rows, 1), np.int32)}
 
     def logits(self, model: Any, batch: Batch) -> jax.Array:
-        """Give logits (B, P, V)."""
+        """Return logits (B, P, V)."""
         hidden = model.encoder.hidden(batch["input_ids"], **_beside(batch))
         chosen = jnp.take_along_axis(hidden, batch["places"][..., None], axis=1)
         found: jax.Array = model.encoder.embedding.get_logits(model.head(chosen))
@@ -181,11 +181,11 @@ class CausalLanguageModel(Counterpart):
     """Of `causal_lm`."""
 
     def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
-        """Give those of LlamaForCausalLM."""
+        """Return those of LlamaForCausalLM."""
         return hf_llama.language_model(config), hf_llama.exchange(config)
 
     def network(self) -> Any:
-        """Give the decoder."""
+        """Return the decoder."""
         return self.template.lm_tpl
 
     def arranged(self, batch: Batch, shape: Shape) -> dict[str, NDArray[Any]]:
@@ -196,13 +196,13 @@ class CausalLanguageModel(Counterpart):
         return {**found, "target": np.where(guessed, target, 0), "weights": guessed.astype(np.float32)}
 
     def logits(self, model: Any, batch: Batch) -> jax.Array:
-        """Give logits (B, T, V)."""
+        """Return logits (B, T, V)."""
         found: jax.Array = model.lm(batch["input_ids"])
         return found
 
 
 def filled(values: NDArray[Any], shape: tuple[int, ...], value: Any = 0) -> NDArray[Any]:
-    """Give an array of a greater shape with `values` in its first corner; int64 becomes int32, as devices have it."""
+    """Return an array of a greater shape with `values` in its first corner; int64 becomes int32, as devices have it."""
     kind = np.int32 if values.dtype == np.int64 else values.dtype
     whole = np.full(shape, value, kind)
     whole[tuple(slice(size) for size in values.shape)] = values

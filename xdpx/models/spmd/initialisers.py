@@ -34,7 +34,7 @@ class WeightInit(BaseHParams):
 
     @classmethod
     def of(cls, method: str, scale: float = 1.0) -> WeightInit:
-        """Give a frozen one, its method checked."""
+        """Return a frozen one, its method checked."""
         if method not in METHODS:
             near = nearest(method, METHODS)
             hint = f" Did you mean '{near}'?" if near else ""
@@ -83,7 +83,7 @@ class WeightInit(BaseHParams):
 
 
 def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int, int]:
-    """Give (fan_in, fan_out) of a weight whose dimensions are batch, in, out.
+    """Return (fan_in, fan_out) of a weight whose dimensions are batch, in, out.
 
     Args:
         shape: of the weight; one dimension counts as both fans.
@@ -98,7 +98,7 @@ def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int
 
 
 def draw(init: WeightInit, *, num_in: int = 1, num_batch: int = 0) -> Callable[[Any, Sequence[int], Any], jax.Array]:
-    """Give `function(key, shape, dtype)` that draws a weight."""
+    """Return `function(key, shape, dtype)` that draws a weight."""
 
     def drawn(key: Any, shape: Sequence[int], dtype: Any) -> jax.Array:
         return _draw(init, key, tuple(shape), dtype, fans(shape, num_in, num_batch))

@@ -6,6 +6,7 @@ B rows, T tokens, D model width, V words of the vocabulary.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -17,11 +18,13 @@ from xdpx.models.spmd.decoding import driving
 from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
 from xdpx.models.spmd.decoding.rows import Row
 from xdpx.models.spmd.layers.embeddings import BaseSoftmax, Embedding, SharedEmbeddingSoftmax
+from xdpx.models.spmd.layers.label_scores import LabelScores, scores_in_chunks, scores_of
 from xdpx.models.spmd.layers.masks import all_of, padding_mask, prefix_mask, segment_mask
 from xdpx.models.spmd.layers.norms import BaseNorm, LayerNorm
 from xdpx.models.spmd.layers.positions import PositionalEmbedding, default_positions
 from xdpx.models.spmd.layers.stacks import set_in_blocks, set_num_layers
 from xdpx.models.spmd.layers.stochastics import Dropout
+from xdpx.models.spmd.layers.token_chunks import chunk_for
 from xdpx.models.spmd.layers.transformer import ACTIVATIONS, StackedTransformer
 from xdpx.models.spmd.sharding import constrain
 from xdpx.utils.nested_map import NestedMap
@@ -82,7 +85,7 @@ class TransformerLm(BaseLayer):
         self.create_child("input_dropout", Dropout.HParams(dropout_prob=self.input_dropout_prob))
 
     def _stack(self) -> Any:
-        """Give the template of the stack, with the sizes of this model in the block that it repeats."""
+        """Return the template of the stack, with the sizes of this model in the block that it repeats."""
         sizes = {
             "input_dims": self.model_dims,
             "hidden_dims": self.hidden_dims,
@@ -157,6 +160,9 @@ class LanguageModel(BaseLayer):
         label_smoothing_prob: share of the target that is spread over all words, in training.
         z_loss_weight: of the square of log(sum(exp(logits))), in training. Source: PaLM, 2022, section 5.
         return_logits: whether the results per example hold the logits.
+        logits_chunk_tokens: tokens of one device that have logits at a time while the loss is worked out, and again in
+            the backward pass; 0: all; None: 2,048 where all their logits take more than 64 MiB. A model of one's own
+            that overrides `compute_predictions` or `compute_loss`, or `return_logits`, has them all.
         decoder_tpl: how prompts are continued: greedily, by samples, by beams (decoding/).
     """
 
@@ -165,6 +171,7 @@ class LanguageModel(BaseLayer):
     label_smoothing_prob: float = 0.0
     z_loss_weight: float = 0.0
     return_logits: bool = False
+    logits_chunk_tokens: int | None = None
     decoder_tpl: Decoder.HParams = sub_config_field(GreedyDecoder.HParams)
 
     def setup(self) -> None:
@@ -172,9 +179,12 @@ class LanguageModel(BaseLayer):
         self.create_child("lm", self.lm_tpl)
 
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
-        """Give the predictions for a batch: `logits`, float32 (B, T, V)."""
+        """Return the predictions for a batch: `logits`, float32 (B, T, V)."""
+        return NestedMap(logits=self._run(self.lm, batch))
+
+    def _run(self, network: Callable[..., jax.Array], batch: NestedMap) -> jax.Array:
         given = {name: batch.get(name) for name in ("paddings", "segment_ids", "segment_pos")}
-        return NestedMap(logits=self.lm(batch.ids, prefix=batch.get("inputs_indicator"), **given))
+        return network(batch.ids, prefix=batch.get("inputs_indicator"), **given)
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
         """Compare predictions with labels.
@@ -186,29 +196,41 @@ class LanguageModel(BaseLayer):
             the sum of log-probabilities, and avg_xent (B).
         """
         weights = self._weights(batch)
-        log_z = jax.nn.logsumexp(predictions.logits, axis=-1)
-        # A sum over a comparison, not a gather: a vocabulary that is split over devices stays split.
-        is_label = batch.labels[..., None] == jnp.arange(predictions.logits.shape[-1])
-        picked = jnp.sum(jnp.where(is_label, predictions.logits, 0.0), axis=-1)
-        xent = log_z - picked
-        correct = (jnp.argmax(predictions.logits, axis=-1) == batch.labels).astype(jnp.float32)
+        scores = predictions.get("scores") or scores_of(predictions.logits, batch.labels)
+        xent = scores.log_z - scores.label
         total = jnp.sum(weights)
         avg_xent = _mean(xent, weights)
-        extra = _mean(self._regularised(predictions.logits, xent, log_z), weights)
+        extra = _mean(self._regularised(scores), weights)
         aux, aux_weight = total_aux_loss(self.variables.get(AUX_LOSS, {}))
         metrics = {
             "total_loss": (avg_xent + extra + aux, total),
             "avg_xent": (avg_xent, total),
             "log_pplx": (avg_xent, total),
             "aux_loss": (aux, aux_weight),
-            "fraction_of_correct_next_step_preds": (_mean(correct, weights), total),
+            "fraction_of_correct_next_step_preds": (_mean(scores.correct, weights), total),
             "num_predictions": (total, jnp.ones((), jnp.float32)),
         }
         return metrics, self._per_example(predictions, batch, xent, weights)
 
     def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Predict and compare."""
-        return self.compute_loss(self.compute_predictions(batch), batch)
+        """Predict and compare; with a large vocabulary a chunk of tokens at a time (layers/label_scores.py)."""
+        chunk = self._chunk(batch)
+        if not chunk:
+            return self.compute_loss(self.compute_predictions(batch), batch)
+        scores = scores_in_chunks(self.lm.softmax, self._run(self.lm.hidden, batch), batch.labels, chunk)
+        return self.compute_loss(NestedMap(scores=scores), batch)
+
+    def _chunk(self, batch: NestedMap) -> int:
+        """Return how many tokens of a row have logits at a time; 0 where somebody asks for all of them."""
+        usual = (
+            _unchanged(self, LanguageModel, "compute_predictions", "compute_loss")
+            and _unchanged(self.lm, TransformerLm, "__call__", "hidden")
+            and _unchanged(self.lm.softmax, BaseSoftmax, "get_logits", "logits_from")
+        )
+        if self.return_logits or not usual:
+            return 0
+        rows, tokens = batch.ids.shape
+        return chunk_for(rows, tokens, self.lm.vocab_size, self.logits_chunk_tokens)
 
     def decode(self, batch: NestedMap) -> driving.DecodeResult:
         """Continue the prompts of a batch; see `driving.prompts_of` for where they end.
@@ -226,7 +248,7 @@ class LanguageModel(BaseLayer):
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
 
     def process_decode_out(self, model_input: Any, out: Any) -> tuple[dict[str, tuple[float, float]], list[Row]]:
-        """Give metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
+        """Return metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
 
     def _weights(self, batch: NestedMap) -> jax.Array:
@@ -234,14 +256,15 @@ class LanguageModel(BaseLayer):
         rows = batch.get("eval_sample_weights") if self.apply_eval_sample_weights else None
         return weights if rows is None else jnp.multiply(weights, rows.astype(jnp.float32)[:, None])
 
-    def _regularised(self, logits: jax.Array, xent: jax.Array, log_z: jax.Array) -> jax.Array:
-        """Give what training adds to the cross entropy of each token, (B, T)."""
-        extra = jnp.zeros_like(xent)
+    def _regularised(self, scores: LabelScores) -> jax.Array:
+        """Return what training adds to the cross entropy of each token, (B, T)."""
+        extra = jnp.zeros_like(scores.log_z)
         if self.do_eval:
             return extra
         if self.label_smoothing_prob:
-            extra = extra + self.label_smoothing_prob * (log_z - jnp.mean(logits, axis=-1) - xent)
-        return extra + self.z_loss_weight * jnp.square(log_z) if self.z_loss_weight else extra
+            smoothed = scores.log_z - scores.mean - (scores.log_z - scores.label)
+            extra = extra + self.label_smoothing_prob * smoothed
+        return extra + self.z_loss_weight * jnp.square(scores.log_z) if self.z_loss_weight else extra
 
     def _per_example(self, predictions: NestedMap, batch: NestedMap, xent: jax.Array, weights: jax.Array) -> NestedMap:
         counts = jnp.maximum(jnp.sum(weights, axis=-1), 1e-8)
@@ -252,6 +275,11 @@ class LanguageModel(BaseLayer):
         return out
 
 
+def _unchanged(layer: Any, kind: type[Any], *names: str) -> bool:
+    """Tell whether a layer has these methods from a class of ours, and none of its own."""
+    return all(getattr(type(layer), name, None) is getattr(kind, name) for name in names)
+
+
 def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Give the weighted mean; 0 where nothing counts."""
+    """Return the weighted mean; 0 where nothing counts."""
     return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1e-8)

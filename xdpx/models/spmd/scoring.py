@@ -16,7 +16,7 @@ SMALLEST = 1e-8
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Give the nats of labels (...) under logits (..., V), float32.
+    """Return the nats of labels (...) under logits (..., V), float32.
 
     The label is picked by a comparison, not by a gather: a vocabulary that is split over devices stays split.
     """
@@ -43,7 +43,7 @@ def smoothed(xent: jax.Array, logits: jax.Array, share: float) -> jax.Array:
 
 
 def mean_of(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Give the weighted mean; 0 where nothing counts."""
+    """Return the weighted mean; 0 where nothing counts."""
     return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), SMALLEST)
 
 

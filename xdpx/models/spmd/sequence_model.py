@@ -43,7 +43,7 @@ class SequenceModel(BaseLayer):
         self.create_child("model", self.model_tpl)
 
     def compute_predictions(self, batch: NestedMap) -> NestedMap:
-        """Give `logits`, float32 (B, T, V)."""
+        """Return `logits`, float32 (B, T, V)."""
         return NestedMap(logits=self.model(batch.src, batch.tgt))
 
     def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
@@ -98,7 +98,7 @@ class SequenceModel(BaseLayer):
         return driving.decode_batch(self, prompts, self.decoder_tpl, step_for, most_positions=most)
 
     def process_decode_out(self, model_input: Any, out: Any) -> tuple[dict[str, tuple[float, float]], list[Row]]:
-        """Give metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
+        """Return metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -65,6 +66,11 @@ def without_mesh_axes(*names: str) -> Generator[None]:
         _hidden.reset(token)
 
 
+def below_vmap_over_stages() -> bool:
+    """Tell whether what is traced is mapped over the stages of a pipeline."""
+    return bool(_hidden.get())
+
+
 def constrain(x: jax.Array, axes: Sequence[Axis]) -> jax.Array:
     """Ask that an activation be split along logical axes. Without a mesh or rules, gives `x` as it is.
 
@@ -72,14 +78,28 @@ def constrain(x: jax.Array, axes: Sequence[Axis]) -> jax.Array:
         x: any array.
         axes: one entry per dimension, such as `("activation_batch", "activation_length", "activation_embed")`.
     """
+    if jax.sharding.get_abstract_mesh().empty or not nn.get_logical_axis_rules():
+        return x
+    constraint: Any = jax.lax.with_sharding_constraint
+    constrained: jax.Array = constraint(x, split_of(axes, x.shape))
+    return constrained
+
+
+def split_of(axes: Sequence[Axis], shape: Sequence[int]) -> PartitionSpec:
+    """Return how the mesh and the rules around split an array of logical axes; not at all without them."""
     mesh, rules = jax.sharding.get_abstract_mesh(), nn.get_logical_axis_rules()
     if mesh.empty or not rules:
-        return x
+        return PartitionSpec()
     sizes = {name: size for name, size in mesh.shape.items() if name not in _hidden.get()}
-    spec = resolve(axes, x.shape, tuple(rules), sizes)
-    constraint: Any = jax.lax.with_sharding_constraint
-    constrained: jax.Array = constraint(x, spec)
-    return constrained
+    return resolve(axes, shape, tuple(rules), sizes)
+
+
+def num_parts(axis: str, size: int) -> int:
+    """Return into how many parts the mesh and the rules around split a dimension of a logical axis."""
+    (entry,) = split_of((axis,), (size,)) or (None,)
+    names = () if entry is None else (entry,) if isinstance(entry, str) else entry
+    mesh = jax.sharding.get_abstract_mesh()
+    return math.prod(mesh.shape[name] for name in names)
 
 
 def resolve(axes: Sequence[Axis], shape: Sequence[int], rules: Rules, sizes: Mapping[str, int]) -> PartitionSpec:

@@ -8,13 +8,15 @@ import torch
 from safetensors.numpy import save_file
 from transformers import BertConfig, BertModel
 
+from xdpx.checkpoints.trusted import DamagedFile, load_safetensors, load_weights
 from xdpx.config.faults import ConfigError
 from xdpx.models.spmd.exchange import hf_bert
 from xdpx.models.spmd.exchange.files import read_table
 
 
 def no_pickles(path: str) -> dict[str, torch.Tensor]:
-    raise AssertionError(path)
+    assert path.endswith(".safetensors")
+    return load_safetensors(path)
 
 
 def test_weights_that_are_read_here_and_given_again_are_those_of_transformers(tmp_path: Path) -> None:
@@ -39,6 +41,14 @@ def test_half_precision_is_read_as_float32_with_the_same_numbers(tmp_path: Path)
     found = read_table(str(tmp_path), no_pickles)["w"]
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, half.float())
+
+
+def test_a_file_that_was_cut_short_is_told_by_its_path(tmp_path: Path) -> None:
+    save_file({"w": np.ones(8, np.float32)}, tmp_path / "model.safetensors")
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-4])
+    with pytest.raises(DamagedFile, match=r"model\.safetensors: is no whole safetensors file"):
+        read_table(str(tmp_path), load_weights)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xdpx.models.spmd.exchange.maps import Exchange, Pair, linear, same
+from xdpx.models.spmd.exchange.maps import Exchange, WeightPair, linear, same
 
-HEADS = Pair("layers/{layer}/query", "h.{layer}.q", (6, 4), (2, 3, 4), (2, 0, 1))
+HEADS = WeightPair("layers/{layer}/query", "h.{layer}.q", (6, 4), (2, 3, 4), (2, 0, 1))
 PAIRS = (same("embedding/w", "wte", 5, 4), linear("top/w", "head", 4, 5), HEADS)
 
 

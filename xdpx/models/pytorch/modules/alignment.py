@@ -27,7 +27,7 @@ class Alignment(nn.Module):
             self.project = nn.Sequential(Dropout(dropout), linear(size, hidden_size, activation=True))
 
     def forward(self, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor) -> tuple[Tensor, Tensor]:
-        """Give what a sees of b (B, T, D) and what b sees of a (B, S, D)."""
+        """Return what a sees of b (B, T, D) and what b sees of a (B, S, D)."""
         scores_BTS = (self.project(a_BTD) @ self.project(b_BSD).transpose(1, 2)) * self.temperature
         return attend_to_each_other(scores_BTS, a_BTD, b_BSD, mask_a_BT, mask_b_BS)
 
@@ -35,7 +35,7 @@ class Alignment(nn.Module):
 def attend_to_each_other(
     scores_BTS: Tensor, a_BTD: Tensor, b_BSD: Tensor, mask_a_BT: Tensor, mask_b_BS: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Give what a sees of b (B, T, D) and what b sees of a (B, S, D), weighted by the scores; padding is not seen.
+    """Return what a sees of b (B, T, D) and what b sees of a (B, S, D), weighted by the scores; padding is not seen.
 
     Source: Parikh et al., "A Decomposable Attention Model for Natural Language Inference", EMNLP 2016, section 3.1.
     """
@@ -60,7 +60,7 @@ class Fusion(nn.Module):
         self.merge = linear(3 * hidden_size, hidden_size, activation=True)
 
     def forward(self, x_BTD: Tensor, aligned_BTD: Tensor) -> Tensor:
-        """Give (B, T, hidden_size)."""
+        """Return (B, T, hidden_size)."""
         findings = [
             self.as_is(torch.cat([x_BTD, aligned_BTD], dim=-1)),
             self.difference(torch.cat([x_BTD, x_BTD - aligned_BTD], dim=-1)),

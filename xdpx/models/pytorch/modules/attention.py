@@ -35,7 +35,7 @@ def attend(
     scaling: float | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Give attention's output (B, T, H, D) in the form that Hugging Face models call.
+    """Return attention's output (B, T, H, D) in the form that Hugging Face models call.
 
     Everything but training with dropout on a CPU in float32 goes to torch's own kernels.
     """
@@ -53,7 +53,7 @@ def attend(
 
 
 def _bias(mask_B1TT: Tensor) -> Tensor:
-    """Give (B, 1, 1, T): 0 at real tokens, and a number that no score outweighs at padding."""
+    """Return (B, 1, 1, T): 0 at real tokens, and a number that no score outweighs at padding."""
     lowest = torch.finfo(torch.float32).min
     return torch.zeros(mask_B1TT[:, :, :1].shape).masked_fill_(~mask_B1TT[:, :, :1], lowest)
 
@@ -66,7 +66,7 @@ class DroppedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, share: float) -> Tensor:
-        """Give (B, H, T, D)."""
+        """Return (B, H, T, D)."""
         batch, heads, length, _ = query.shape
         signed = torch.empty(batch, heads, length, key.shape[2])
         out = torch.empty(batch, length, heads, value.shape[3]).transpose(1, 2)
@@ -85,7 +85,7 @@ class DroppedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        """Give the gradients of query, key and value."""
+        """Return the gradients of query, key and value."""
         query, key, value, signed, out = ctx.saved_tensors
         grads = tuple(torch.empty_like(each) for each in (query, key, value))
         grad_query, grad_key, grad_value = grads
@@ -109,7 +109,7 @@ def _parts(scores_BHTT: Tensor) -> Iterator[slice]:
 
 
 def register() -> str:
-    """Make this attention known to Hugging Face models; give the name to configure."""
+    """Make this attention known to Hugging Face models; return the name to configure."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     return NAME

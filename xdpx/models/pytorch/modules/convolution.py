@@ -24,7 +24,7 @@ class Convolution(nn.Module):
         self.activation = nn.GELU()
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Give (B, T, size_out)."""
+        """Return (B, T, size_out)."""
         across = x_BTD.transpose(1, 2)
         length = across.shape[2]  # an even window gives one position too many
         joined = torch.cat([convolution(across)[..., :length] for convolution in self.convolutions], dim=1)
@@ -60,7 +60,7 @@ class Encoder(nn.Module):
         self.residual = residual
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Give (B, T, size_out); what stands at padded positions is of no meaning."""
+        """Return (B, T, size_out); what stands at padded positions is of no meaning."""
         padding = ~mask_BT.unsqueeze(-1)
         x = x_BTD
         for number, layer in enumerate(self.layers):
@@ -72,7 +72,7 @@ class Encoder(nn.Module):
 
 
 def linear(size_in: int, size_out: int, *, activation: bool = False) -> nn.Module:
-    """Give a weight-normalised linear layer, followed by GELU if asked for."""
+    """Return a weight-normalised linear layer, followed by GELU if asked for."""
     layer = nn.Linear(size_in, size_out)
     nn.init.normal_(layer.weight, std=((2.0 if activation else 1.0) / size_in) ** 0.5)
     nn.init.zeros_(layer.bias)

@@ -1,8 +1,13 @@
-"""Dropout that is cheap on a CPU, where drawing the mask would cost as much as a matrix product."""
+"""Dropout that is cheap on a CPU, where drawing the mask would cost as much as a matrix product, and two relatives.
+
+Multi-sample dropout reads one classifier through several masks at once; mixout drops towards the pretrained weights
+instead of towards zero.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -29,17 +34,17 @@ class Dropout(nn.Dropout):
 
 
 def scale_of(share: float) -> float:
-    """Give what the kept numbers are multiplied by when `share`, rounded to 16 bits, is set to 0."""
+    """Return what the kept numbers are multiplied by when `share`, rounded to 16 bits, is set to 0."""
     return LEVELS / (LEVELS - _dropped_levels(share)) if share < 1.0 else 0.0
 
 
 def random_signs(count: int, share: float) -> Tensor:
-    """Give `count` floats, -1.0 with probability `share` and else 1.0, drawn from torch's random state."""
+    """Return `count` floats, -1.0 with probability `share` and else 1.0, drawn from torch's random state."""
     return functional.hardtanh_(random_levels(count).sub_(_first_kept(share) - 0.5).mul_(2.0), -1.0, 1.0)
 
 
 def random_levels(count: int) -> Tensor:
-    """Give `count` floats, evenly spread over the whole numbers from -32768 to 32767.
+    """Return `count` floats, evenly spread over the whole numbers from -32768 to 32767.
 
     Source of the generator: SFC64, part of PractRand by Chris Doty-Humphrey, as in numpy.
     """
@@ -63,3 +68,59 @@ def _dropped_levels(share: float) -> int:
 
 def _first_kept(share: float) -> float:
     return float(_dropped_levels(share) - LEVELS // 2)
+
+
+def classified(features: Tensor, dropout: nn.Module, classifier: nn.Module, *, samples: int) -> Tensor:
+    """Return logits (B, C) of features (B, H): in training the mean under so many dropout masks.
+
+    Source: Inoue, "Multi-Sample Dropout for Accelerated Training and Better Generalization", 2019, section 2, with the
+    mean taken over logits, so that any loss may follow; the paper takes it over losses.
+    """
+    count = samples if dropout.training else 1
+    logits: Tensor = torch.stack([classifier(dropout(features)) for _ in range(count)]).mean(dim=0)
+    return logits
+
+
+ANCHOR = "anchor"
+
+
+class MixoutLinear(nn.Linear):
+    """A linear layer of whose weight, in training, a share is that of the pretrained network; the rest is scaled up.
+
+    The mean over the masks is the weight itself. The pretrained weight is kept beside it, under `anchor`.
+
+    Source: Lee, Cho and Kang, "Mixout: Effective Regularization to Finetune Large-scale Pretrained Language Models",
+    ICLR 2020, equation 5, in the form u + dropout(w - u).
+    """
+
+    anchor: Tensor
+
+    def __init__(self, linear: nn.Linear, share: float) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.drop = Dropout(share)
+        self.register_buffer(ANCHOR, linear.weight.detach().clone())
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (..., out_features)."""
+        if not self.training:
+            return functional.linear(features, self.weight, self.bias)
+        return functional.linear(features, self.anchor + self.drop(self.weight - self.anchor), self.bias)
+
+
+def use_mixout(network: nn.Module, share: float) -> None:
+    """Replace every linear layer inside a network; nothing for a share of 0."""
+    if share == 0.0:
+        return
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Linear:
+                setattr(module, name, MixoutLinear(child, share))
+
+
+def with_anchors(model: nn.Module, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Add to pretrained weights those that `model` is to mix in: the same, where the file has none of its own."""
+    own = {name for name in model.state_dict() if name.endswith(f".{ANCHOR}")}
+    weights = {f"{name.removesuffix('weight')}{ANCHOR}": value for name, value in found.items()}
+    return {**{name: value for name, value in weights.items() if name in own}, **found}

@@ -31,7 +31,7 @@ class Embedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Give the vectors, shape (B, T, dim)."""
+        """Return the vectors, shape (B, T, dim)."""
         vectors: Tensor = self.dropout(self.table(tokens_BT))
         return vectors
 

@@ -27,7 +27,7 @@ def fits(encoder: Any) -> bool:
 def pooled(
     encoder: Any, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
 ) -> Tensor:
-    """Give the pooled first token (B, H) of ids (B, T).
+    """Return the pooled first token (B, H) of ids (B, T).
 
     Args:
         encoder: a network that `fits`.
@@ -45,7 +45,7 @@ def pooled(
 
 
 def _last_layer(layer: Any, hidden_BTH: Tensor, mask_B11T: Tensor | None) -> Tensor:
-    """Give (B, 1, H): attention from the first token to all, then the feed-forward network on it alone."""
+    """Return (B, 1, H): attention from the first token to all, then the feed-forward network on it alone."""
     first_B1H, looking = hidden_BTH[:, :1], layer.attention.self
     query, key, value = (
         part.unflatten(-1, (-1, looking.attention_head_size)).transpose(1, 2)

@@ -37,7 +37,7 @@ class Recurrent(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Give (B, T, size_out); padding stands behind the real tokens, and what it gets is of no meaning."""
+        """Return (B, T, size_out); padding stands behind the real tokens, and what it gets is of no meaning."""
         turned_BT = turned(mask_BT)
         x = x_BTD
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
@@ -50,7 +50,7 @@ class Recurrent(nn.Module):
 
 
 def turned(mask_BT: Tensor) -> Tensor:
-    """Give the position that each position changes places with when real tokens are read backward; padding stays."""
+    """Return the position that each position changes places with when real tokens are read backward; padding stays."""
     positions = torch.arange(mask_BT.shape[1], device=mask_BT.device).expand(mask_BT.shape)
     lengths = mask_BT.sum(dim=1, keepdim=True)
     return torch.where(mask_BT, lengths - 1 - positions, positions)
@@ -61,7 +61,7 @@ def _reorder(x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
 
 
 def _direction(cell: Cell, size_in: int, size_out: int) -> nn.Module:
-    """Give cells with orthogonal recurrent matrices, and for an LSTM a forget gate that is open at first.
+    """Return cells with orthogonal recurrent matrices, and for an LSTM a forget gate that is open at first.
 
     Source: Jozefowicz et al., "An Empirical Exploration of Recurrent Network Architectures", ICML 2015, section 2.2.
     """

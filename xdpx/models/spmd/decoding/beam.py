@@ -77,7 +77,7 @@ class _Search(NamedTuple):
 
 
 def search(step: Step, prompts: Prompts, options: BeamSearch) -> Decoded:
-    """Give the K best continuations of each prompt, the best first.
+    """Return the K best continuations of each prompt, the best first.
 
     Args:
         step: the model.
@@ -142,7 +142,7 @@ def _advanced(step: Step, state: _Search, options: BeamSearch) -> _Search:
 
 
 def _candidates(state: _Search, options: BeamSearch) -> tuple[Beams, jax.Array, jax.Array]:
-    """Give the C likeliest ways to go on from each prompt's beams, their beams (B, C), and their new ids (B, C)."""
+    """Return the C likeliest ways to go on from each prompt's beams, their beams (B, C), and their new ids (B, C)."""
     prompts, beams, slots = state.running.ids.shape
     likely = jax.nn.log_softmax(state.logits)
     totals = options.limits.allowed(likely, state.number).reshape(prompts, beams, -1) + state.running.scores[..., None]
@@ -242,7 +242,7 @@ class BeamDecoder(Decoder):
         return int(self.hparams.beam_size)
 
     def decode(self, step: Step, prompts: Prompts, key: jax.Array) -> Decoded:
-        """Give the best continuations of every prompt; the key is not used."""
+        """Return the best continuations of every prompt; the key is not used."""
         known = self.hparams
         per_beam = known.tokens_per_beam or max(2, 1 + len(self.limits.ends))
         norm = (gnmt_norm if known.length_norm == "gnmt" else power_norm)(known.length_norm_alpha)

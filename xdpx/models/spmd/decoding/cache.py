@@ -53,12 +53,12 @@ def caching(slots: int) -> Generator[None]:
 
 
 def num_slots() -> int:
-    """Give the number of slots of the surrounding `caching`, 0 outside."""
+    """Return the number of slots of the surrounding `caching`, 0 outside."""
     return _slots.get()
 
 
 def extend(module: nn.Module, key: jax.Array, value: jax.Array, positions: jax.Array) -> Extended | None:
-    """Write the new tokens into the cache of an attention layer, and give what they look at.
+    """Write the new tokens into the cache of an attention layer, and return what they look at.
 
     The same call fills the cache with a whole prompt, which has any T, and extends it by one token, T = 1.
 
@@ -105,10 +105,10 @@ def repeated_rows(cache: Any, times: int) -> Any:
 
 
 def chosen_rows(cache: Any, rows: jax.Array) -> Any:
-    """Give a cache whose row i is row `rows[i]` of the given one."""
+    """Return a cache whose row i is row `rows[i]` of the given one."""
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=row_axis(leaf)), cache)
 
 
 def row_axis(leaf: jax.Array) -> int:
-    """Give the axis of the rows: the fourth from the end, after those that stacks of layers put in front."""
+    """Return the axis of the rows: the fourth from the end, after those that stacks of layers put in front."""
     return leaf.ndim - 4

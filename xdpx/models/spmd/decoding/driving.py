@@ -28,7 +28,7 @@ NextLogits = Callable[..., jax.Array]
 
 
 def next_logits(network: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> jax.Array:
-    """Give the logits (R, V) after one token per row; only that one goes through the softmax.
+    """Return the logits (R, V) after one token per row; only that one goes through the softmax.
 
     Args:
         network: with `hidden` and `softmax`, as TransformerLm.
@@ -144,13 +144,15 @@ def _result(found: Decoded, batch: Mapping[str, Any]) -> DecodeResult:
 
 
 def write_rows(model_input: Any, out: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[Row]]:
-    """Give (metrics as (mean, weight), (key, row) of every continuation) from what was decoded. On the host.
+    """Return (metrics as (mean, weight), (key, row) of every continuation) from what was decoded. On the host.
 
     Args:
         model_input: whose tokenizer the ids belong to; None writes numbers.
         out: what `decode_batch` gives third.
     """
-    keyed = "provenance" in out and hasattr(model_input, "row_keys")
+    origin = out.get("provenance")
+    one_each = origin is not None and np.ndim(origin["shard_index"]) == 1  # a packed row is of several examples
+    keyed = one_each and hasattr(model_input, "row_keys")
     rows = decoded_rows(out, texts_by(model_input), model_input.row_keys(out) if keyed else None)
     real = float((np.asarray(out["eval_sample_weights"]) > 0).sum())
     return {"num_decoded": (real, 1.0)}, rows

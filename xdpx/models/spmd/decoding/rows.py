@@ -18,7 +18,7 @@ COLUMNS = ("output_ids", "decode_lengths", "logprobs", "scores", "prefix_lengths
 
 
 def texts_by(model_input: Any, key: str | None = None) -> Texts:
-    """Give what turns ids into texts by an input's tokenizer; without an input, numbers stand for themselves."""
+    """Return what turns ids into texts by an input's tokenizer; without an input, numbers stand for themselves."""
 
     def texts(rows: Sequence[Sequence[int]]) -> Sequence[str]:
         if model_input is None:
@@ -34,7 +34,7 @@ def texts_by(model_input: Any, key: str | None = None) -> Texts:
 
 
 def decoded_rows(out: Mapping[str, Any], texts: Texts, keys: Sequence[str | None] | None = None) -> list[Row]:
-    """Give `(key, row)` for each continuation, the best first; examples that only fill up a batch are left out.
+    """Return `(key, row)` for each continuation, the best first; examples that only fill up a batch are left out.
 
     A row has `prefix, decoded, original, ids, logprobs, prefix_length, decode_length, decoded_substr, decoded_ids`;
     where a prompt has several continuations, `sample_index` and `score` too. `ids` and `logprobs` have as many

@@ -61,7 +61,7 @@ def drawn(logits: jax.Array, keys: jax.Array, number: jax.Array) -> jax.Array:
 
 
 def row_keys(key: jax.Array, count: int) -> jax.Array:
-    """Give a key for each of `count` rows: row r gets the same one whatever the count."""
+    """Return a key for each of `count` rows: row r gets the same one whatever the count."""
     keys: jax.Array = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(count))
     return keys
 

@@ -30,7 +30,7 @@ class Step(Protocol):
     """
 
     def __call__(self, cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array, /) -> tuple[jax.Array, Any]:
-        """Give the logits (R, V) of the next token, and the cache with these tokens in it."""
+        """Return the logits (R, V) of the next token, and the cache with these tokens in it."""
         ...
 
 
@@ -169,7 +169,7 @@ def _with_token(rows: Rows, chosen: jax.Array, limits: Limits) -> Rows:
 
 
 def gathered(rows: Rows, prompts: Prompts) -> Decoded:
-    """Give what grew, prompt by prompt."""
+    """Return what grew, prompt by prompt."""
     prompt_count = prompts.lengths.shape[0]
     ids, logprobs, lengths = (
         each.reshape(prompt_count, -1, *each.shape[1:]) for each in (rows.ids, rows.logprobs, rows.lengths)

@@ -42,7 +42,7 @@ def read_config(config: Mapping[str, Any], known: Known) -> dict[str, Any]:
 
 
 def activation(config: Mapping[str, Any], usual: str = "gelu") -> BaseActivation.HParams:
-    """Give the template of `hidden_act`.
+    """Return the template of `hidden_act`.
 
     Raises:
         ConfigError: there is none of that name.

@@ -9,11 +9,11 @@ import numpy as np
 
 
 def read_table(source: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    """Give the table of a file or folder: safetensors or PyTorch's own, whole or in shards, on any path.
+    """Return the table of a file or folder: safetensors or PyTorch's own, whole or in shards, on any path.
 
     Args:
         source: a file, or a folder in Hugging Face format.
-        read_weights: reads a file of PyTorch without running code from it (checkpoints/trusted.py has it).
+        read_weights: reads a file of either kind without running code from it (checkpoints/trusted.py has it).
 
     Raises:
         ConfigError: there are no weights.

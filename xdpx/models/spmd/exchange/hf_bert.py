@@ -13,7 +13,7 @@ from xdpx.models.spmd.bert_model import BertModel, tied_table
 from xdpx.models.spmd.classification_model import BertClassificationModel
 from xdpx.models.spmd.exchange.configs import Known, activation, read_config
 from xdpx.models.spmd.exchange.layouts import layout_in
-from xdpx.models.spmd.exchange.maps import LAYER, Exchange, Pair, head_bias, heads_in, heads_out, linear, same
+from xdpx.models.spmd.exchange.maps import LAYER, Exchange, WeightPair, head_bias, heads_in, heads_out, linear, same
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.bert import BertEncoder, MaskedLmHead, bert_block
 from xdpx.models.spmd.layers.norms import LayerNorm
@@ -34,7 +34,7 @@ BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def encoder(config: Mapping[str, Any], *, pooler: bool = False) -> BertEncoder.HParams:
-    """Give the template of the encoder that a config.json describes, its blocks repeated.
+    """Return the template of the encoder that a config.json describes, its blocks repeated.
 
     Args:
         config: its content.
@@ -65,7 +65,7 @@ def encoder(config: Mapping[str, Any], *, pooler: bool = False) -> BertEncoder.H
 
 
 def masked_lm(config: Mapping[str, Any]) -> BertModel.HParams:
-    """Give the template of a masked language model, as BertForMaskedLM."""
+    """Return the template of a masked language model, as BertForMaskedLM."""
     known = read_config(config, KNOWN)
     head = MaskedLmHead.HParams(activation_tpl=activation(known), norm_tpl=_norm(known), params_init=_init(known))
     template = encoder(config).set(embedding_tpl=tied_table())
@@ -75,7 +75,7 @@ def masked_lm(config: Mapping[str, Any]) -> BertModel.HParams:
 def classification(
     config: Mapping[str, Any], num_classes: int, *, output_dropout_prob: float = 0.0
 ) -> BertClassificationModel.HParams:
-    """Give the template of a classifier, as BertForSequenceClassification."""
+    """Return the template of a classifier, as BertForSequenceClassification."""
     return BertClassificationModel.HParams(
         network_tpl=encoder(config, pooler=True),
         num_classes=num_classes,
@@ -87,7 +87,7 @@ def classification(
 def encoder_exchange(
     config: Mapping[str, Any], template: Any = None, *, ours: str = "", theirs: str = "", pooler: bool = False
 ) -> Exchange:
-    """Give the map between our encoder and the table of BertModel.
+    """Return the map between our encoder and the table of BertModel.
 
     Args:
         config: content of config.json.
@@ -111,7 +111,7 @@ def encoder_exchange(
 
 
 def masked_lm_exchange(config: Mapping[str, Any], template: Any = None) -> Exchange:
-    """Give the map between a BertModel of ours and the table of BertForMaskedLM.
+    """Return the map between a BertModel of ours and the table of BertForMaskedLM.
 
     Args:
         config: content of config.json.
@@ -132,7 +132,7 @@ def masked_lm_exchange(config: Mapping[str, Any], template: Any = None) -> Excha
 
 
 def classification_exchange(config: Mapping[str, Any], num_classes: int, template: Any = None) -> Exchange:
-    """Give the map between a BertClassificationModel of ours and the table of BertForSequenceClassification.
+    """Return the map between a BertClassificationModel of ours and the table of BertForSequenceClassification.
 
     Args:
         config: content of config.json.
@@ -148,7 +148,7 @@ def classification_exchange(config: Mapping[str, Any], num_classes: int, templat
     return Exchange((*inner.pairs, *pairs), layers=inner.layers, stacked=inner.stacked, left_out=inner.left_out)
 
 
-def _tables(known: Mapping[str, Any], ours: str, theirs: str) -> list[Pair]:
+def _tables(known: Mapping[str, Any], ours: str, theirs: str) -> list[WeightPair]:
     width, at = known["hidden_size"], f"{theirs}embeddings"
     positions = known.get("max_position_embeddings", 512)
     pairs = [
@@ -161,7 +161,7 @@ def _tables(known: Mapping[str, Any], ours: str, theirs: str) -> list[Pair]:
     return pairs + _layer_norm(f"{ours}layer_norm", f"{at}.LayerNorm", width)
 
 
-def _block(known: Mapping[str, Any], ours: str, prefix: str) -> list[Pair]:
+def _block(known: Mapping[str, Any], ours: str, prefix: str) -> list[WeightPair]:
     theirs, width, hidden = f"{prefix}encoder.layer.{LAYER}", known["hidden_size"], known["intermediate_size"]
     heads = (known["num_attention_heads"], width // known["num_attention_heads"])
     attention, products = f"{ours}/self_attention", f"{ours}/ff_layer"
@@ -182,14 +182,14 @@ def _block(known: Mapping[str, Any], ours: str, prefix: str) -> list[Pair]:
     ]
 
 
-def _dense(ours: str, theirs: str, features_in: int, features_out: int) -> list[Pair]:
+def _dense(ours: str, theirs: str, features_in: int, features_out: int) -> list[WeightPair]:
     return [
         linear(f"{ours}/linear/w", f"{theirs}.weight", features_in, features_out),
         same(f"{ours}/bias/b", f"{theirs}.bias", features_out),
     ]
 
 
-def _layer_norm(ours: str, theirs: str, width: int) -> list[Pair]:
+def _layer_norm(ours: str, theirs: str, width: int) -> list[WeightPair]:
     return [same(f"{ours}/scale", f"{theirs}.weight", width), same(f"{ours}/bias", f"{theirs}.bias", width)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from xdpx.models.spmd.exchange.configs import Known, activation, read_config
 from xdpx.models.spmd.exchange.layouts import layout_in
-from xdpx.models.spmd.exchange.maps import LAYER, Exchange, Pair, head_bias, heads_in, heads_out, linear, same
+from xdpx.models.spmd.exchange.maps import LAYER, Exchange, WeightPair, head_bias, heads_in, heads_out, linear, same
 from xdpx.models.spmd.language_model import LanguageModel, TransformerLm
 from xdpx.models.spmd.layers.attention import Attention
 from xdpx.models.spmd.layers.embeddings import Embedding, FullSoftmax, SharedEmbeddingSoftmax
@@ -30,7 +30,7 @@ KNOWN = Known(
 
 
 def network(config: Mapping[str, Any], *, repeated: bool = True) -> TransformerLm.HParams:
-    """Give the template of the network that a config.json describes.
+    """Return the template of the network that a config.json describes.
 
     Args:
         config: its content.
@@ -74,12 +74,12 @@ def network(config: Mapping[str, Any], *, repeated: bool = True) -> TransformerL
 
 
 def language_model(config: Mapping[str, Any], *, repeated: bool = True) -> LanguageModel.HParams:
-    """Give the template of a language model over `network`; its weights lie below `lm`."""
+    """Return the template of a language model over `network`; its weights lie below `lm`."""
     return LanguageModel.HParams(lm_tpl=network(config, repeated=repeated))
 
 
 def exchange(config: Mapping[str, Any], template: Any = None, *, prefix: str = "lm/") -> Exchange:
-    """Give the map between a tree of our weights and the table of `LlamaForCausalLM`.
+    """Return the map between a tree of our weights and the table of `LlamaForCausalLM`.
 
     Args:
         config: content of config.json.
@@ -102,7 +102,7 @@ def exchange(config: Mapping[str, Any], template: Any = None, *, prefix: str = "
     )
 
 
-def _ends(known: Mapping[str, Any], prefix: str, *, tied: bool) -> list[Pair]:
+def _ends(known: Mapping[str, Any], prefix: str, *, tied: bool) -> list[WeightPair]:
     words, width = known["vocab_size"], known["hidden_size"]
     norm = same(f"{prefix}final_ln/scale", "model.norm.weight", width)
     table = "model.embed_tokens.weight"
@@ -112,7 +112,7 @@ def _ends(known: Mapping[str, Any], prefix: str, *, tied: bool) -> list[Pair]:
     return [same(f"{prefix}embedding/emb_var", table, words, width), head, norm]
 
 
-def _block(known: Mapping[str, Any], ours: str) -> list[Pair]:
+def _block(known: Mapping[str, Any], ours: str) -> list[WeightPair]:
     theirs, width = f"model.layers.{LAYER}", known["hidden_size"]
     norms = (("self_attention", "input_layernorm"), ("ff_layer", "post_attention_layernorm"))
     pairs = [same(f"{ours}/{part}/layer_norm/scale", f"{theirs}.{name}.weight", width) for part, name in norms]
@@ -123,7 +123,7 @@ def _block(known: Mapping[str, Any], ours: str) -> list[Pair]:
     )
 
 
-def _attention(known: Mapping[str, Any], ours: str, theirs: str) -> list[Pair]:
+def _attention(known: Mapping[str, Any], ours: str, theirs: str) -> list[WeightPair]:
     width, head = known["hidden_size"], _head_width(known)
     heads = known["num_attention_heads"]
     kv_heads = known.get("num_key_value_heads") or heads
@@ -138,7 +138,7 @@ def _attention(known: Mapping[str, Any], ours: str, theirs: str) -> list[Pair]:
     return [*pairs, same(f"{ours}/post/b", f"{theirs}.o_proj.bias", width)]
 
 
-def _products(known: Mapping[str, Any], ours: str, theirs: str) -> list[Pair]:
+def _products(known: Mapping[str, Any], ours: str, theirs: str) -> list[WeightPair]:
     width, hidden = known["hidden_size"], known["intermediate_size"]
     sizes = (
         ("ffn_layer1", "up_proj", width, hidden),
@@ -156,6 +156,6 @@ def _head_width(known: Mapping[str, Any]) -> int:
 
 
 def _theta(known: Mapping[str, Any]) -> float:
-    """Give the base of the rotary waves."""
+    """Return the base of the rotary waves."""
     scaled = known.get("rope_parameters") or known.get("rope_scaling") or {}
     return float(scaled.get("rope_theta") or known.get("rope_theta") or 10_000.0)

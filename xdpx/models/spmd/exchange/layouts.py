@@ -10,7 +10,7 @@ from xdpx.models.spmd.layers.stacks import set_num_layers
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockPaths:
     """Paths of blocks.
 
     Attributes:
@@ -22,7 +22,7 @@ class Layout:
     stacked: tuple[int, ...] = ()
 
 
-def layout_in(network: Any) -> Layout:
+def layout_in(network: Any) -> BlockPaths:
     """Tell how the template of a network with `stacked_transformer_tpl` and `num_layers` lays out its blocks."""
     stack = network.stacked_transformer_tpl.clone()
     if network.num_layers:
@@ -30,7 +30,7 @@ def layout_in(network: Any) -> Layout:
     return layout_of(stack)
 
 
-def layout_of(stack: Any) -> Layout:
+def layout_of(stack: Any) -> BlockPaths:
     """Tell how a template of a stack lays out its blocks.
 
     Raises:
@@ -42,14 +42,14 @@ def layout_of(stack: Any) -> Layout:
     if "num_stages" in fields:
         rounds = (stack.circular_repeat,) if stack.circular_repeat > 1 else ()
         return _within("sub", (*rounds, stack.num_stages), stack.body)
-    return Layout(f"x_layers_{LAYER}") if "layer_tpl" in fields else Layout("")
+    return BlockPaths(f"x_layers_{LAYER}") if "layer_tpl" in fields else BlockPaths("")
 
 
-def _within(name: str, stacked: tuple[int, ...], body: Any) -> Layout:
+def _within(name: str, stacked: tuple[int, ...], body: Any) -> BlockPaths:
     inner = layout_of(body)
     if LAYER in inner.path:
         raise ValueError(
             f"{type(body).__qualname__}: blocks that are unrolled inside a repeated or pipelined stack have no "
             "counterpart elsewhere. Repeat them instead: StackedTransformerRepeated.HParams(body=block, x_times=...)."
         )
-    return Layout(f"{name}/{inner.path}".rstrip("/"), (*stacked, *inner.stacked))
+    return BlockPaths(f"{name}/{inner.path}".rstrip("/"), (*stacked, *inner.stacked))

@@ -23,7 +23,7 @@ MOST_NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Pair:
+class WeightPair:
     """One weight here and there, or the same weight of every layer.
 
     Attributes:
@@ -55,33 +55,33 @@ class Pair:
         return np.ascontiguousarray(np.asarray(value).transpose(np.argsort(self.order))).reshape(self.their_shape)
 
 
-def same(ours: str, theirs: str, *shape: int) -> Pair:
+def same(ours: str, theirs: str, *shape: int) -> WeightPair:
     """Pair two weights of the same shape."""
-    return Pair(ours, theirs, shape, shape, tuple(range(len(shape))))
+    return WeightPair(ours, theirs, shape, shape, tuple(range(len(shape))))
 
 
-def linear(ours: str, theirs: str, features_in: int, features_out: int) -> Pair:
+def linear(ours: str, theirs: str, features_in: int, features_out: int) -> WeightPair:
     """Pair our (in, out) with their (out, in)."""
     shape = (features_out, features_in)
-    return Pair(ours, theirs, shape, shape, (1, 0))
+    return WeightPair(ours, theirs, shape, shape, (1, 0))
 
 
-def heads_in(ours: str, theirs: str, width: int, heads: tuple[int, int]) -> Pair:
+def heads_in(ours: str, theirs: str, width: int, heads: tuple[int, int]) -> WeightPair:
     """Pair our (D, N, H) with their (N * H, D)."""
     count, head = heads
-    return Pair(f"{ours}/w", f"{theirs}.weight", (count * head, width), (count, head, width), (2, 0, 1))
+    return WeightPair(f"{ours}/w", f"{theirs}.weight", (count * head, width), (count, head, width), (2, 0, 1))
 
 
-def heads_out(ours: str, theirs: str, heads: tuple[int, int], width: int) -> Pair:
+def heads_out(ours: str, theirs: str, heads: tuple[int, int], width: int) -> WeightPair:
     """Pair our (N, H, D) with their (D, N * H)."""
     count, head = heads
-    return Pair(f"{ours}/w", f"{theirs}.weight", (width, count * head), (width, count, head), (1, 2, 0))
+    return WeightPair(f"{ours}/w", f"{theirs}.weight", (width, count * head), (width, count, head), (1, 2, 0))
 
 
-def head_bias(ours: str, theirs: str, heads: tuple[int, int]) -> Pair:
+def head_bias(ours: str, theirs: str, heads: tuple[int, int]) -> WeightPair:
     """Pair our (N, H) with their (N * H)."""
     count, head = heads
-    return Pair(f"{ours}/b", f"{theirs}.bias", (count * head,), heads, (0, 1))
+    return WeightPair(f"{ours}/b", f"{theirs}.bias", (count * head,), heads, (0, 1))
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ class Exchange:
         left_out: beginnings of their names that have no weight here, e.g. of a pooler that is not used.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[WeightPair, ...]
     layers: int
     stacked: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def names(self) -> list[str]:
-        """Give every name there."""
+        """Return every name there."""
         return [name for pair in self.pairs for name in self._names_of(pair)]
 
     def take(self, table: Mapping[str, Array]) -> Tree:
@@ -129,12 +129,12 @@ class Exchange:
             table.update(self._given(pair, tree))
         return table
 
-    def _names_of(self, pair: Pair) -> list[str]:
+    def _names_of(self, pair: WeightPair) -> list[str]:
         if LAYER not in pair.theirs:
             return [pair.theirs]
         return [pair.theirs.replace(LAYER, str(number)) for number in range(self.layers)]
 
-    def _taken(self, pair: Pair, table: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    def _taken(self, pair: WeightPair, table: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         values = [pair.taken(table[name]) for name in self._names_of(pair)]
         if LAYER not in pair.theirs:
             yield pair.ours, values[0]
@@ -144,7 +144,7 @@ class Exchange:
         else:
             yield pair.ours, np.stack(values).reshape(*self._leading(), *pair.our_shape)
 
-    def _given(self, pair: Pair, tree: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+    def _given(self, pair: WeightPair, tree: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
         if LAYER not in pair.theirs or LAYER in pair.ours:
             for number, name in enumerate(self._names_of(pair)):
                 path = pair.ours.replace(LAYER, str(number))
@@ -173,8 +173,8 @@ class Exchange:
             raise ValueError("the weights are not those of this model:\n  " + "\n  ".join(faults))
 
 
-def _misfit(name: str, pair: Pair, table: Mapping[str, Array]) -> str:
-    """Say how the shape of a weight differs from what the configuration says; '' when it does not."""
+def _misfit(name: str, pair: WeightPair, table: Mapping[str, Array]) -> str:
+    """Return how the shape of a weight differs from what the configuration says; '' when it does not."""
     have, want = tuple(table[name].shape), pair.their_shape
     if have == want:
         return ""

@@ -14,7 +14,7 @@ class BaseActivation(BaseLayer):
     """A function of each number by itself."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give an array of the same shape."""
+        """Return an array of the same shape."""
         raise NotImplementedError(f"{type(self).__name__} is abstract: use one of {', '.join(ACTIVATIONS)}.")
 
 
@@ -22,7 +22,7 @@ class Identity(BaseActivation):
     """The value itself."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give `x`."""
+        """Return `x`."""
         return x
 
 
@@ -30,7 +30,7 @@ class ReLU(BaseActivation):
     """max(x, 0)."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give max(x, 0)."""
+        """Return max(x, 0)."""
         return jax.nn.relu(x)
 
 
@@ -38,7 +38,7 @@ class ReLU6(BaseActivation):
     """min(max(x, 0), 6)."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give min(max(x, 0), 6)."""
+        """Return min(max(x, 0), 6)."""
         return jax.nn.relu6(x)
 
 
@@ -48,7 +48,7 @@ class LeakyReLU(BaseActivation):
     negative_slope: float = 0.01
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give x where positive, else a small multiple."""
+        """Return x where positive, else a small multiple."""
         return jax.nn.leaky_relu(x, self.negative_slope)
 
 
@@ -56,7 +56,7 @@ class SquaredReLU(BaseActivation):
     """max(x, 0) squared. Source: So et al., Primer, 2021, section 4."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give max(x, 0) squared."""
+        """Return max(x, 0) squared."""
         return jnp.square(jax.nn.relu(x))
 
 
@@ -64,7 +64,7 @@ class ELU(BaseActivation):
     """x, or exp(x) - 1 below 0."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give x where positive, else exp(x) - 1."""
+        """Return x where positive, else exp(x) - 1."""
         return jax.nn.elu(x)
 
 
@@ -74,7 +74,7 @@ class GELU(BaseActivation):
     approximate: bool = True
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give x times P(X < x)."""
+        """Return x times P(X < x)."""
         return jax.nn.gelu(x, approximate=self.approximate)
 
 
@@ -82,7 +82,7 @@ class SiLU(BaseActivation):
     """x times sigmoid(x)."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give x times sigmoid(x)."""
+        """Return x times sigmoid(x)."""
         return jax.nn.silu(x)
 
 
@@ -94,7 +94,7 @@ class Sigmoid(BaseActivation):
     """1 / (1 + exp(-x))."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give 1 / (1 + exp(-x))."""
+        """Return 1 / (1 + exp(-x))."""
         return jax.nn.sigmoid(x)
 
 
@@ -102,7 +102,7 @@ class Tanh(BaseActivation):
     """Hyperbolic tangent."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give tanh(x)."""
+        """Return tanh(x)."""
         return jnp.tanh(x)
 
 
@@ -110,7 +110,7 @@ class Softplus(BaseActivation):
     """log(1 + exp(x))."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give log(1 + exp(x))."""
+        """Return log(1 + exp(x))."""
         return jax.nn.softplus(x)
 
 
@@ -118,7 +118,7 @@ class Exp(BaseActivation):
     """exp(x)."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give exp(x)."""
+        """Return exp(x)."""
         return jnp.exp(x)
 
 

@@ -15,7 +15,7 @@ from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.decoding import cache
 from xdpx.models.spmd.initialisers import WeightInit
-from xdpx.models.spmd.layers import remat
+from xdpx.models.spmd.layers import fused_attention, remat
 from xdpx.models.spmd.layers.embeddings import capped
 from xdpx.models.spmd.layers.masks import all_of, causal_mask, lowest
 from xdpx.models.spmd.layers.positions import RelativeBias, RotaryPositionalEmbedding, default_positions
@@ -23,8 +23,6 @@ from xdpx.models.spmd.layers.stochastics import Dropout
 from xdpx.models.spmd.sharding import constrain
 
 _HEADS = ("activation_batch", "activation_length", "activation_heads", "activation_kv")
-_WIDEST_FLASH_HEAD = 128
-"""Of the kernels that cuDNN has on every GPU since Ampere."""
 
 
 class AttentionProjection(BaseLayer):
@@ -126,8 +124,9 @@ class Attention(BaseLayer):
         dropout_prob: of attention probabilities.
         rotary_tpl, relative_bias_tpl: of positions; None: none.
         qk_norm_tpl: of a norm for each head's queries and keys; None: none.
-        flash: `jax.nn.dot_product_attention`: `auto` where the backend has a fused kernel and no field forbids it,
-            `never`, or `always`, in whatever way the backend has.
+        flash: one kernel that writes no logits to memory (layers/fused_attention.py): `auto` where the platform has
+            one for these fields, `never`, or `always`, which refuses what no kernel takes; other platforms than CUDA
+            then compute what the kernel would. The log and plans tell which attention is used, and why.
     """
 
     input_dim: int = 0
@@ -230,14 +229,15 @@ class Attention(BaseLayer):
             key, value, mask, causal = extended.key, extended.value, extended.visible, False
             key_positions = extended.positions
         bias = None if self.relative_bias is None else self.relative_bias(positions, key_positions)
-        query = query * self._fixed_scale(query) if self.scale is None else self.scale(query)
+        query = (
+            query * jnp.asarray(1.0 / math.sqrt(self.head_dim), query.dtype)
+            if self.scale is None
+            else self.scale(query)
+        )
         context = self._attend(query, key, value, mask, bias, causal=causal)
         context = remat.saved(remat.CONTEXT, constrain(context, _HEADS))
         out: jax.Array = remat.saved(remat.OUT_PROJ, self.post(context))
         return out
-
-    def _fixed_scale(self, query: jax.Array) -> jax.Array:
-        return jnp.asarray(1.0 / math.sqrt(self.head_dim), query.dtype)
 
     def _projected(self, x: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         if self.combine_qkv and memory is x:
@@ -264,12 +264,9 @@ class Attention(BaseLayer):
         self, query: jax.Array, key: jax.Array, value: jax.Array, mask: Any, bias: Any, *, causal: bool
     ) -> jax.Array:
         """Attend with scaled queries (B, T, N, H), keys and values (B, S, K, H); gives (B, T, N, H)."""
-        if self._fused(query):
-            whole = None if mask is None else jnp.broadcast_to(mask, (*mask.shape[:2], query.shape[1], key.shape[1]))
-            kernel = "cudnn" if jax.default_backend() == "gpu" else None
-            options: Any = {"is_causal": causal, "scale": 1.0, "implementation": kernel}
-            fused: jax.Array = jax.nn.dot_product_attention(query, key, value, bias, whole, **options)
-            return fused
+        kernel = self._kernel(query, key, mask, bias)
+        if kernel != "plain":
+            return fused_attention.attend(kernel, query, key, value, mask, bias, causal=causal, cap=self.logit_cap)
         mask = all_of(mask, causal_mask(query.shape[1])) if causal else mask
         probs = self._probabilities(query, key, mask, bias)
         grouped = probs.reshape(probs.shape[0], key.shape[2], -1, *probs.shape[2:])
@@ -277,7 +274,7 @@ class Attention(BaseLayer):
         return context.reshape(query.shape)
 
     def _probabilities(self, query: jax.Array, key: jax.Array, mask: Any, bias: Any) -> jax.Array:
-        """Give the probabilities (B, N, T, S), float32."""
+        """Return the probabilities (B, N, T, S), float32."""
         rows, queries, _, width = query.shape
         grouped = query.reshape(rows, queries, key.shape[2], -1, width)
         logits = jnp.einsum("btkgh,bskh->bkgts", grouped, key, preferred_element_type=jnp.float32)
@@ -288,18 +285,19 @@ class Attention(BaseLayer):
         probs: jax.Array = self.probs_dropout(jax.nn.softmax(logits, axis=-1))
         return probs
 
-    def _fused(self, query: jax.Array) -> bool:
-        """Tell whether the fused kernel can take this: half precision, a narrow head, no cap, no dropout, a GPU."""
-        if self.flash == "never" or cache.num_slots():
-            return False
-        dropping = self.dropout_prob > 0.0 and not self.do_eval
-        narrow = self.head_dim <= _WIDEST_FLASH_HEAD and self.head_dim % 8 == 0
-        able = query.dtype in {jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16)} and narrow
-        allowed = able and not self.logit_cap and not dropping
-        if self.flash == "always" and not allowed:
+    def _kernel(self, query: jax.Array, key: jax.Array, mask: Any, bias: Any) -> fused_attention.Kernel:
+        """Choose what attends. Few queries at a time (decoding with a cache) and drawing weights need no kernel."""
+        drawing = self.is_initializing() and self.flash == "auto"
+        if self.flash == "never" or cache.num_slots() or drawing:
+            return "plain"
+        dropout = 0.0 if self.do_eval else self.dropout_prob
+        choice = fused_attention.choose(
+            query, key, cap=self.logit_cap, dropout=dropout, has_bias=bias is not None, mask=mask,
+            anywhere=self.flash == "always",
+        )  # fmt: skip
+        if self.flash == "always" and choice.kernel == "plain":
             raise ValueError(
-                f"Attention.flash: 'always', but dtype {query.dtype}, head width {self.head_dim}, logit_cap "
-                f"{self.logit_cap} and dropout {self.dropout_prob} do not allow the fused kernel. It takes bfloat16 or "
-                f"float16, a width up to {_WIDEST_FLASH_HEAD} that 8 divides, no cap and no dropout. Use 'auto'."
+                f"Attention.flash: 'always', but these fields do not allow the fused kernel: {choice.reason}. "
+                "Change them, or use 'auto'."
             )
-        return allowed and (self.flash == "always" or jax.default_backend() == "gpu")
+        return choice.kernel

@@ -30,7 +30,7 @@ INIT_STD = 0.02
 
 
 def bert_block() -> Transformer.HParams:
-    """Give the template of a block as BERT has it: biases, exact GELU, the norm after each part."""
+    """Return the template of a block as BERT has it: biases, exact GELU, the norm after each part."""
     return Transformer.HParams(
         norm_policy="post",
         causal=False,
@@ -40,7 +40,7 @@ def bert_block() -> Transformer.HParams:
 
 
 def blocks_of(stack: Any) -> list[Any]:
-    """Give the templates of the blocks inside a template of a stack, however deep."""
+    """Return the templates of the blocks inside a template of a stack, however deep."""
     fields = stack._field_table
     inner = stack.body if "body" in fields else stack.layer_tpl if "layer_tpl" in fields else None
     if inner is None:

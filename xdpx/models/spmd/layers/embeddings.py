@@ -10,7 +10,11 @@ import jax.numpy as jnp
 
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
 from xdpx.models.spmd.initialisers import WeightInit
+from xdpx.models.spmd.layers.token_chunks import chunk_for, in_chunks
 from xdpx.models.spmd.sharding import constrain
+
+Weights = Any
+"""Arrays by name: a mapping, or `theta`."""
 
 _LOGITS = ("activation_batch", "activation_length", "activation_vocab")
 _VECTORS = ("activation_batch", "activation_length", "activation_embed")
@@ -22,7 +26,8 @@ class Embedding(BaseLayer):
     Attributes:
         num_classes: rows of the table.
         input_dims: width of a vector.
-        lookup_style: `index` takes rows; `matmul` multiplies by one-hot vectors, which a split table prefers.
+        lookup_style: `index` takes rows; `matmul` multiplies by one-hot vectors, which a split table prefers: a chunk
+            of tokens at a time where those of all tokens are large (layers/token_chunks.py).
         scale_sqrt_depth: whether vectors are multiplied by sqrt(input_dims).
         axes: logical axes of the table.
     """
@@ -41,14 +46,24 @@ class Embedding(BaseLayer):
     def emb_lookup(self, ids: jax.Array) -> jax.Array:
         """Map int ids (...) to vectors (..., input_dims)."""
         table = self.theta.emb_var
-        if self.lookup_style == "index":
+        by_product = self.lookup_style == "matmul"
+        chunk = chunk_for(ids.shape[0], ids.shape[1], self.num_classes) if by_product and ids.ndim == 2 else 0
+        if chunk:
+            stored = {"emb_var": self.stored_weights()["emb_var"]}
+            vectors = in_chunks(self._product, (ids,), stored, chunk)
+        elif not by_product:
             # Whole rows on every device: of rows split over data, each device would look up a part for all tokens.
             vectors = jnp.take(constrain(table, (self.axes[0], None)), ids, axis=0, mode="clip")
         else:
-            one_hot = _split(jax.nn.one_hot(ids, self.num_classes, dtype=table.dtype), _LOGITS)
-            vectors = jnp.einsum("...v,vd->...d", one_hot, table)
+            vectors = self._product({"emb_var": table}, ids, _LOGITS)
         scale = math.sqrt(self.input_dims) if self.scale_sqrt_depth else 1.0
         return _split(vectors * jnp.asarray(scale, vectors.dtype), _VECTORS)
+
+    def _product(
+        self, weights: Weights, ids: jax.Array, axes: tuple[str | None, ...] = (None, None, "activation_vocab")
+    ) -> jax.Array:
+        one_hot = _split(jax.nn.one_hot(ids, self.num_classes, dtype=self.compute_dtype), axes)
+        return jnp.einsum("...v,vd->...d", one_hot, weights["emb_var"].astype(self.compute_dtype))
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Do what `emb_lookup` does."""
@@ -74,14 +89,19 @@ class BaseSoftmax(BaseLayer):
         if self.has_bias:
             self.create_variable("b", Weight((self.num_classes,), WeightInit.Constant(0.0), axes=("vocab",)))
 
-    def _finished(self, logits: jax.Array) -> jax.Array:
-        wide = logits.astype(jnp.float32)
-        wide = wide + self.theta.b.astype(jnp.float32) if self.has_bias else wide
-        return _split(capped(wide, self.soft_cap_logits), _LOGITS)
+    def product(self, x: jax.Array, weights: Weights) -> jax.Array:
+        """Map (..., D) to float32 (..., V), with neither bias nor cap."""
+        raise NotImplementedError(f"{type(self).__name__} is abstract: use FullSoftmax or SharedEmbeddingSoftmax.")
+
+    def logits_from(self, x: jax.Array, weights: Weights) -> jax.Array:
+        """Map (..., D) to float32 logits (..., V) by given weights: those of `stored_weights`, or `theta`."""
+        wide = self.product(x, weights)
+        wide = wide + weights["b"].astype(self.compute_dtype).astype(jnp.float32) if self.has_bias else wide
+        return capped(wide, self.soft_cap_logits)
 
     def get_logits(self, x: jax.Array) -> jax.Array:
         """Map (..., D) to float32 logits (..., V)."""
-        raise NotImplementedError(f"{type(self).__name__} is abstract: use FullSoftmax or SharedEmbeddingSoftmax.")
+        return _split(self.logits_from(x, self.theta), _LOGITS)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Do what `get_logits` does."""
@@ -97,12 +117,12 @@ class FullSoftmax(BaseSoftmax):
         self.create_variable("w", Weight((self.input_dims, self.num_classes), init, axes=("embed", "vocab")))
         self._declare_bias()
 
-    def get_logits(self, x: jax.Array) -> jax.Array:
-        """Map (..., D) to float32 logits (..., V)."""
-        product = jnp.einsum(
-            "...d,dv->...v", x.astype(self.compute_dtype), self.theta.w, preferred_element_type=jnp.float32
+    def product(self, x: jax.Array, weights: Weights) -> jax.Array:
+        """Map (..., D) to float32 (..., V), with neither bias nor cap."""
+        kind = self.compute_dtype
+        return jnp.einsum(
+            "...d,dv->...v", x.astype(kind), weights["w"].astype(kind), preferred_element_type=jnp.float32
         )
-        return self._finished(product)
 
 
 class SharedEmbeddingSoftmax(Embedding, BaseSoftmax):
@@ -115,11 +135,12 @@ class SharedEmbeddingSoftmax(Embedding, BaseSoftmax):
         super().setup()
         self._declare_bias()
 
-    def get_logits(self, x: jax.Array) -> jax.Array:
-        """Map (..., D) to float32 logits (..., V)."""
-        table = self.theta.emb_var
-        product = jnp.einsum("...d,vd->...v", x.astype(table.dtype), table, preferred_element_type=jnp.float32)
-        return self._finished(product)
+    def product(self, x: jax.Array, weights: Weights) -> jax.Array:
+        """Map (..., D) to float32 (..., V), with neither bias nor cap."""
+        kind = self.compute_dtype
+        return jnp.einsum(
+            "...d,vd->...v", x.astype(kind), weights["emb_var"].astype(kind), preferred_element_type=jnp.float32
+        )
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map (..., D) to float32 logits (..., V)."""
@@ -127,9 +148,9 @@ class SharedEmbeddingSoftmax(Embedding, BaseSoftmax):
 
 
 def capped(x: jax.Array, cap: float | None) -> jax.Array:
-    """Give cap * tanh(x / cap), or `x` without a cap."""
+    """Return cap * tanh(x / cap), or `x` without a cap."""
     return cap * jnp.tanh(x / cap) if cap else x
 
 
-def _split(x: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+def _split(x: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
     return constrain(x, axes) if x.ndim == len(axes) else x

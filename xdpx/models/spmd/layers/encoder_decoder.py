@@ -107,7 +107,7 @@ class TransformerEncoderDecoder(BaseLayer):
         return all_of(None if tgt is None else self._within(tgt, src), self._unpadded(src))
 
     def __call__(self, src: NestedMap, tgt: NestedMap) -> jax.Array:
-        """Give float32 logits (B, T, V)."""
+        """Return float32 logits (B, T, V)."""
         hidden = self.hidden(tgt, self.encode(src), self.memory_mask(src, tgt))
         logits: jax.Array = self.softmax.get_logits(hidden)
         return logits

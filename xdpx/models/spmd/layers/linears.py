@@ -54,7 +54,7 @@ class Bias(BaseLayer):
         self.create_variable("b", Weight((self.dims,), WeightInit.Constant(self.bias_init), axes=tuple(self.axes)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give x + b, of the shape of x."""
+        """Return x + b, of the shape of x."""
         return x + self.theta.b
 
 

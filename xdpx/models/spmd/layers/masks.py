@@ -46,7 +46,7 @@ def prefix_mask(prefix: jax.Array) -> jax.Array:
 
 
 def all_of(*masks: jax.Array | None) -> jax.Array | None:
-    """Give the mask that allows what all of them allow; None allows everything."""
+    """Return the mask that allows what all of them allow; None allows everything."""
     whole: jax.Array | None = None
     for mask in masks:
         whole = mask if whole is None else whole if mask is None else whole & mask
@@ -54,6 +54,6 @@ def all_of(*masks: jax.Array | None) -> jax.Array | None:
 
 
 def lowest(dtype: Any = jnp.float32) -> float:
-    """Give a very negative finite number: infinities make NaN of rows that see nothing."""
+    """Return a very negative finite number: infinities make NaN of rows that see nothing."""
     limits: Any = jnp.finfo
     return -0.7 * float(limits(dtype).max)

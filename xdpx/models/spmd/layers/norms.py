@@ -32,7 +32,7 @@ class BaseNorm(BaseLayer):
         return scale if self.direct_scale else 1.0 + scale
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give an array of the shape and dtype of `x`."""
+        """Return an array of the shape and dtype of `x`."""
         raise NotImplementedError(f"{type(self).__name__} is abstract: use LayerNorm or RMSNorm.")
 
 
@@ -56,7 +56,7 @@ class LayerNorm(BaseNorm):
             self.create_variable("bias", weight)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give an array of the shape and dtype of `x`."""
+        """Return an array of the shape and dtype of `x`."""
         wide = x.astype(jnp.float32)
         centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
         normal = centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + self.epsilon)
@@ -73,7 +73,7 @@ class RMSNorm(BaseNorm):
         self._declare_scale()
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give an array of the shape and dtype of `x`."""
+        """Return an array of the shape and dtype of `x`."""
         wide = x.astype(jnp.float32)
         normal = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.epsilon)
         return (normal * self._scale()).astype(x.dtype)
@@ -83,5 +83,5 @@ class NoNorm(BaseNorm):
     """No norm, where a template wants one."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give `x`."""
+        """Return `x`."""
         return x

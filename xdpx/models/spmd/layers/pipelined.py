@@ -97,7 +97,7 @@ class Pipelined(BaseLayer):
         return self._side_by_side(body, weights, x, args, kwargs)
 
     def schedule(self, rows: int) -> Schedule:
-        """Give the schedule for a batch of that many rows.
+        """Return the schedule for a batch of that many rows.
 
         Raises:
             ValueError: the rows cannot be divided into the micro-batches that are asked for.
@@ -172,7 +172,7 @@ class Pipelined(BaseLayer):
         return jax.checkpoint(stages, policy=policy_named(self.checkpoint_policy, vmapped=True), prevent_cse=False)
 
     def _stages(self, body: Any) -> Any:
-        """Give the function of all stages side by side."""
+        """Return the function of all stages side by side."""
         axis = _stage_axis(self.num_stages)
 
         def stage(weights: Any, x: jax.Array, beside: Any, alike: Any, key: Any) -> Any:
@@ -190,7 +190,7 @@ class Pipelined(BaseLayer):
         return side_by_side
 
     def _of_round(self, weights: Any, rounds: jax.Array) -> Any:
-        """Give the weights (S, ...) that each stage uses in its round."""
+        """Return the weights (S, ...) that each stage uses in its round."""
         if self.circular_repeat == 1:
             return weights
         return jax.tree.map(lambda w: jax.vmap(lambda each, number: each[number], in_axes=(1, 0))(w, rounds), weights)
@@ -285,7 +285,7 @@ def _named(box: Any, axes: tuple[str, ...]) -> Any:
 
 
 def _stage_axis(stages: int) -> tuple[str, ...]:
-    """Give the mesh axis of the stages, or nothing where there is none."""
+    """Return the mesh axis of the stages, or nothing where there is none."""
     mesh, rules = jax.sharding.get_abstract_mesh(), nn.get_logical_axis_rules()
     if mesh.empty or not rules:
         return ()

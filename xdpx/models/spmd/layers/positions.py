@@ -14,7 +14,7 @@ from xdpx.models.spmd.layers.embeddings import Embedding
 
 
 def default_positions(rows: int, length: int) -> jax.Array:
-    """Give 0, 1, 2, ... for every row, int32 (rows, length)."""
+    """Return 0, 1, 2, ... for every row, int32 (rows, length)."""
     return jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (rows, length))
 
 
@@ -127,7 +127,7 @@ class RelativeBias(BaseLayer):
         self.create_variable("wrb", Weight((self.num_buckets, self.num_heads), init, axes=(None, "heads")))
 
     def __call__(self, query_positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-        """Give the bias (B, N, T, S) for positions (B, T) and (B, S)."""
+        """Return the bias (B, N, T, S) for positions (B, T) and (B, S)."""
         relative = key_positions[:, None, :] - query_positions[:, :, None]
         buckets = relative_buckets(
             relative, self.num_buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
@@ -136,7 +136,7 @@ class RelativeBias(BaseLayer):
 
 
 def relative_buckets(relative: Any, num_buckets: int, *, max_distance: int, bidirectional: bool) -> jax.Array:
-    """Give the bucket, in [0, num_buckets), of each distance `key position - query position`.
+    """Return the bucket, in [0, num_buckets), of each distance `key position - query position`.
 
     Source: Raffel et al., T5, 2020, section 2.1.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 
 QUERY, KEY, VALUE, COMBINED_QKV = "query_proj", "key_proj", "value_proj", "combined_qkv_proj"
 LOGITS, CONTEXT, OUT_PROJ = "attention_logits", "context", "out_proj"
@@ -66,18 +66,19 @@ def saved(name: str, value: jax.Array) -> jax.Array:
 
 
 def policy_named(name: str, *, vmapped: bool = False) -> Policy:
-    """Give the policy of a name, for `jax.checkpoint`.
+    """Return the policy of a name, for `jax.checkpoint`.
 
     Args:
         name: one of POLICIES.
         vmapped: the block is vmapped over stages: `dot_with_no_batch_dim` is then told by names, with the same result.
 
     Raises:
-        ValueError: there is no such policy.
+        ConfigError: there is no such policy.
     """
     plain = name.lower().removeprefix("save_")
     if plain not in POLICIES:
-        raise ValueError(f"checkpoint_policy: there is no policy '{name}'. {_choice(plain, POLICIES)}")
+        fault = Fault("checkpoint_policy", f"there is no policy '{name}'.", _choice(plain, POLICIES))
+        raise ConfigError(THIS_RUN, [fault])
     names = _UNDER_VMAP.get(plain) if vmapped else None
     names = names or _KEPT_NAMES.get(plain)
     policies: Any = jax.checkpoint_policies

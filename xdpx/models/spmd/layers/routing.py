@@ -34,7 +34,7 @@ class Routing(NamedTuple):
 
 
 def capacity_of(tokens: int, experts: int, factor: float, least: int = 0) -> int:
-    """Give the slots of each expert per group.
+    """Return the slots of each expert per group.
 
     Args:
         tokens: of a group.
@@ -62,7 +62,7 @@ def gates_of(logits: jax.Array, experts_per_token: int) -> tuple[jax.Array, jax.
 
 
 def route(logits: jax.Array, counts: jax.Array, *, experts_per_token: int, capacity: int) -> Routing:
-    """Give every token its places.
+    """Return every token its places.
 
     First choices of all tokens come before second ones, and earlier tokens before later ones, until an expert is full.
 

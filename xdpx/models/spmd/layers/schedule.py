@@ -88,7 +88,7 @@ Stages = Callable[[jax.Array, Work], tuple[jax.Array, Any]]
 """`stages(x (S, ...), work) -> (y (S, ...), what is recorded)`: all stages side by side."""
 
 Constrain = Callable[[jax.Array], jax.Array]
-"""Say where an array with a leading stage axis lies."""
+"""Return where an array with a leading stage axis lies."""
 
 
 def run(stages: Stages, inputs: jax.Array, schedule: Schedule, constrain: Constrain = lambda x: x) -> tuple[Any, Any]:
@@ -128,7 +128,7 @@ def run(stages: Stages, inputs: jax.Array, schedule: Schedule, constrain: Constr
 def _entering(
     moving: _Moving, stream: jax.Array, filler: jax.Array, iteration: jax.Array, schedule: Schedule
 ) -> jax.Array:
-    """Give what stage 0 takes, in row 0: an input, what came around, or in a bubble an input once more.
+    """Return what stage 0 takes, in row 0: an input, what came around, or in a bubble an input once more.
 
     A bubble computes on real activations, whose gradient is finite: times zero it is zero, which that of a division
     by the deviation of zeros would not be.

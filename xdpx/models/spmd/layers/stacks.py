@@ -27,7 +27,7 @@ def set_in_blocks(template: Any, sizes: Mapping[str, Any], *, causal: bool | Non
 
 
 def count_layers(template: Any) -> int:
-    """Give how many blocks a token passes in a stack."""
+    """Return how many blocks a token passes in a stack."""
     fields = template._field_table
     if "x_times" in fields:
         return int(template.x_times * count_layers(template.body))

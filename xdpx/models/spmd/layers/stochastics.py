@@ -20,7 +20,7 @@ class Dropout(BaseLayer):
     broadcast_dims: tuple[int, ...] = ()
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Give an array of the same shape; in evaluation, and with probability 0, `x` itself."""
+        """Return an array of the same shape; in evaluation, and with probability 0, `x` itself."""
         if self.do_eval or self.dropout_prob == 0.0:
             return x
         shape = tuple(1 if dim in self.broadcast_dims else size for dim, size in enumerate(x.shape))

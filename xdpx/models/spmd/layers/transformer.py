@@ -255,7 +255,7 @@ class StackedTransformer(BaseLayer):
 
 
 def recomputed(layer: Any, policy: str, *, scanned: bool = False) -> Callable[..., jax.Array]:
-    """Give a function that calls a block and keeps for the backward pass only what a policy names.
+    """Return a function that calls a block and keeps for the backward pass only what a policy names.
 
     Args:
         layer: the bound block.

@@ -1,6 +1,7 @@
-"""What goes on inside an encoder: its hidden states, and the queries, keys and values of each layer.
+"""Capture the activations of an encoder: its hidden states, and the queries, keys and values of each layer.
 
-As long as nobody looks, a network runs as ever. B texts, T positions, A heads, D features of a head, H width.
+A network runs as ever except while its activations are captured.
+B texts, T positions, A heads, D features of a head, H width.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Heads(NamedTuple):
     value: Tensor
 
 
-class Insides(NamedTuple):
-    """What a network went through on the way to its output.
+class Activations(NamedTuple):
+    """What a network computed on the way to its output.
 
     Attributes:
         output: what it gave.
@@ -42,63 +43,61 @@ class Insides(NamedTuple):
     heads: tuple[Heads, ...]
 
 
-_watched: ContextVar[list[Heads] | None] = ContextVar("_watched", default=None)
+_captured: ContextVar[list[Heads] | None] = ContextVar("_captured", default=None)
 
 
-def look_inside(model: nn.Module, net_input: Mapping[str, Any]) -> Insides:
-    """Run a model once, and give what its encoder went through.
+def capture_activations(model: nn.Module, net_input: Mapping[str, Any]) -> Activations:
+    """Run a model once, and return what its encoder computed.
 
     Args:
         model: one with an encoder of transformers under the name `bert`.
         net_input: what it takes.
 
     Raises:
-        ConfigError: it has no such encoder, or one whose attention cannot be watched.
+        ConfigError: it has no such encoder, or one whose attention cannot be captured.
     """
     encoder: Any = getattr(model, "bert", None)
     if encoder is None:
-        raise _blind(f"has no layers of attention to look into: {type(model).__name__}.")
+        raise _blind(f"has no layers of attention to capture: {type(model).__name__}.")
     states: list[tuple[Tensor, ...]] = []
     hooks = (
-        encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True),
+        encoder.register_forward_pre_hook(
+            lambda module, inputs, options: (inputs, {**options, "output_hidden_states": True}), with_kwargs=True
+        ),
         encoder.register_forward_hook(lambda module, inputs, output: states.append(output.hidden_states)),
     )
     try:
-        with _watching(encoder.config) as heads:
+        with _capturing(encoder.config) as heads:
             output = model(**net_input)
     finally:
         for hook in hooks:
             hook.remove()
     if not states or not heads:
-        raise _blind(f"is of the type '{encoder.config.model_type}', whose attention cannot be watched.")
-    return Insides(output, states[0], tuple(heads))
+        raise _blind(f"is of the type '{encoder.config.model_type}', whose attention cannot be captured.")
+    return Activations(output, states[0], tuple(heads))
 
 
-def watched_attention(
+def capturing_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Give what `attend` gives, and note what it was made of."""
-    heads = _watched.get()
-    if heads is not None:  # nobody looks when activations are computed anew on the way back
+    """Return what `attend` gives, and keep what it was made of."""
+    heads = _captured.get()
+    if heads is not None:  # None when activations are computed anew on the way back
         heads.append(Heads(query, key, value))
     return attention.attend(module, query, key, value, attention_mask, **options)
 
 
 @contextmanager
-def _watching(config: Any) -> Generator[list[Heads]]:
-    AttentionInterface.register(NAME, watched_attention)
+def _capturing(config: Any) -> Generator[list[Heads]]:
+    AttentionInterface.register(NAME, capturing_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     before, heads = config._attn_implementation, list[Heads]()
-    token, config._attn_implementation = _watched.set(heads), NAME
+    token, config._attn_implementation = _captured.set(heads), NAME
     try:
         yield heads
     finally:
-        _watched.reset(token)
+        _captured.reset(token)
         config._attn_implementation = before
-
-
-def _with_hidden_states(module: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    return inputs, {**options, "output_hidden_states": True}
 
 
 def _blind(problem: str) -> ConfigError:

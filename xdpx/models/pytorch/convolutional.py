@@ -1,4 +1,7 @@
-"""DPCNN: a deep pyramid of convolutions for single texts. Letters: B batch, T positions, D width."""
+"""Convolutions over word vectors: for a text, for a pair encoded apart, and a deep pyramid (DPCNN).
+
+B batch, T positions, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xdpx.models.pytorch.light_parameters import PyramidParameters
+from xdpx.config import parameters as declare
 from xdpx.models.pytorch.modules.dropout import Dropout
-from xdpx.models.pytorch.modules.pooling import MaxPooling
-from xdpx.models.pytorch.word_model import WordModel, given
+from xdpx.models.pytorch.modules.heads import MaxPooling
+from xdpx.models.pytorch.parameters import LightParameters
+from xdpx.models.pytorch.word_model import MatchingKeys, OfOneText, OfTwoTexts, PooledModel, WordModel, given
+
+
+class ClsCnn(OfOneText, PooledModel):
+    """Word vectors, convolutions, pooling, two layers.
+
+    Source: Kim, "Convolutional Neural Networks for Sentence Classification", EMNLP 2014, with several layers.
+    """
+
+    class Parameters(PooledModel.Parameters):
+        """Keys of `cls_cnn`."""
+
+        residual: bool = declare.param(False, doc="Add the input of each layer but the first to its output.")
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, residual=parameters.residual)
+
+
+class MatchCnn(OfTwoTexts, PooledModel):
+    """One encoder for both texts, pooling, and a comparison of the two vectors.
+
+    Source: Hu et al., "Convolutional Neural Network Architectures for Matching Natural Language Sentences", NeurIPS
+    2014, section 3.1 (ARC-I).
+    """
+
+    class Parameters(MatchingKeys, PooledModel.Parameters):
+        """Keys of `match_cnn`."""
+
 
 WINDOW = 3
 """Width of every convolution and of the pooling between blocks, in positions."""
@@ -21,21 +52,26 @@ class Dpcnn(WordModel):
     Source: Johnson and Zhang, "Deep Pyramid Convolutional Neural Networks for Text Categorization", ACL 2017.
     """
 
-    class Parameters(PyramidParameters):
+    class Parameters(LightParameters):
         """Keys of `dpcnn`."""
+
+        hidden_size: int = declare.param(gt=0, doc="Number of features at every position; the paper has 250.")
+        blocks: int = declare.param(
+            4, gt=0, doc="Pairs of convolutions; before each but the first the length is halved."
+        )
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         width = parameters.hidden_size
         self.embedding = self.build_embedding(parameters, fixed=parameters.fix_embeddings)
         self.region = _convolution(parameters.embedding_dim, width)
-        self.blocks = nn.ModuleList(Block(width) for _ in range(parameters.blocks))
+        self.blocks = nn.ModuleList(PyramidBlock(width) for _ in range(parameters.blocks))
         self.pooling = MaxPooling()
         self.dropout = Dropout(parameters.dropout)
         self.classifier = nn.Linear(width, given(parameters.num_classes, "num_classes"))
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Give logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
+        """Return logits (B, num_classes) of tokens (B, T); mask (B, T) is true at real tokens."""
         mask = mask.bool()
         x = _convolve(self.region, self.embedding(tokens), mask)
         for number, block in enumerate(self.blocks):
@@ -46,7 +82,7 @@ class Dpcnn(WordModel):
         return logits
 
 
-class Block(nn.Module):
+class PyramidBlock(nn.Module):
     """Two convolutions, each behind its activation, and the input added as it is.
 
     Source: sections 2.2 and 2.3 of the paper: W sigma(x) + b, shortcuts without any mapping.
@@ -57,13 +93,13 @@ class Block(nn.Module):
         self.first, self.second = _convolution(width, width), _convolution(width, width)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Give (B, T, D)."""
+        """Return (B, T, D)."""
         inner = _convolve(self.first, functional.relu(x_BTD), mask_BT)
         return x_BTD + _convolve(self.second, functional.relu(inner), mask_BT)
 
 
 def halve(x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the largest value of three neighbours at every second position, padding apart, and the mask of what is left.
+    """Return the largest value of three neighbours at every second position, padding apart, and the new mask.
 
     Source: section 2.1 of the paper: size 3, stride 2. A text of one position stays as it is.
     """
@@ -74,7 +110,7 @@ def halve(x_BTD: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _convolve(layer: nn.Module, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Give (B, T, D'); padding counts as zeros."""
+    """Return (B, T, D'); padding counts as zeros."""
     across: Tensor = layer(x_BTD.masked_fill(~mask_BT.unsqueeze(-1), 0.0).transpose(1, 2))
     return across.transpose(1, 2)
 

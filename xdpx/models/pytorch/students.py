@@ -1,15 +1,46 @@
-"""Students of TinyBERT: encoders that imitate, layer by layer, one that may be wider. B texts, T positions, H width."""
+"""Students of MiniLM and TinyBERT, which imitate layers of a teacher. B texts, T positions, H width."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
+from xdpx.models.pytorch import encoders
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.bert_classification import BertClassification
-from xdpx.models.pytorch.bert_pretrain import BertPretrain
+from xdpx.models.pytorch.bert_lm import BertPretrain
+
+ABOVE = re.compile(r"\.(attention\.output|attn\.Wo|intermediate|(?<!attention\.)output|mlp|mlp_norm)\.")
+"""In names of weights of a layer: what works on the output of its attention. Norms may stand in front of it."""
+
+
+class MiniLM(Bert):
+    """An encoder without anything above it. What stands above the last layer's attention learns nothing, and stays.
+
+    Its weights are those of every BERT: fine-tune them with `pretrained_model` in another model.
+
+    Source: Wang et al., "MiniLM", NeurIPS 2020, section 3.
+    """
+
+    class Parameters(Bert.Parameters):
+        """Keys of `minilm`."""
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, pooler=False)
+        last = int(self.config.num_hidden_layers) - 1
+        for name, weight in self.named_parameters():
+            if encoders.layer_of(name) == last and ABOVE.search(name):
+                weight.requires_grad_(False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Return the hidden states (B, T, H) of ids (B, T); the mask is true (or 1) at real tokens."""
+        hidden: Tensor = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
+        return hidden
 
 
 class FitParameters(declare.Parameters):
@@ -31,12 +62,12 @@ class Fit(nn.Module):
         self.embedding, self.hidden = (new_linear(student.config.hidden_size, size, student.config) for _ in range(2))
 
     def forward(self, hidden: Sequence[Tensor]) -> list[Tensor]:
-        """Give (B, T, size) for each of the student's (B, T, H); the first is of the embeddings."""
+        """Return (B, T, size) for each of the student's (B, T, H); the first is of the embeddings."""
         return [self.hidden(each) if number else self.embedding(each) for number, each in enumerate(hidden)]
 
 
 def fit_of(student: Bert, size: int | None) -> Fit | None:
-    """Give the projections that a student needs; None where it is as wide as its teacher."""
+    """Return the projections that a student needs; None where it is as wide as its teacher."""
     return None if size is None else Fit(student, size)
 
 
@@ -56,7 +87,7 @@ class TinyBertEncoder(Bert):
         self.fit = fit_of(self, parameters.fit_size)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Give the hidden states (B, T, H) of ids (B, T); the mask is true (or 1) at real tokens."""
+        """Return the hidden states (B, T, H) of ids (B, T); the mask is true (or 1) at real tokens."""
         hidden: Tensor = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
         return hidden
 

@@ -1,18 +1,59 @@
-"""Questions and passages as vectors of one space. B rows, Q and P positions, H hidden size."""
+"""BERT as an encoder of texts that are to be found by their vectors: SimCSE, and dense passage retrieval.
+
+B rows, K views of each, T, Q and P positions, H hidden size.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from xdpx.config import parameters as declare
 from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.base import ReadWeights
-from xdpx.models.pytorch.bert import Bert
+from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.parameters import DualEncoderParameters
+
+
+class SimCSE(Bert):
+    """The first token of an encoder, or the mean of all, behind one layer with tanh.
+
+    Source: Gao et al., "SimCSE", EMNLP 2021, sections 3.1 and 6.3.
+    """
+
+    class Parameters(Bert.Parameters):
+        """Keys of `simcse`."""
+
+        sentence_pooling: Literal["first", "mean"] = declare.param(
+            "first", doc="Vector of a text: that of its first token, or the mean of all its tokens."
+        )
+        layer_only_in_training: bool = declare.param(
+            False, doc="Leave the last layer out when texts are scored; without labels that is better."
+        )
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, pooler=False)
+        self.layer = new_linear(self.config.hidden_size, self.config.hidden_size, self.config)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return vectors (B, K, H) of ids (B, K, T); the mask is true (or 1) at real tokens."""
+        mask = attention_mask.flatten(0, 1)
+        hidden = self.encode(input_ids.flatten(0, 1), mask).last_hidden_state
+        if self.parameters_used.sentence_pooling == "mean":
+            weight = mask.unsqueeze(-1).to(hidden.dtype)
+            vectors = (hidden * weight).sum(dim=1) / weight.sum(dim=1)
+        else:
+            vectors = hidden[:, 0]
+        if self.training or not self.parameters_used.layer_only_in_training:
+            vectors = torch.tanh(self.layer(vectors))
+        rows: Tensor = vectors.unflatten(0, input_ids.shape[:2])
+        return rows
 
 
 class BertDPRQA(Bert):
@@ -38,13 +79,13 @@ class BertDPRQA(Bert):
         self.passage = copy.deepcopy(self.bert)
 
     def forward(self, question_ids: Tensor, question_mask: Tensor, passage_ids: Tensor, passage_mask: Tensor) -> Tensor:
-        """Give vectors (B, 2, H) of questions (B, Q) and passages (B, P); masks are true (or 1) at real tokens."""
+        """Return vectors (B, 2, H) of questions (B, Q) and passages (B, P); masks are true (or 1) at real tokens."""
         question = self.bert(**self._inputs(question_ids, question_mask, torch.zeros_like(question_ids)))
         passage = self.passage(**self._inputs(passage_ids, passage_mask, torch.zeros_like(passage_ids)))
         return torch.stack([question.last_hidden_state[:, 0], passage.last_hidden_state[:, 0]], dim=1)
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
-        """Take over one encoder for both, then another for passages where `p_pretrained_model` names one."""
+        """Load one encoder for both, then another for passages where `p_pretrained_model` names one."""
         super().load_pretrained(read_weights)
         known = self.parameters_used
         if known.p_pretrained_model:
@@ -53,7 +94,7 @@ class BertDPRQA(Bert):
             weights.take_over(self, ours, strict_size=known.strict_size, source=known.p_pretrained_model)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Give weights of one encoder to both; those of a dual encoder stay as they are."""
+        """Return weights of one encoder to both; those of a dual encoder stay as they are."""
         ours = super().adapt(found)
         return {**_for_passages(ours), **ours}
 

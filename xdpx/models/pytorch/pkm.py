@@ -1,0 +1,313 @@
+"""BERT with product-key memories in the place of some feed-forward parts, and what teaches such memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from xdpx.config import parameters as declare
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.models.pytorch import weights
+from xdpx.models.pytorch.base import Model, ReadWeights
+from xdpx.models.pytorch.bert import Bert
+from xdpx.models.pytorch.bert_classification import BertClassification
+from xdpx.models.pytorch.bert_lm import BertLanguageModel, BertPretrain
+from xdpx.models.pytorch.modules.product_keys import (
+    LocalMemory,
+    LocalMemoryParameters,
+    MemoryOutput,
+    MemoryParameters,
+    ProductKeyMemory,
+)
+from xdpx.models.pytorch.parameters import MEMORY_GROUP, BertParameters, ModelParameters
+
+MEMORY = "memory"
+VALUES = "values.weight"
+
+
+def layers_of(encoder: Any, positions: Sequence[int], key: str) -> dict[int, Any]:
+    """Return layers of a BERT by their numbers; negative ones count from the last.
+
+    Raises:
+        ConfigError: there are no such layers, or they are not those of BERT.
+    """
+    layers = getattr(getattr(encoder, "encoder", None), "layer", ())
+    if not layers or not all(hasattr(each, "intermediate") and hasattr(each, "output") for each in layers):
+        problem = f"is '{encoder.config.model_type}', whose layers have no feed-forward part as BERT's have."
+        raise ConfigError(THIS_RUN, [Fault("model_type", problem, "Use bert or roberta.")])
+    found = sorted({position + len(layers) * (position < 0) for position in positions})
+    if not found or found[0] < 0 or found[-1] >= len(layers):
+        problem = f"is {list(positions)}, but there are {len(layers)} layers."
+        raise ConfigError(THIS_RUN, [Fault(key, problem, f"Use numbers from {-len(layers)} to {len(layers) - 1}.")])
+    return {number: layers[number] for number in found}
+
+
+class PlaceParameters(BertParameters):
+    """Where the memories of a BERT stand, and come from."""
+
+    mem_positions: list[int] = declare.param(
+        doc="Layers whose feed-forward part is a memory, from 0; negative from the last.", group=MEMORY_GROUP
+    )
+    share_memory: bool = declare.param(False, doc="Let all of these layers read one memory.", group=MEMORY_GROUP)
+    pretrained_memories: str | None = declare.param(
+        None,
+        doc="Memories to begin with: what x-script pkm_init wrote, or a run of task pkm_distill.",
+        group=MEMORY_GROUP,
+    )
+
+
+class WithMemories:
+    """Goes in front of a BERT among the bases of a class, and puts memories where feed-forward parts were.
+
+    Their values are a group of weights by the name of memory, which do not decay: `optimizer: pair` gives them a rate
+    of their own.
+    """
+
+    bert: Any
+    parameters_used: Any
+    make_memory: Callable[[Any, int, float], nn.Module]
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)  # type: ignore[call-arg]
+        config, shared = self.bert.config, None
+        self.memory_layers = list(layers_of(self.bert, parameters.mem_positions, "mem_positions"))
+        for layer in layers_of(self.bert, parameters.mem_positions, "mem_positions").values():
+            made = shared or type(self).make_memory(parameters, config.hidden_size, config.initializer_range)
+            layer.intermediate, layer.output = made, MemoryOutput(layer.output)
+            shared = made if parameters.share_memory else None
+        if parameters.fix_lm:
+            self.bert.requires_grad_(requires_grad=False)
+
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """Load the weights of the network, then those of the memories."""
+        super().load_pretrained(read_weights)  # type: ignore[misc]
+        source = self.parameters_used.pretrained_memories
+        if source:
+            named = {in_layer(name): value for name, value in weights.read(source, read_weights).items()}
+            weights.take_over(self, named, strict_size=True, source=source)  # type: ignore[arg-type]
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Split as BERT does, with the values of memories apart: they do not decay."""
+        groups: list[dict[str, Any]] = super().parameter_groups(learning_rate)  # type: ignore[misc]
+        return [{**group, "weight_decay": 0.0} if group["name"].startswith(MEMORY) else group for group in groups]
+
+    def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:
+        if name.endswith(f".intermediate.{VALUES}"):
+            return MEMORY, learning_rate
+        return super()._depth(name, learning_rate)  # type: ignore[misc,no-any-return]
+
+
+def in_layer(name: str) -> str:
+    """Return the name of a memory's weight inside a BERT: memories.3.keys is that of layer 3."""
+    kind, _, rest = name.partition(".")
+    number, _, inner = rest.partition(".")
+    return f"bert.encoder.layer.{number}.intermediate.{inner}" if kind == "memories" else name
+
+
+class BertClassificationPKM(WithMemories, BertClassification):
+    """As `bert_classification`, with product-key memories in the place of some feed-forward parts.
+
+    Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
+    """
+
+    make_memory = ProductKeyMemory
+
+    class Parameters(MemoryParameters, PlaceParameters, BertClassification.Parameters):
+        """Keys of `bert_classification_pkm`."""
+
+
+class BertLanguageModelPKM(WithMemories, BertLanguageModel):
+    """As `bert_lm`, with product-key memories in the place of some feed-forward parts.
+
+    Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
+    """
+
+    make_memory = ProductKeyMemory
+
+    class Parameters(MemoryParameters, PlaceParameters, BertLanguageModel.Parameters):
+        """Keys of `bert_lm_pkm`."""
+
+
+class BertPretrainPKM(WithMemories, BertPretrain):
+    """As `bert_pretrain`, with product-key memories in the place of some feed-forward parts.
+
+    Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
+    """
+
+    make_memory = ProductKeyMemory
+
+    class Parameters(MemoryParameters, PlaceParameters, BertPretrain.Parameters):
+        """Keys of `bert_pretrain_pkm`."""
+
+
+class BertClassificationLOPKM(WithMemories, BertClassification):
+    """As `bert_classification_pkm`, with memories whose keys are compared within cells.
+
+    Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
+    """
+
+    make_memory = LocalMemory
+
+    class Parameters(LocalMemoryParameters, PlaceParameters, BertClassification.Parameters):
+        """Keys of `bert_classification_lopkm`."""
+
+
+class BertLanguageModelLOPKM(WithMemories, BertLanguageModel):
+    """As `bert_lm_pkm`, with memories whose keys are compared within cells.
+
+    Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
+    """
+
+    make_memory = LocalMemory
+
+    class Parameters(LocalMemoryParameters, PlaceParameters, BertLanguageModel.Parameters):
+        """Keys of `bert_lm_lopkm`."""
+
+
+class BertPretrainLOPKM(WithMemories, BertPretrain):
+    """As `bert_pretrain_pkm`, with memories whose keys are compared within cells.
+
+    Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
+    """
+
+    make_memory = LocalMemory
+
+    class Parameters(LocalMemoryParameters, PlaceParameters, BertPretrain.Parameters):
+        """Keys of `bert_pretrain_lopkm`."""
+
+
+class BertTeacherForPKM(Bert):
+    """An encoder that tells what goes into the feed-forward parts of some layers, and what comes out.
+
+    Source: Romero et al., "FitNets: Hints for Thin Deep Nets", ICLR 2015, section 2.2: hints from inner layers.
+    """
+
+    class Parameters(Bert.Parameters):
+        """Keys of `bert_teacher_for_pkm`."""
+
+        target_layers: list[int] = declare.param(
+            doc="Layers whose feed-forward parts are to be learned, from 0; negative from the last."
+        )
+
+    parameters_used: Parameters
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters, pooler=False)
+        self.targets = layers_of(self.bert, parameters.target_layers, "target_layers")
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Return the hidden states (B, T, H) of ids (B, T); the mask is true (or 1) at real tokens."""
+        hidden: Tensor = self.encode(input_ids, attention_mask, token_type_ids).last_hidden_state
+        return hidden
+
+    def feed_forward(self, net_input: Mapping[str, Any]) -> dict[int, tuple[Tensor, Tensor]]:
+        """Return for each of these layers what went into its feed-forward part, and what it added, (N, H) each."""
+        return feed_forward(self, self.targets, net_input)
+
+
+def feed_forward(
+    model: Bert, layers: Mapping[int, Any], net_input: Mapping[str, Any]
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """Run a BERT, and give for some layers what went into the feed-forward part, and what it added, (N, H) each.
+
+    N are the real tokens of the batch.
+    """
+    real = net_input["attention_mask"].bool()
+    seen: dict[int, list[Tensor]] = {number: [] for number in layers}
+    hooks = []
+    for number, layer in layers.items():
+        note = partial(_note, seen[number], real)
+        hooks.append(layer.intermediate.register_forward_pre_hook(lambda module, inputs, note=note: note(inputs[0])))
+        hooks.append(layer.output.dense.register_forward_hook(lambda module, inputs, output, note=note: note(output)))
+    try:
+        model.encode(net_input["input_ids"], net_input["attention_mask"], net_input.get("token_type_ids"))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {number: (states, added) for number, (states, added) in seen.items()}
+
+
+def _note(seen: list[Tensor], real: Tensor, states: Tensor) -> None:
+    seen.append(states[real])
+
+
+class StudentParameters(ModelParameters):
+    """Keys of the students of `pkm_distill`."""
+
+    target_layers: list[int] = declare.param(
+        doc="Layers of the teacher whose feed-forward parts are learned, from 0; as teacher_target_layers.",
+        group=MEMORY_GROUP,
+    )
+    hidden_size: int = declare.param(768, gt=0, doc="Width of the teacher's layers.", group=MEMORY_GROUP)
+    initializer_range: float = declare.param(0.02, gt=0, doc="Spread of random values.", group=MEMORY_GROUP)
+    share_memory: bool = declare.param(False, doc="Learn one memory for all of these layers.", group=MEMORY_GROUP)
+
+
+class MemoryStudent(Model):
+    """Memories, one for each of the teacher's layers or one for all, that learn what its feed-forward parts do."""
+
+    make_memory: Callable[[Any, int, float], nn.Module]
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters)
+        known, shared = parameters, None
+        self.memories = nn.ModuleDict()
+        for number in known.target_layers:
+            made = shared or type(self).make_memory(known, known.hidden_size, known.initializer_range)
+            self.memories[str(number)] = made
+            shared = made if known.share_memory else None
+
+    def forward(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Return what the memories hold for what goes into the feed-forward parts of layers, (N, H) each.
+
+        Raises:
+            ConfigError: the teacher shows other layers.
+        """
+        if {str(number) for number in states} != set(self.memories):
+            problem = f"is {list(map(int, self.memories))}, but the teacher shows its layers {sorted(states)}."
+            raise ConfigError(THIS_RUN, [Fault("student_target_layers", problem, "Name the same, counted from 0.")])
+        return {number: self.memories[str(number)](each) for number, each in states.items()}
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Split the values, in a group by the name of memory, from keys and queries."""
+        named = [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
+        values = [weight for name, weight in named if name.endswith(VALUES)]
+        others = [weight for name, weight in named if not name.endswith(VALUES)]
+        return [
+            {"params": others, "lr": learning_rate, "name": "keys"},
+            {"params": values, "lr": learning_rate, "name": MEMORY, "weight_decay": 0.0},
+        ]
+
+
+class PKMStudent(MemoryStudent):
+    """Product-key memories that learn what feed-forward parts do: task `pkm_distill`.
+
+    Source: Lample et al., "Large Memory Layers with Product Keys", NeurIPS 2019, section 3.
+    """
+
+    make_memory = ProductKeyMemory
+
+    class Parameters(MemoryParameters, StudentParameters):
+        """Keys of `pkm_student`."""
+
+        query_net: Literal["linear", "mlp"] = declare.param("linear", doc="What makes the queries.", group=MEMORY_GROUP)
+        init_kernel_alpha: float = declare.param(
+            0.5, gt=0, doc="First factor on squared distances; it is learned.", when=("distance_fn", "is not", "dot"),
+            group=MEMORY_GROUP,
+        )  # fmt: skip
+        kernel_alpha: float = declare.param(0.5, gt=0, doc="Has no effect: see init_kernel_alpha.", group=MEMORY_GROUP)
+
+
+class LOPKMStudent(MemoryStudent):
+    """As `pkm_student`, with memories whose keys are compared within cells.
+
+    Source: Lample et al., NeurIPS 2019, section 3; cells of Kalantidis and Avrithis, CVPR 2014, section 3.
+    """
+
+    make_memory = LocalMemory
+
+    class Parameters(LocalMemoryParameters, StudentParameters):
+        """Keys of `lopkm_student`."""
