@@ -22,7 +22,7 @@ class Net(nn.Module):
 
 
 def trained_at(callback, model, step, total=100):
-    """Give which parts train in the update after `step`."""
+    """Return which parts train in the update after `step`."""
     callback.on_step_begin(None, SimpleNamespace(global_step=step, max_steps=total), None, model=model)
     return {name.rpartition(".")[0] for name, weight in model.named_parameters() if weight.requires_grad}
 

@@ -29,7 +29,7 @@ class OnnxNetwork:
         self._names = [each.name for each in self._session.get_inputs()]
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Give the logits of a batch, whose inputs come in their order."""
+        """Return the logits of a batch, whose inputs come in their order."""
         import torch
 
         given = {name: each.numpy() for name, each in zip(self._names, inputs, strict=True)}
@@ -37,7 +37,7 @@ class OnnxNetwork:
 
 
 def content_of(traced: Any, batches: Sequence[Inputs]) -> bytes:
-    """Give the file of a traced network: its inputs by name -> `logits`.
+    """Return the file of a traced network: its inputs by name -> `logits`.
 
     Args:
         traced: as `tracing.trace` gives it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -13,14 +13,23 @@ from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
-from xdpx.datasets.store import split_name
+from xdpx.datasets.store import AGAIN, split_name
+from xdpx.tokenizers import agreement
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_raw, is_table
+from xdpx.utils.verified import refuse_altered
 
 _TRAINING_ONLY = {
     "update_freq": 1, "ema_decay": 1.0, "resume": False, "overwrite": False, "fp16": False, "bf16": False,
-    "auto_ga": False, "device_id": "auto", "inspect_gradient": False,
+    "auto_ga": False, "device_id": "auto", "nproc": None, "inspect_gradient": False,
 }  # fmt: skip
+
+_RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
+"""Where x-prepro read from and wrote to, which nothing reads again."""
+_COPY_AGAIN = (
+    "The model is built from what stands there: copy it again from where the run was made. If it was changed on "
+    "purpose, remove resources.manifest.json beside it."
+)
 
 
 class InferenceParameters(declare.Parameters):
@@ -39,6 +48,9 @@ class InferenceParameters(declare.Parameters):
     from_tf: bool = param(False, doc="Read a TensorFlow checkpoint; not available yet.")
     batch_size: int | None = param(None, doc="Samples per batch; by default as in training.", gt=0)
     cuda: bool | None = param(None, doc="Use the GPU; by default whether there is one.")
+    nproc: int | None = param(
+        None, ge=1, doc="Processes that share the batches, a GPU each where there are any; null: one."
+    )
     engine: Literal["pytorch", "spmd"] | None = param(
         None, doc="What computes; by default as in training. Weights of either engine fit both."
     )
@@ -57,6 +69,8 @@ class InferenceParameters(declare.Parameters):
             found.append(("save_dir", f"and config {both}. Give exactly one: a finished run, or a training config."))
         if self.from_tf:
             found.append(("from_tf", "is true, but TensorFlow checkpoints cannot be read yet. Set it to false."))
+        if (self.nproc or 1) > 1 and self.engine == SPMD:
+            found.append(("nproc", f"is {self.nproc}, but the engine spmd uses all devices in one process. Remove it."))
         return [*found, *mesh_conflicts(self.mesh)]
 
 
@@ -69,12 +83,14 @@ class Plan:
         prepro: how the raw text was read in preprocessing; None when data_dir does not say.
         checkpoint: file of the weights; None for the initial ones.
         folders: where the vocabulary and the labels lie, first choice first.
+        given: keys that the user gives beside those of the run.
     """
 
     train: Run
     prepro: Run | None
     checkpoint: str | None
     folders: tuple[str, ...]
+    given: frozenset[str] = frozenset()
 
     @property
     def data_dir(self) -> str:
@@ -92,22 +108,23 @@ class Plan:
         return self.prepro is not None and self.prepro.build("loader").merger(1) is not None
 
     def resource(self, name: str) -> str | None:
-        """Give the path of a file such as vocab.txt, None when there is none."""
+        """Return the path of a file such as vocab.txt, None when there is none."""
         paths = (io.join(folder, name) for folder in self.folders)
         return next((path for path in paths if io.isfile(path)), None)
 
     @property
     def resource_folder(self) -> str:
-        """Give the folder that a tokenizer is built from: data_dir, or what the run kept of it."""
+        """The folder that a tokenizer is built from: data_dir, or what the run kept of it."""
         return next((folder for folder in reversed(self.folders) if io.isdir(folder)), self.data_dir)
 
 
 class Input(NamedTuple):
-    """Something to score or predict: a store (`.pt`) or a raw file."""
+    """Something to score or predict: a store (`.pt`), or a raw file and how to read it."""
 
     name: str
     path: str
     is_store: bool
+    reading: Run | None = None
 
 
 # ---- what to build
@@ -122,7 +139,10 @@ def make_plan(options: InferenceParameters, source: str) -> Plan:
 
     Raises:
         ConfigError: with everything that is wrong.
+        Altered: a file that the model is built from does not hold what was written.
     """
+    if options.save_dir:
+        refuse_altered(options.save_dir, advice=_COPY_AGAIN)
     values = _values_of_run(options, source) if options.save_dir else _values_of_config(options, source)
     extra = _extra_values(options.extra_config, source)
     checkpoint = _find_checkpoint(options, source)
@@ -131,12 +151,28 @@ def make_plan(options: InferenceParameters, source: str) -> Plan:
     train_values |= {"engine": options.engine, "mesh": None} if options.engine else {}
     train_values |= {"mesh": options.mesh} if options.mesh else {}
     train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint, options.save_dir)
+    if options.save_dir:
+        _stay_off_the_network(train_values, values, options.save_dir, source)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False)
     _refuse_for_engine(train, options, source)
+    refuse_altered(train.values["data_dir"], advice=AGAIN)
     prepro = _preprocessing(train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
     folders = (options.save_dir, train.values["data_dir"]) if options.save_dir else (train.values["data_dir"],)
-    return Plan(train, prepro, checkpoint, tuple(str(folder) for folder in folders))
+    plan = Plan(train, prepro, checkpoint, tuple(str(folder) for folder in folders), frozenset(extra))
+    _refuse_other_tokens(plan, source)
+    return plan
+
+
+def _refuse_other_tokens(plan: Plan, source: str) -> None:
+    """Refuse weights that were trained with other tokens than those that texts would be numbered by."""
+    vocabulary = plan.resource(agreement.VOCABULARY)
+    weights = plan.checkpoint or plan.train.values.get("pretrained_model")
+    if vocabulary is not None and weights:
+        key = "checkpoint" if plan.checkpoint else "pretrained_model"
+        fault = agreement.of_weights(key, str(weights), io.parent(vocabulary))
+        if fault:
+            raise ConfigError(source, [fault])
 
 
 def _refuse_for_engine(train: Run, options: InferenceParameters, source: str) -> None:
@@ -199,7 +235,7 @@ def _faults_of(key: str, source: str) -> Generator[None]:
 
 
 def _beside(path: str, source: str) -> str:
-    """Give a path that begins with ./ or ../ as seen from the config that names it."""
+    """Return a path that begins with ./ or ../ as seen from the config that names it."""
     return io.join(io.parent(source), path) if path.startswith(("./", "../")) else path
 
 
@@ -221,7 +257,7 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
 
 
 def _pretrained(path: Any, checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
-    """Give the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
+    """Return the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
 
     What the run was once started from may be gone by now; its own folder holds the same architecture.
     """
@@ -241,9 +277,28 @@ def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferencePa
     path = io.join(data_dir, ARGS_FILE)
     if not io.isfile(path):
         return None
-    values = {**read_args(path), **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
+    kept = read_args(path)
+    values = {**kept, **extra, "skip_bad_lines": options.skip_bad_lines, "remove_duplicate": False}
+    _stay_off_the_network(values, {key: kept[key] for key in kept if key not in _RAW_PLACES}, data_dir, source)
     values |= {"workers": options.workers} if options.workers else {}
     return resolve(values, "x-prepro", source=source, strict=False, paths=False)
+
+
+def _stay_off_the_network(values: Mapping[str, Any], stored: Mapping[str, Any], folder: str, source: str) -> None:
+    """Refuse to follow a web address out of an args.py, unless it leads to where that lies: folders are received."""
+    server = "/".join(folder.split("/")[:3])
+    faults = [
+        Fault(
+            key,
+            f"is {value} in {io.join(folder, ARGS_FILE)}, which may come from somebody else.",
+            f"If you trust that address, write it yourself: extra_config: {{{key}: ...}}.",
+        )
+        for key, value in values.items()
+        if isinstance(value, str) and value == stored.get(key) and value.lower().startswith(("http://", "https://"))
+        if not value.startswith(f"{server}/")
+    ]
+    if faults:
+        raise ConfigError(source, faults)
 
 
 def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: str) -> None:
@@ -265,12 +320,14 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     """
     splits = {split_name(path): path for path in _stores(plan.data_dir)}
     if name in splits:
+        _refuse_other_data(plan, plan.data_dir, agreement.LISTS, key, source)
         return Input(name, splits[name], is_store=True)
     if not is_raw(name):
         near = nearest(name, splits)
         remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(splits) or 'none'}."
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
+        _refuse_other_data(plan, io.parent(name), agreement.LISTS, key, source)
         return Input(name, name, is_store=True)
     if plan.prepro is None:
         problem = f"'{name}' is raw text, but {io.join(plan.data_dir, ARGS_FILE)}, which says how to read it, is gone."
@@ -278,11 +335,32 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     if is_table(name) and plan.prepro.values["parser"] != "table":
         problem = f"'{name}' is a table, but the data were read by the parser '{plan.prepro.values['parser']}'."
         raise _refuse(source, key, problem, "Set extra_config: {parser: table, fields: [...]}, or give a file.")
-    return Input(name, name, is_store=False)
+    if getattr(plan.prepro.picked("tokenizer"), "needs_vocabulary", False):  # it numbers texts by its own file
+        _refuse_other_data(plan, plan.resource_folder, [agreement.VOCABULARY], key, source)
+    return Input(name, name, is_store=False, reading=_reading(name, plan, plan.prepro, key, source))
+
+
+def _reading(path: str, plan: Plan, prepro: Run, key: str, source: str) -> Run:
+    from xdpx.inference.raw_reading import reading_of
+    from xdpx.tokenizers.target_map import TargetMap
+
+    labels = plan.resource("target_map.txt")
+    known = TargetMap.read(labels).labels if labels else []
+    return reading_of(path, prepro, given=plan.given, labels=known, key=key, source=source)
+
+
+def _refuse_other_data(plan: Plan, folder: str, names: Sequence[str], key: str, source: str) -> None:
+    """Refuse a folder of data that were numbered by other tokens, or labels, than the model was trained with."""
+    if plan.train.values.get("loss") == "fewshot":  # its classes are those of the data, not of the model
+        names = [name for name in names if name != agreement.LABELS]
+    used = ((name, plan.resource(name)) for name in names)
+    faults = [agreement.of_data(key, path, io.join(folder, name)) for name, path in used if path is not None]
+    if any(faults):
+        raise ConfigError(source, [fault for fault in faults if fault])
 
 
 def _stores(data_dir: str) -> list[str]:
-    """Give the splits of a folder: its .pt and .jsonl files, but not what else is kept in such files."""
+    """Return the splits of a folder: its .pt and .jsonl files, but not what else is kept in such files."""
     if not io.isdir(data_dir):
         return []
     files = io.listdir(data_dir, full_path=True)

@@ -17,13 +17,15 @@ from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
 from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
+from xdpx.datasets.training_data import Ranks
 from xdpx.inference.plan import Input, Plan
 from xdpx.logger import log
 from xdpx.processors.samples import Ragged, concatenate, multi_hot
 from xdpx.tokenizers.encoder import Encoder
-from xdpx.tokenizers.target_map import UNKNOWN, TargetMap, plain_label
+from xdpx.tokenizers.target_map import UNKNOWN, TargetMap
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
+from xdpx.utils.distributed_utils import collected, dealt, get_world_size, is_master, place_in_group
 
 if TYPE_CHECKING:
     from xdpx.engines.base import Batch, Split
@@ -57,7 +59,7 @@ class Chunk(NamedTuple):
 
     @property
     def num_rows(self) -> int:
-        """Give the number of rows of the input that the chunk stands for."""
+        """The number of rows of the input that the chunk stands for."""
         return len(self.rows) or len(self.samples)
 
 
@@ -85,6 +87,7 @@ class Predictor:
         self._sampler = plan.train.build("sampler")
         self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
         self.state = _state(self.engine, plan, seed=seed)
+        self._ranks = Ranks(*place_in_group())
         self._batches = 0
         self._seconds = 0.0
         self._counts = Counts()
@@ -104,7 +107,12 @@ class Predictor:
     def scored_batches(
         self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
     ) -> Iterator[Batch]:
-        """Give the labelled batches of an input, at most so many of them, with a bar; what is done with each is timed.
+        """Yield this process's share of the labelled batches of an input, with a bar; what is done with each is timed.
+
+        Args:
+            source: what is scored.
+            most: so many batches at most, over all processes.
+            ignore_novel_target: score labels that training never saw as the first one.
 
         Raises:
             ConfigError: a line is bad, or has a label that training never saw (unless that is to be ignored).
@@ -112,13 +120,13 @@ class Predictor:
         total: int | None = None
         found: Iterable[RowsAndBatch]
         if source.is_store:
-            cut = self._drawn(Store.open(source.path), most=most)
+            cut = self._drawn(Store.open(source.path), most=most).share(self._ranks)
             found, total = cut, len(cut)
         else:
-            found = self._raw_batches(source, ignore_novel_target=ignore_novel_target)
+            found = dealt(islice(self._raw_batches(source, ignore_novel_target=ignore_novel_target), most))
         bar: Progress[Any]
         with log.progress(total=total or most, what=source.name, unit="batch") as bar:
-            for _, batch in islice(self._timed(found), most):
+            for _, batch in self._timed(found):
                 yield batch
                 bar.update()
 
@@ -152,15 +160,19 @@ class Predictor:
             yield cut
 
     def predict(self, chunk: Chunk) -> dict[str, NDArray[Any]]:
-        """Give the predictions of a chunk, a row per sample, in its order.
+        """Return on the first process the predictions of a chunk, a row per sample, in its order; elsewhere nothing.
+
+        On all processes: each predicts its share of the batches.
 
         Raises:
             ConfigError: the loss predicts no classes.
         """
-        parts = [
+        parts = collected(
             (rows, self.engine.predictions_to_host(self.engine.score(self.state, batch)))
-            for rows, batch in self._timed(self._cut(chunk.samples))
-        ]
+            for rows, batch in self._timed(self._cut(chunk.samples).share(self._ranks))
+        )
+        if not is_master():
+            return {}
         rows = [rows for rows, _ in parts]
         predictions = {
             name: in_file_order(rows, [values[name] for _, values in parts])
@@ -175,7 +187,7 @@ class Predictor:
         return predictions
 
     def count_rows(self, source: Input) -> int | None:
-        """Give how many rows an input has, None where counting would cost as much as reading."""
+        """Return how many rows an input has, None where counting would cost as much as reading."""
         if source.is_store:
             return len(Store.open(source.path))
         return io.lines(source.path) if io.islocal(source.path) and io.isfile(source.path) else None
@@ -184,7 +196,7 @@ class Predictor:
         """Name the original columns: as the file does, else after the texts, with `target` for the label."""
         if source.is_store or not chunk.rows:
             return []
-        prepro = self._prepro
+        prepro = source.reading or self._prepro
         named = prepro.build("parser").header(source.path)
         width = len(chunk.rows[0])
         if named and len(named) >= width:
@@ -210,7 +222,7 @@ class Predictor:
         return self.plan.prepro
 
     def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
-        prepro = self._prepro
+        prepro = source.reading or self._prepro
         if self.vocabulary is None:
             problem = f"is neither in {' nor in '.join(self.plan.folders)}."
             raise ConfigError(THIS_RUN, [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
@@ -236,7 +248,7 @@ class Predictor:
         for raw in self._stream(source):
             targets = None
             if raw.labelled and self.targets is not None:
-                targets = self._classes_of([plain_label(raw.rows[row][-1]) for row in raw.kept.tolist()], self.targets)
+                targets = self._classes_of([raw.rows[row][-1] for row in raw.kept.tolist()], self.targets)
             yield Chunk(raw.rows, raw.samples, raw.kept, raw.labelled, targets)
 
     def _store_chunks(self, source: Input) -> Iterator[Chunk]:
@@ -247,7 +259,7 @@ class Predictor:
             yield Chunk([], samples, np.arange(len(samples)), targets is not None, targets)
 
     def _classes_of(self, cells: list[str], known: TargetMap) -> NDArray[Any]:
-        """Give the class of each label, or for rows of several a 1 for each class that training saw, (N, C)."""
+        """Return the class of each label, or for rows of several a 1 for each class that training saw, (N, C)."""
         loader = self.plan.prepro.build("loader") if self.plan.prepro else None
         if loader is None or not loader.several_labels:
             return known.classes(cells, unknown=UNKNOWN)
@@ -299,10 +311,13 @@ def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
         from xdpx.tasks.spmd.building import build_engine
 
         return build_engine(run, make_task, seed=seed, cuda=cuda, read_weights=load_weights, trains=False)
+    from xdpx.engines.pytorch import world
     from xdpx.engines.pytorch.engine import PyTorchEngine
     from xdpx.engines.pytorch.options import EngineOptions
 
     device = "auto" if cuda is None else "cuda" if cuda else "cpu"
+    if get_world_size() > 1:
+        device = str(world.current(use_cpu=cuda is False).device)
     return PyTorchEngine(
         make_task,
         options=EngineOptions(device=device, seed=seed),
@@ -312,7 +327,7 @@ def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
 
 
 def _state(engine: Any, plan: Plan, *, seed: int) -> Any:
-    """Give the state that scores: with the weights of the checkpoint, or else the initial ones."""
+    """Return the state that scores: with the weights of the checkpoint, or else the initial ones."""
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.models.pytorch.weights import read
 
@@ -322,7 +337,7 @@ def _state(engine: Any, plan: Plan, *, seed: int) -> Any:
 
 
 def _first_rows(chunk: Chunk, most: int) -> Chunk:
-    """Give the first `most` rows of a chunk."""
+    """Return the first `most` rows of a chunk."""
     kept = np.flatnonzero(chunk.kept < most)
     targets = chunk.targets[kept] if chunk.targets is not None else None
     return Chunk(chunk.rows[:most], chunk.samples.take(kept), chunk.kept[kept], chunk.labelled, targets)

@@ -26,7 +26,7 @@ RUNS = 50
 
 
 def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Tensor]:
-    """Give what a network reads of a batch of texts of so many tokens, one after another of the vocabulary.
+    """Return what a network reads of a batch of texts of so many tokens, one after another of the vocabulary.
 
     Args:
         processor: collates them.
@@ -46,7 +46,7 @@ def sample_inputs(processor: Processor, lengths: Sequence[int]) -> dict[str, Ten
 
 
 def chain_of_words(vocab_size: int, pad_index: int) -> Iterator[int]:
-    """Give the ids of a vocabulary round and round, without padding: texts in which no two neighbours are alike.
+    """Return the ids of a vocabulary round and round, without padding: texts in which no two neighbours are alike.
 
     A network of which parts decide by what the words are shows it only when they differ.
     """
@@ -54,7 +54,7 @@ def chain_of_words(vocab_size: int, pad_index: int) -> Iterator[int]:
 
 
 def trace(model: nn.Module, inputs: Inputs, others: Sequence[Inputs]) -> Any:
-    """Give the network as TorchScript, with normalised weights worked out; it takes the inputs in their order.
+    """Return the network as TorchScript, with normalised weights worked out; it takes the inputs in their order.
 
     Args:
         model: on the CPU. It is no longer fit for training.
@@ -105,7 +105,7 @@ def compare(network: Callable[..., Any], batches: Sequence[Inputs], expected: Se
 
 
 def content_of(traced: Any) -> bytes:
-    """Give the file of a traced network."""
+    """Return the file of a traced network."""
     import torch
 
     buffer = BytesIO()
@@ -116,7 +116,7 @@ def content_of(traced: Any) -> bytes:
 
 
 def milliseconds(traced: Any, inputs: Inputs) -> float:
-    """Give the median time of one batch on one thread, in milliseconds."""
+    """Return the median time of one batch on one thread, in milliseconds."""
     import torch
 
     threads = torch.get_num_threads()
@@ -145,7 +145,7 @@ def _work_out_weights(model: nn.Module) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Give the first line of what an error says."""
+    """Return the first line of what an error says."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

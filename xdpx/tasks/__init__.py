@@ -1,5 +1,6 @@
 """Where data meets model: a batch goes in; a loss sum, a count and facts, or predictions, come out."""
 
+from importlib import import_module
 from typing import Any
 
 from xdpx.config.registry import Registry
@@ -7,13 +8,15 @@ from xdpx.config.registry import Registry
 tasks: Registry[Any] = Registry(
     "task",
     {
+        "bert_cl": "xdpx.tasks.bert_cl:PrototypeContrast",
         "default": "xdpx.tasks.default:Task",
         "distill": "xdpx.tasks.distill:Distill",
         "fewshot": "xdpx.tasks.fewshot:Fewshot",
         "fgm": "xdpx.tasks.one_attack:FGM",
         "freelb": "xdpx.tasks.freelb:FreeLB",
-        "freelb_cnn": "xdpx.tasks.freelb_cnn:FreeLBCNN",
-        "freelb_cnn_distill": "xdpx.tasks.freelb_cnn:FreeLBCNN",
+        "freelb_cnn": "xdpx.tasks.freelb:FreeLBCNN",
+        "freelb_cnn_distill": "xdpx.tasks.freelb:FreeLBCNN",
+        "pkm_distill": "xdpx.tasks.distill:MemoryDistillation",
         "pgd": "xdpx.tasks.one_attack:PGD",
         "rmr": "xdpx.tasks.diagnosis:SessionDiagnosis",
         "slm": "xdpx.tasks.diagnosis:TextDiagnosis",
@@ -21,3 +24,12 @@ tasks: Registry[Any] = Registry(
     },
 )
 register = tasks.register
+
+HOMES = {"FreeLBTask": "xdpx.tasks.adv", "Task": "xdpx.tasks.default"}
+"""What the guide tells users to inherit, by name; imported when it is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(HOMES[name]), name)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.losses.base import Batch, Loss
-from xdpx.tasks.data_parameters import DataParameters, NetworkParameters
+from xdpx.tasks.parameters import DataParameters, NetworkParameters
 
 
 class Task:
@@ -36,7 +36,7 @@ class Task:
         return cls(run.parameters("task"), run.build("model"), loss)
 
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
+        """Return (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
         return self.loss(self.model, batch)
 
     @staticmethod
@@ -46,21 +46,26 @@ class Task:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what is to be kept beside the weights, to resume with."""
+        """Return what is to be kept beside the weights, to resume with."""
         return self.loss.state_dict() if isinstance(self.loss, Loss) else {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.loss.load_state_dict(saved)
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Give the predictions of one batch: tensors with a row per sample, and single numbers that add up.
+        """Return the predictions of one batch: tensors with a row per sample, and single numbers that add up.
+
+        A loss that accumulates summaries in `__call__` is called for their sake, for its predictions do not.
 
         Raises:
             ConfigError: the processor makes something else than the model reads.
         """
         try:
-            return self.loss.predictions(self.model, batch)
+            found = self.loss.predictions(self.model, batch)
+            if "target" in batch and isinstance(self.loss, Loss) and self.loss.accumulates():
+                self.loss(self.model, batch)
+            return found
         except TypeError as error:
             self._refuse_misfit(batch["net_input"], error)
             raise
@@ -81,7 +86,7 @@ class Task:
         return list(self.loss.columns()) if isinstance(self.loss, Loss) else ["pred", "prob", "target_prob"]
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """Give the cells of each sample, as text.
+        """Yield the cells of each sample, as text.
 
         Args:
             predictions: `prob` (N, C), `pred` (N) and perhaps `target` (N), as numpy arrays.
@@ -110,7 +115,7 @@ class Task:
 
 
 def _rows_of_several(prob: Any, pred: Any, target: Any, labels: Sequence[str] | None) -> Iterator[list[str]]:
-    """Give the labels of each row (joined by commas), all probabilities, and those of the row's targets, as lists."""
+    """Yield the labels of each row (joined by commas), all probabilities, and those of the row's targets, as lists."""
     names = labels or [str(index) for index in range(prob.shape[1])]
     for found, shares, wanted in zip(pred.astype(bool), prob, target.astype(bool), strict=True):
         chosen = ",".join(name for name, there in zip(names, found, strict=True) if there)

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch
 from xdpx.losses.bert_qa import text_of
 from xdpx.tasks.default import Task
-from xdpx.tasks.diagnosis_parameters import DiagnosisParameters
+from xdpx.tasks.parameters import DataParameters, NetworkParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -39,18 +40,22 @@ class TextDiagnosis(Task):
 
     shuffles_held_out: ClassVar[bool] = True
 
-    class Parameters(DiagnosisParameters):
+    class Parameters(DataParameters, NetworkParameters):
         """Keys of `slm`."""
+
+        max_len: int = declare.param(doc="Longest text in tokens, from meta.hjson.", gt=0)
+        max_messages: int | None = declare.param(None, gt=0, doc="Most messages of a session, from meta.hjson.")
+        data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote; its vocab.txt is used.")
 
     parameters: Any
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Give what the loss predicts, and what `shown` gives."""
+        """Return what the loss predicts, and what `shown` gives."""
         reader = Reader(self.model)
         return self.loss.predictions(reader, batch) | self.shown(reader, batch)
 
     def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
-        """Give token ids, -1 for nothing: origin_ids, input_ids, and guessed_ids where tokens are masked, (B, L)."""
+        """Return token ids, -1 for nothing: origin_ids, input_ids, and guessed_ids where tokens are masked, (B, L)."""
         net_input = batch["net_input"]
         ids, places = net_input["input_ids"], net_input["masked_positions"]
         seen = ids.masked_fill(~net_input["attention_mask"].bool(), NOTHING)
@@ -70,7 +75,7 @@ class TextDiagnosis(Task):
         return ["origin_text", "cls_targets", "input_text", "mask_pred", "cls_pred", "cls_probs"]
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """Give the cells of each text; those about classes are empty where none are learned."""
+        """Yield the cells of each text; those about classes are empty where none are learned."""
         texts = [predictions[name] for name in ("origin_ids", "input_ids", "guessed_ids")]
         for index in range(len(texts[0])):
             origin, seen, guessed = (self.text(each[index]) for each in texts)
@@ -109,11 +114,11 @@ class SessionDiagnosis(TextDiagnosis):
     A cell holds the messages of a session in their order, with a bar between.
     """
 
-    class Parameters(DiagnosisParameters):
+    class Parameters(TextDiagnosis.Parameters):
         """Keys of `rmr`."""
 
     def shown(self, reader: Reader, batch: Batch) -> dict[str, Tensor]:
-        """Give the ids of all messages, (B, K, L), also masked_ids; and replaced_prob and replaced, (B, K)."""
+        """Return the ids of all messages, (B, K, L), also masked_ids; and replaced_prob and replaced, (B, K)."""
         ids, places = batch["net_input"]["input_ids"], batch["net_input"]["masked_positions"]
         most, real = self.parameters.max_messages, batch["net_input"]["attention_mask"].bool().any(dim=-1)
         return super().shown(reader, batch) | {
@@ -132,7 +137,7 @@ class SessionDiagnosis(TextDiagnosis):
         return [f"session_{name}" for name in ("text", "mask_target", "mask_pred", "prob", "target", "pred")]
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
-        """Give the cells of each session: probabilities of being replaced, and the messages that were and seem so."""
+        """Yield the cells of each session: probabilities of being replaced, and the messages that were and seem so."""
         del labels
         prob, replaced = (np.asarray(predictions[name]) for name in ("replaced_prob", "replaced"))
         for index in range(len(prob)):
@@ -166,7 +171,7 @@ class Reader(nn.Module):
         self.model = model
 
     def forward(self, **net_input: Any) -> Any:
-        """Give what the model gives."""
+        """Return what the model gives."""
         output = self.model(**net_input)
         self.tokens, *others = (output,) if isinstance(output, Tensor) else output
         if others:
@@ -175,10 +180,10 @@ class Reader(nn.Module):
 
 
 def _put(ids: Tensor, places: Tensor, tokens: Tensor) -> Tensor:
-    """Give a copy of ids with tokens (M,) at places, flat indices into them."""
+    """Return a copy of ids with tokens (M,) at places, flat indices into them."""
     return ids.flatten().index_copy(0, places, tokens).view_as(ids)
 
 
 def _widened(rows: Tensor, width: int) -> Tensor:
-    """Give rows (..., W) in so many columns, -1 in those that are new; of too many the last, which are padding, go."""
+    """Return rows (..., W) in so many columns, -1 in those that are new; of too many the last (padding) go."""
     return functional.pad(rows[..., :width], (0, max(width - rows.shape[-1], 0)), value=NOTHING)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.checkpoints.trusted import load_weights
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.engines.pytorch.state import fill_model, model_weights
@@ -17,8 +18,9 @@ from xdpx.losses.base import Batch, Loss
 from xdpx.losses.taught import Taught
 from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.bert import Bert
+from xdpx.models.pytorch.encoders import is_encoder
 from xdpx.tasks.default import Task
-from xdpx.tasks.distill_parameters import DistillParameters
+from xdpx.tasks.parameters import GROUP, DataParameters
 
 OF_SOME = ("masked_positions", "token_type_ids")
 """Input that only some models take, and others can do without."""
@@ -40,8 +42,23 @@ class Distill(Task):
         make_teacher: builds the teacher with its weights.
     """
 
-    class Parameters(DistillParameters):
+    class Parameters(DataParameters):
         """Keys of `distill`."""
+
+        teacher_model: str = declare.param(
+            doc="The network that is learned from; its keys begin with teacher_.", registry="model", group=GROUP
+        )
+        teacher_pretrained_model: str = declare.param(
+            doc="All weights of the teacher: a file, a folder, or e.g. out/teacher/<best>.", group=GROUP
+        )
+        student_model: str = declare.param(
+            doc="The network that is trained and kept; its keys begin with student_.", registry="model", group=GROUP
+        )
+
+        @property
+        def model(self) -> str:
+            """The network that is trained."""
+            return self.student_model
 
     parameters: Any
 
@@ -49,7 +66,7 @@ class Distill(Task):
         super().__init__(parameters, model, loss)
         if not isinstance(loss, Taught):
             problem = f"is '{parameters.loss}', which cannot learn from a teacher."
-            remedy = "Use distill, static_distill, bce_distill, minilm, tinybert or tinybert_td."
+            remedy = "Use distill, static_distill, bce_distill, minilm, tinybert, tinybert_td or pkm_local_distill."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
         self._taught = loss
         self._teacher = Teacher(make_teacher)
@@ -57,14 +74,16 @@ class Distill(Task):
     @classmethod
     def built(cls, run: Run, loss: Any) -> Distill:
         """Make the task of a run, with its student."""
-        return cls(run.parameters("task"), run.build("model", "student_"), loss, make_teacher=lambda: _teacher_of(run))
+        return cls(
+            run.parameters("task"), run.build("model", "student_"), loss, make_teacher=lambda: _teacher_of(run, loss)
+        )
 
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
-        """Give (loss sum in nats, count, facts) of one micro-batch."""
+        """Return (loss sum in nats, count, facts) of one micro-batch."""
         return super().train_step({**self._for_student(batch), **self._asked(batch)})
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Give the student's predictions of one batch, or how far it is from its teacher."""
+        """Return the student's predictions of one batch, or how far it is from its teacher."""
         asked = self._asked(batch) if self._taught.scored_by_teacher else {}
         return super().valid_step({**self._for_student(batch), **asked})
 
@@ -75,6 +94,35 @@ class Distill(Task):
         return {**batch, "net_input": net_input_for(self.model, batch["net_input"])}
 
 
+class MemoryDistillation(Distill):
+    """Memories learn what the feed-forward parts of a teacher do, layer by layer: loss `pkm_local_distill`.
+
+    What comes out stands in a BERT by `pretrained_memories: out/memories/<best>` (`bert_classification_pkm`, ...).
+
+    Source: Romero et al., "FitNets: Hints for Thin Deep Nets", ICLR 2015, section 2.2, with the memories of Lample et
+    al., "Large Memory Layers with Product Keys", NeurIPS 2019, as students.
+    """
+
+    class Parameters(Distill.Parameters):
+        """Keys of `pkm_distill`."""
+
+        teacher_model: str = declare.param(
+            "bert_teacher_for_pkm",
+            doc="The network whose feed-forward parts are learned; its keys begin with teacher_.",
+            registry="model",
+            group=GROUP,
+        )
+        student_model: str = declare.param(
+            "pkm_student",
+            doc="The memories that are trained and kept: pkm_student or lopkm_student; keys begin with student_.",
+            registry="model",
+            group=GROUP,
+        )
+        teacher_batch_size: int | None = declare.param(
+            None, gt=0, doc="Accepted without effect, for old configs.", group=GROUP
+        )
+
+
 class Teacher:
     """A network that is built when it is first asked, and is shared by copies of the task."""
 
@@ -83,7 +131,7 @@ class Teacher:
         self._model: nn.Module | None = None
 
     def asked(self, loss: Taught, batch: Batch, device: torch.device) -> dict[str, Any]:
-        """Give what a loss wants to know of the teacher about a batch."""
+        """Return what a loss wants to know of the teacher about a batch."""
         if self._model is None:
             # Random weights that are drawn before those of the file come must not move the student's dropout.
             with torch.random.fork_rng(devices=[]):
@@ -95,20 +143,33 @@ class Teacher:
         return self
 
 
-def _teacher_of(run: Run) -> nn.Module:
-    """Build the teacher with its own weights, all of them: one with random parts has nothing to teach."""
+def _teacher_of(run: Run, loss: Taught) -> nn.Module:
+    """Build the teacher with its own weights, all of those that the loss asks for: random ones have nothing to teach.
+
+    What its folder holds beside them, such as the heads of another use, is left where it is.
+    """
     path = run.parameters("task").teacher_pretrained_model
     teacher: nn.Module = run.build("model", "teacher_")
     found, own = weights.read(path, load_weights), model_weights(teacher)
-    if isinstance(teacher, Bert) and not own.keys() <= found.keys():  # a bare encoder, under the names of its makers
-        renamed = Bert.adapt(teacher, found)
-        found = {name: renamed[name] for name in own if name in renamed}
+    if isinstance(teacher, Bert):
+        # Not what its class makes of foreign weights: that leaves a classifier out, which is what is to be taught.
+        given = found if own.keys() <= found.keys() else Bert.adapt(teacher, found)
+        loaded = {id(own[name]): given[name] for name in own if name in given}
+        # A tied weight is kept under one of its names.
+        found = {name: loaded[id(each)] for name, each in own.items() if id(each) in loaded}
+        heads = {name: each for name, each in own.items() if not is_encoder(name)}
+        if not loss.reads_output:
+            found = {**found, **heads}
+        elif absent := [name for name in heads if name not in found]:
+            problem = f"is '{path}', which lacks what the student is to imitate: {', '.join(absent[:4])}."
+            remedy = "Name a teacher that was trained for it, or set what is not to be imitated to false (*_distill)."
+            raise ConfigError(THIS_RUN, [Fault("teacher_pretrained_model", problem, remedy)])
     fill_model(teacher, found, source=path)
     return teacher
 
 
 def net_input_for(model: nn.Module, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the input under the names that a model takes: a light one reads BERT's tokens as its own.
+    """Return the input under the names that a model takes: a light one reads BERT's tokens as its own.
 
     Masked positions and token types are left out where a model takes none.
     """

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets.evaluation_data import DRAWN, EvaluationData
@@ -17,7 +18,7 @@ from xdpx.engines.pytorch.transfer import to_device
 from xdpx.losses.base import Batch, Loss
 from xdpx.losses.fewshot import FewshotLoss
 from xdpx.tasks.default import Task
-from xdpx.tasks.fewshot_parameters import FewshotTaskParameters
+from xdpx.tasks.parameters import GROUP, DataParameters, NetworkParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.utils import io
 
@@ -39,8 +40,18 @@ class Fewshot(Task):
         read_support: gives the batches of `support_subset`.
     """
 
-    class Parameters(FewshotTaskParameters):
+    class Parameters(DataParameters, NetworkParameters):
         """Keys of `fewshot`."""
+
+        proj_hidden_size: int = declare.param(768, ge=1, doc="Width of the vectors.", group=GROUP)
+        support_subset: str | None = declare.param(
+            None,
+            doc="Labelled split whose rows x-pred knows the classes by; null: it writes the vectors of rows.",
+            group=GROUP,
+        )
+        data_dir: str | None = declare.param(None, doc="The folder that x-prepro wrote.", group=GROUP)
+        save_dir: str | None = declare.param(None, doc="Folder of this run.", group=GROUP)
+        batch_size: int | None = declare.param(None, ge=1, doc="Samples per batch.", group=GROUP)
 
     parameters: Any
     loss: FewshotLoss
@@ -63,7 +74,7 @@ class Fewshot(Task):
         return cls(parameters, wide.build("model"), loss, read_support=lambda: _support_of(run))
 
     def valid_step(self, batch: Batch) -> dict[str, Tensor]:
-        """Give the predictions of the episodes of a batch, or of single rows."""
+        """Return the predictions of the episodes of a batch, or of single rows."""
         found = super().valid_step(batch)
         if DRAWN in batch or self.parameters.support_subset is None:
             return found
@@ -77,7 +88,7 @@ class Fewshot(Task):
         return super().header() if self.parameters.support_subset is None else ["pred", "prob", "target_prob"]
 
     def _known_classes(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Give the mean vector of each class of `support_subset`, (N, H), and the numbers of these classes, (N,).
+        """Return the mean vector of each class of `support_subset`, (N, H), and the numbers of these classes, (N,).
 
         Asked for by x-pred alone, whose weights stay as they are: so it is worked out once.
         """
@@ -117,7 +128,7 @@ def _support_of(run: Run) -> Iterator[Batch]:
     return (batch for _, batch in EvaluationData(store, processor, batch_size=known.batch_size or ROWS_AT_ONCE))
 
 
-def _same_numbers(name: str, known: FewshotTaskParameters) -> None:
+def _same_numbers(name: str, known: Fewshot.Parameters) -> None:
     """Refuse rows whose numbers mean something else than those that the run writes and reads."""
     ours, theirs = (io.join(folder or "", name) for folder in (known.save_dir, known.data_dir))
     if not io.isfile(ours) or not io.isfile(theirs) or io.md5(ours) == io.md5(theirs):

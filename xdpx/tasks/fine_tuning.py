@@ -79,6 +79,6 @@ class NoisyEmbeddings:
             raise ConfigError(THIS_RUN, [Fault("callbacks", f"neftune: {error}", "")]) from error
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take it off."""
+        """Remove the hook."""
         if self._handle is not None:
             self._handle.remove()

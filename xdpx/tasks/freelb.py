@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch
 from xdpx.tasks import noise as noises
-from xdpx.tasks.noise import NoisyTask, Result, SameDropout, scaled
-from xdpx.tasks.noise_parameters import FreeLBParameters
+from xdpx.tasks.noise import Features, NoisyTask, Result, SameDropout, scaled
+from xdpx.tasks.parameters import GROUP
 
 
 class FreeLB(NoisyTask):
@@ -22,8 +25,29 @@ class FreeLB(NoisyTask):
     algorithm 1.
     """
 
-    class Parameters(NoisyTask.Parameters, FreeLBParameters):
+    class Parameters(NoisyTask.Parameters):
         """Keys of `freelb`."""
+
+        adv_lr: float = declare.param(0.2, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
+        adv_steps: int = declare.param(
+            2, ge=1, doc="Passes over each batch, of which all but one move the noise.", group=GROUP
+        )
+        rand_init_mag: float = declare.param(
+            0.32, ge=0, doc="Size of the random noise that the first pass begins with; 0: none.", group=GROUP
+        )
+        max_norm: float = declare.param(0.7, ge=0, doc="Largest norm of the noise on a text; 0: no limit.", group=GROUP)
+        grad_square: bool = declare.param(
+            False,
+            doc="Climb along the square of each entry of the gradient, with its sign: the step is as long, and goes "
+            "more into the few features that matter most.",
+            group=GROUP,
+        )
+        recompute_emb: bool = declare.param(
+            False, doc="Compute anew in every pass what lies below the noise, with its own dropout.", group=GROUP
+        )
+        orig_loss_proportion: float = declare.param(
+            0.0, ge=0, le=1, doc="Share of the loss that is taken without noise, in a pass of its own.", group=GROUP
+        )
 
     parameters: Parameters
 
@@ -67,3 +91,38 @@ def _go_on_below(bottom: dict[str, Tensor], gradients: dict[str, Tensor]) -> Non
     trained = [name for name in gradients if bottom[name].requires_grad]
     if trained:
         torch.autograd.backward([bottom[name] for name in trained], [gradients[name] for name in trained])
+
+
+FEATURE = "input_ids"
+"""Padding of what BERT gives is where that of its pieces is."""
+
+
+class FreeLBCNN(FreeLB):
+    """As `freelb`, with noise on what BERT gives instead of its token vectors, in models such as `bert_mix`.
+
+    A model that says what it reads (`read`) and takes that as `pieces` is cut there; any other one above its token
+    vectors.
+
+    Source: Zhu et al., "FreeLB: Enhanced Adversarial Training for Natural Language Understanding", ICLR 2020,
+    algorithm 1.
+    """
+
+    class Parameters(FreeLB.Parameters):
+        """Keys of `freelb_cnn`."""
+
+    def __init__(self, parameters: Any, model: nn.Module, loss: Any) -> None:
+        super().__init__(parameters, model, loss)
+        self._cut_above_bert = hasattr(model, "read") and "pieces" in inspect.signature(model.forward).parameters
+
+    def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
+        """Return what BERT makes of the pieces."""
+        if not self._cut_above_bert:
+            return super().bottom_predict(batch)
+        given, read = batch["net_input"], self.model.read
+        return {FEATURE: read(given["input_ids"], given["attention_mask"], given.get("token_type_ids"))}  # type: ignore[operator]
+
+    def upper_predict(self, batch: Batch, features: Features) -> Result:
+        """Return loss sum, count and facts of a batch for which BERT gives these features."""
+        if not self._cut_above_bert:
+            return super().upper_predict(batch, features)
+        return self.loss(self.model, {**batch, "net_input": {**batch["net_input"], "pieces": features[FEATURE]}})

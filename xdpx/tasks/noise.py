@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch
 from xdpx.tasks.default import Task
-from xdpx.tasks.noise_parameters import NoiseParameters, Norm
+from xdpx.tasks.parameters import GROUP
 
+Norm = Literal["l2", "linf"]
 Features = Mapping[str, Tensor]
 """By name, (B, T, H) each: one tensor for a single text, two for a pair that is encoded apart."""
 
@@ -30,8 +32,16 @@ SMALLEST = 1e-12
 class NoisyTask(Task):
     """Noise goes into the token vectors, or wherever `bottom_predict` and `upper_predict` cut the model."""
 
-    class Parameters(Task.Parameters, NoiseParameters):
+    class Parameters(Task.Parameters):
         """Keys that all such tasks understand."""
+
+        norm_method: Norm = declare.param("l2", doc="How the noise on a text is measured: l2 or linf.", group=GROUP)
+        no_sync_dp: bool = declare.param(
+            False, doc="Draw new dropout in every pass; false: the same features are dropped in all.", group=GROUP
+        )
+        adv_begin_iter: int = declare.param(
+            -1, ge=-1, doc="Train without noise up to this update; -1: noise from the first.", group=GROUP
+        )
 
     parameters: Any
     _update = 0
@@ -57,12 +67,12 @@ class NoisyTask(Task):
     # ---- the points to override for a model that is to be cut elsewhere
 
     def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
-        """Give the features that noise is added to: here the token vectors of each text of the batch."""
+        """Return the features that noise is added to: here the token vectors of each text of the batch."""
         table = self.model.get_input_embeddings()  # type: ignore[operator]
         return {name: table(ids) for name, ids in batch["net_input"].items() if is_text(name, ids)}
 
     def upper_predict(self, batch: Batch, features: Features) -> Result:
-        """Give loss sum, count and facts of a batch whose features are replaced by the given ones."""
+        """Return loss sum, count and facts of a batch whose features are replaced by the given ones."""
         with replaced(self.model.get_input_embeddings(), features):  # type: ignore[operator]
             return self.loss(self.model, batch)
 
@@ -77,11 +87,11 @@ class NoisyTask(Task):
     # ---- what the methods are made of
 
     def masks(self, batch: Batch, features: Features) -> dict[str, Tensor]:
-        """Give `real_tokens` of every feature."""
+        """Return `real_tokens` of every feature."""
         return {name: self.real_tokens(batch, name, feature) for name, feature in features.items()}
 
     def dropout(self, batch: Batch) -> SameDropout:
-        """Give what makes all passes over a batch drop the same features, unless the config wants it otherwise."""
+        """Return what makes all passes over a batch drop the same features, unless the config wants it otherwise."""
         device = next(iter(batch["net_input"].values())).device
         return SameDropout(device, active=not self.parameters.no_sync_dp)
 
@@ -171,7 +181,7 @@ def ascended(
 
 
 def _size(each_BTH: Tensor, norm: Norm) -> Tensor:
-    """Give the norm over all features of a text, (B, 1, 1)."""
+    """Return the norm over all features of a text, (B, 1, 1)."""
     flat = each_BTH.flatten(1)
     size = flat.norm(dim=1) if norm == "l2" else flat.abs().amax(dim=1)
     return size[:, None, None]
@@ -194,6 +204,6 @@ class SameDropout:
 
 
 def scaled(result: Result, share: float, *, counts: bool) -> Result:
-    """Give a share of what a pass gave; its samples are counted in one pass only."""
+    """Return a share of what a pass gave; its samples are counted in one pass only."""
     loss_sum, count, facts = result
     return loss_sum * share, count if counts else 0, {name: value * share for name, value in facts.items()}

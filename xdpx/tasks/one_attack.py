@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from xdpx.config import parameters as declare
 from xdpx.losses.base import Batch
 from xdpx.tasks import noise as noises
 from xdpx.tasks.noise import Features, NoisyTask, Result, SameDropout, scaled
-from xdpx.tasks.noise_parameters import FGMParameters, PGDParameters
+from xdpx.tasks.parameters import GROUP
 
 
 class Attack(NoisyTask):
@@ -35,7 +36,7 @@ class Attack(NoisyTask):
         yield scaled(self.upper_predict(batch, hurt), 0.5, counts=False)
 
     def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
-        """Give the noise, from the gradients of the clean loss."""
+        """Return the noise, from the gradients of the clean loss."""
         raise NotImplementedError
 
 
@@ -46,11 +47,13 @@ class FGM(Attack):
     ICLR 2017, equation 5.
     """
 
-    class Parameters(Attack.Parameters, FGMParameters):
+    class Parameters(Attack.Parameters):
         """Keys of `fgm`."""
 
+        adv_lr: float = declare.param(1.0, ge=0, doc="Norm of the noise on a text.", group=GROUP)
+
     def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
-        """Give adv_lr * gradient / |gradient|."""
+        """Return adv_lr * gradient / |gradient|."""
         known = self.parameters
         nothing = {name: torch.zeros_like(each) for name, each in gradients.items()}
         return noises.ascended(nothing, gradients, step=known.adv_lr, limit=0.0, norm=known.norm_method)
@@ -65,8 +68,15 @@ class PGD(Attack):
     Source: Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", ICLR 2018, section 2.1.
     """
 
-    class Parameters(Attack.Parameters, PGDParameters):
+    class Parameters(Attack.Parameters):
         """Keys of `pgd`."""
+
+        adv_lr: float = declare.param(0.3, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
+        adv_steps: int = declare.param(3, ge=1, doc="Steps of ascent.", group=GROUP)
+        rand_init_mag: float = declare.param(
+            0.0, ge=0, doc="Size of the random noise that the ascent begins with; 0: none.", group=GROUP
+        )
+        max_norm: float = declare.param(1.0, ge=0, doc="Largest norm of the noise on a text; 0: no limit.", group=GROUP)
 
     def attack(self, batch: Batch, gradients: Features, dropout: SameDropout) -> Features:
         """Climb; the first step follows the gradients of the clean loss unless the noise begins at random."""

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Batch, loss_in_bits
 from xdpx.tasks import noise as noises
-from xdpx.tasks.noise import Features, NoisyTask, Result, SameDropout
-from xdpx.tasks.noise_parameters import SmartParameters
+from xdpx.tasks.noise import Features, NoisyTask, Norm, Result, SameDropout
+from xdpx.tasks.parameters import GROUP
 
 
 class Smart(NoisyTask):
@@ -25,8 +26,19 @@ class Smart(NoisyTask):
     half of the symmetric divergence there.
     """
 
-    class Parameters(SmartParameters, NoisyTask.Parameters):
+    class Parameters(NoisyTask.Parameters):
         """Keys of `smart`."""
+
+        norm_method: Norm = declare.param("linf", doc="How the noise on a text is measured: l2 or linf.", group=GROUP)
+        adv_lr: float = declare.param(1e-3, ge=0, doc="How far each step of ascent moves the noise.", group=GROUP)
+        adv_steps: int = declare.param(1, ge=1, doc="Steps of ascent.", group=GROUP)
+        rand_init_mag: float = declare.param(
+            1e-5, gt=0, doc="Spread of the random noise that the ascent begins with.", group=GROUP
+        )
+        max_norm: float = declare.param(1e-5, gt=0, doc="Largest norm of the noise on a text.", group=GROUP)
+        smoothness_weight: float = declare.param(
+            1.0, ge=0, doc="Weight of the disagreement with the noisy prediction.", group=GROUP
+        )
 
     parameters: Parameters
 
@@ -39,12 +51,12 @@ class Smart(NoisyTask):
 
     @staticmethod
     def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:
-        """Give smoothness, the disagreement in bits per row, before it is weighed."""
+        """Return smoothness, the disagreement in bits per row, before it is weighed."""
         known = {"loss_sum": facts["smoothness"], "count": facts["count"]} if "smoothness" in facts else None
         return {"smoothness": loss_in_bits(known)} if known else {}
 
     def train_step(self, batch: Batch) -> Result:
-        """Give (loss sum plus weighted disagreement, count, facts)."""
+        """Return (loss sum plus weighted disagreement, count, facts)."""
         if not self.noise_is_due:
             return super().train_step(batch)
         known, dropout = self.parameters, self.dropout(batch)
@@ -93,6 +105,6 @@ class _Recorder(torch.nn.Module):
         return self._passes[0].float()
 
     def forward(self, **net_input: Any) -> Tensor:
-        """Give the logits."""
+        """Return the logits."""
         self._passes.append(self.model(**net_input))
         return self._passes[-1]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from xdpx.losses import losses
-from xdpx.tasks.spmd.paired import found
+from xdpx.tasks.spmd.paired import LOSSES
 
 ROWS, CLASSES, REAL = 6, 7, 4
 
@@ -27,9 +27,9 @@ class Spoken(torch.nn.Module):
 
 
 def both(name: str, **keys: Any) -> tuple[Any, Any]:
-    """Give the loss on PyTorch and its counterpart."""
+    """Return the loss on PyTorch and its counterpart."""
     theirs = losses[name](losses[name].Parameters(**keys))
-    return theirs, found("loss", name)(theirs.parameters)
+    return theirs, LOSSES[name](theirs.parameters)
 
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -37,7 +37,7 @@ def drawn(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def filled_up(target: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Give a batch of more rows than there are targets."""
+    """Return a batch of more rows than there are targets."""
     whole = np.zeros(ROWS, np.int32)
     whole[: len(target)] = target
     return {"target": jnp.asarray(whole), "weights": jnp.asarray(np.arange(ROWS) < len(target), jnp.float32)}

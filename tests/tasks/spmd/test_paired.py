@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from xdpx.config.faults import ConfigError
+from xdpx.config.spmd_keys import COUNTERPARTS
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.engines.spmd.mesh import make_mesh
@@ -21,7 +22,7 @@ from xdpx.models.spmd.sharding import TRANSFORMER_RULES
 from xdpx.optimizers.pytorch.adam import Adam
 from xdpx.tasks.default import Task
 from xdpx.tasks.spmd.building import mesh_of
-from xdpx.tasks.spmd.paired import pair_with
+from xdpx.tasks.spmd.paired import LOSSES, MODELS, RULES, pair_with
 
 SIZES: dict[str, Any] = {
     "pretrained_model": None, "num_classes": 3, "vocab_size": 30, "pad_index": 0, "hidden_size": 8,
@@ -158,3 +159,10 @@ def test_devices_fill_the_mesh_or_it_is_refused() -> None:
     if jax.default_backend() == "cpu":
         with pytest.raises(ConfigError, match="cuda: is true, but jax has no device"):
             mesh_of({}, cuda=True)
+
+
+def test_the_names_that_are_told_without_jax_are_those_that_are_computed() -> None:
+    computed = {"model": MODELS, "loss": LOSSES, "optimizer": RULES}
+    assert {kind: set(table) for kind, table in computed.items()} == {
+        kind: set(COUNTERPARTS[kind]) for kind in computed
+    }

@@ -34,7 +34,7 @@ class LossAggregator(Configurable):
         return (self.hparams.loss_key or TOTAL,)
 
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
-        """Give (mean, weight) of what is minimised.
+        """Return (mean, weight) of what is minimised.
 
         Raises:
             ValueError: the model does not give it.
@@ -68,7 +68,7 @@ class MultiLossAggregator(LossAggregator):
         return tuple(self.hparams.loss_keys)
 
     def aggregate(self, metrics: Metrics) -> tuple[Any, Any]:
-        """Give (sum of factor * mean, weight of the first)."""
+        """Return (sum of factor * mean, weight of the first)."""
         factors = self.hparams.loss_weights or [1.0] * len(self.hparams.loss_keys)
         losses = [taken(metrics, key) for key in self.keys]
         total = sum(factor * mean for factor, (mean, _) in zip(factors, losses, strict=True))
@@ -76,7 +76,7 @@ class MultiLossAggregator(LossAggregator):
 
 
 def taken(metrics: Metrics, name: str) -> tuple[Any, Any]:
-    """Give one metric. Raises ValueError with the nearest name when there is none."""
+    """Return one metric. Raises ValueError with the nearest name when there is none."""
     if name in metrics:
         return metrics[name]
     near = nearest(name, metrics)

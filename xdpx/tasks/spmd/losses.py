@@ -33,7 +33,7 @@ class CrossEntropy:
         self.facts: tuple[str, ...] = ("correct", *(("ce_loss", "kl_loss") if parameters.use_r_dropout else ()))
 
     def train(self, logits: Sequence[jax.Array], batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-        """Give (sum in nats, number of rows, facts) from the logits (B, V) of each pass."""
+        """Return (sum in nats, number of rows, facts) from the logits (B, V) of each pass."""
         weights, target = batch["weights"], batch["target"]
         sums = [jnp.sum(cross_entropy(each, target) * weights) for each in logits]
         facts = {"correct": jnp.sum((jnp.argmax(logits[0], axis=-1) == target) * weights)}
@@ -44,7 +44,7 @@ class CrossEntropy:
         return likelihood + self.parameters.kl_alpha * disagreement, jnp.sum(weights), facts
 
     def predictions(self, logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Give prob (B, V), pred (B), and for labelled batches loss_sum and count."""
+        """Return prob (B, V), pred (B), and for labelled batches loss_sum and count."""
         prob = jax.nn.softmax(logits, axis=-1)
         found = {"prob": prob, "pred": self._predict(prob)}
         if "target" in batch:
@@ -75,13 +75,13 @@ class TokenCrossEntropy:
         self.parameters = parameters
 
     def train(self, logits: Sequence[jax.Array], batch: Batch) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-        """Give (sum in nats, number of tokens, facts) from the logits (B, P, V) of the one pass."""
+        """Return (sum in nats, number of tokens, facts) from the logits (B, P, V) of the one pass."""
         weights, target = batch["weights"], batch["target"]
         correct = jnp.sum((jnp.argmax(logits[0], axis=-1) == target) * weights)
         return jnp.sum(cross_entropy(logits[0], target) * weights), jnp.sum(weights), {"correct": correct}
 
     def predictions(self, logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Give sums only: loss_sum, count, correct."""
+        """Return sums only: loss_sum, count, correct."""
         loss_sum, count, facts = self.train([logits], batch)
         return {"loss_sum": loss_sum, "count": count, **facts}
 
@@ -90,13 +90,13 @@ class MaskedTokens(TokenCrossEntropy):
     """Of `masked_lm`, which also asks whether a token is among the five best."""
 
     def predictions(self, logits: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Give sums only: loss_sum, count, correct, top5_correct."""
+        """Return sums only: loss_sum, count, correct, top5_correct."""
         best = jax.lax.top_k(logits, min(BEST, logits.shape[-1]))[1] == batch["target"][..., None]
         among = jnp.sum(best.any(axis=-1) * batch["weights"])
         return {**super().predictions(logits, batch), "top5_correct": among}
 
 
 def _divergence(first: jax.Array, second: jax.Array) -> jax.Array:
-    """Give (KL(p|q) + KL(q|p)) / 2 of each row in nats."""
+    """Return (KL(p|q) + KL(q|p)) / 2 of each row in nats."""
     p, q = jax.nn.log_softmax(first, axis=-1), jax.nn.log_softmax(second, axis=-1)
     return jnp.sum((jnp.exp(p) - jnp.exp(q)) * (p - q), axis=-1) / 2.0

@@ -21,12 +21,12 @@ class BaseMetrics(Configurable):
         """Nothing of its own."""
 
     def of_batch(self, metrics: Sums, per_example: Mapping[str, Any], batch: Any) -> Sums:
-        """Give (sum, weight) by name for one batch; traced. By default those of the model."""
+        """Return (sum, weight) by name for one batch; traced. By default those of the model."""
         del per_example, batch
         return metrics
 
     def final(self, totals: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-        """Give a number by name from the sums over many batches; on the host."""
+        """Return a number by name from the sums over many batches; on the host."""
         return {name: total / weight if weight else float("nan") for name, (total, weight) in totals.items()}
 
 
@@ -45,11 +45,11 @@ class Totals:
                 self._sums[name] = (before[0] + float(total), before[1] + float(weight))
 
     def by_name(self) -> dict[str, tuple[float, float]]:
-        """Give (sum, weight) by name."""
+        """Return (sum, weight) by name."""
         return dict(self._sums)
 
     def weights(self) -> dict[str, float]:
-        """Give how much was counted, by name."""
+        """Return how much was counted, by name."""
         return {name: weight for name, (_, weight) in self._sums.items()}
 
 

@@ -32,7 +32,7 @@ class VariationalNoise(BaseHParams):
 
 
 def with_noise(params: Tree, wanted: Any, key: jax.Array) -> Tree:
-    """Give the weights with noise, as training sees them.
+    """Return the weights with noise, as training sees them.
 
     Args:
         params: the weights.

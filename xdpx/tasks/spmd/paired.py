@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from xdpx.config.spmd_keys import COUNTERPARTS
 from xdpx.engines.spmd.paired import Pair
 from xdpx.models.spmd.base_layer import NON_TRAINABLE, PARAMS, RANDOM, eval_context
-from xdpx.models.spmd.counterparts import Counterpart
+from xdpx.models.spmd.counterparts import BertClassification, BertLanguageModel, CausalLanguageModel, Counterpart
 from xdpx.models.spmd.exchange.maps import LAYER, Exchange
-from xdpx.optimizers.spmd.grouped import GroupedLearner, Plan
+from xdpx.optimizers.spmd.grouped import Adam, GroupedLearner, Lamb, Plan
+from xdpx.tasks.spmd.losses import CrossEntropy, MaskedTokens, TokenCrossEntropy
 from xdpx.tasks.spmd.single_task import Outputs
 
 Variables = Mapping[str, Any]
+
+MODELS = {"bert_classification": BertClassification, "bert_lm": BertLanguageModel, "causal_lm": CausalLanguageModel}
+LOSSES: dict[str, type[CrossEntropy | MaskedTokens | TokenCrossEntropy]] = {
+    "cross_entropy": CrossEntropy,
+    "masked_lm": MaskedTokens,
+    "causal_lm": TokenCrossEntropy,
+}
+RULES = {"adam": Adam, "lamb": Lamb}
+"""What computes on JAX what is registered under a name; `config.spmd_keys.COUNTERPARTS` has the names without jax."""
 
 
 class PairedTask:
@@ -34,14 +42,14 @@ class PairedTask:
         self.model: Any = counterpart.template.Instantiate()
 
     def init(self, key: jax.Array, batch: Any) -> dict[str, Any]:
-        """Give all variables, boxed with the names of their axes. To be traced."""
+        """Return all variables, boxed with the names of their axes. To be traced."""
         keys = dict(zip((PARAMS, RANDOM), jax.random.split(key), strict=True))
         with eval_context(True):
             variables = self.model.init(keys, batch, method=self._forward)
         return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
 
     def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, Outputs]:
-        """Give (loss sum in nats, count, the rest) of one micro-batch."""
+        """Return (loss sum in nats, count, the rest) of one micro-batch."""
         keys = [key, *jax.random.split(key, self.loss.passes - 1)]
         with eval_context(False):
             logits = [self._logits(variables, batch, {RANDOM: each}) for each in keys]
@@ -50,13 +58,13 @@ class PairedTask:
         return loss_sum, count, Outputs(sums, variables[NON_TRAINABLE], {})
 
     def eval_metrics(self, variables: Variables, batch: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Give (sums with weight 1, what there is per row, nothing)."""
+        """Return (sums with weight 1, what there is per row, nothing)."""
         found = self.predict(variables, batch)
         sums = {name: (value, 1.0) for name, value in found.items() if jnp.ndim(value) == 0}
         return sums, {name: value for name, value in found.items() if name not in sums}, {}
 
     def predict(self, variables: Variables, batch: Any) -> dict[str, Any]:
-        """Give the predictions of one batch, filled-up rows included."""
+        """Return the predictions of one batch, filled-up rows included."""
         with eval_context(True):
             found: dict[str, Any] = self.loss.predictions(self._logits(variables, batch, {}), batch)
         return found
@@ -82,7 +90,7 @@ def pair_with(
     bf16: bool = False,
     **limits: Any,
 ) -> Pair:
-    """Give what computes a task of x-train on JAX.
+    """Return what computes a task of x-train on JAX.
 
     Args:
         host: the task on PyTorch, with model and loss.
@@ -95,18 +103,12 @@ def pair_with(
     Raises:
         ConfigError: the architecture asks for what is not computed here.
     """
-    counterpart = found("model", names["model"])(host.model, dtype=jnp.bfloat16 if bf16 else None)
-    loss = found("loss", names["loss"])(host.loss.parameters)
-    rule = None if optimizer is None else found("optimizer", names["optimizer"])(optimizer)
+    counterpart = MODELS[names["model"]](host.model, dtype=jnp.bfloat16 if bf16 else None)
+    loss = LOSSES[names["loss"]](host.loss.parameters)
+    rule = None if optimizer is None else RULES[names["optimizer"]](optimizer)
     plans = {} if optimizer is None else plans_of(host.model, counterpart.exchange, groups, optimizer.weight_decay)
     learner = GroupedLearner(rule, plans, **limits)
     return Pair(PairedTask(counterpart, loss, learner), counterpart, loss.facts, rule)
-
-
-def found(kind: str, name: str) -> Any:
-    """Give the class that stands for a registered one on JAX."""
-    module, _, attribute = COUNTERPARTS[kind][name].partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def plans_of(
@@ -133,7 +135,7 @@ def plans_of(
 
 
 def _stacks(exchange: Exchange) -> list[tuple[str, tuple[int, ...], list[str]]]:
-    """Give (path here, leading dims of its layers, names there) of each weight."""
+    """Return (path here, leading dims of its layers, names there) of each weight."""
     numbers = [str(number) for number in range(exchange.layers)]
     found: list[tuple[str, tuple[int, ...], list[str]]] = []
     for pair in exchange.pairs:

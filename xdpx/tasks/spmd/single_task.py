@@ -110,7 +110,7 @@ class SingleTask(Configurable):
     # ---- what the engine computes
 
     def init(self, key: jax.Array, batch: Any) -> dict[str, Any]:
-        """Give all variables, boxed with the names of their axes. To be traced: it computes the model once."""
+        """Return all variables, boxed with the names of their axes. To be traced: it computes the model once."""
         keys = dict(zip((PARAMS, RANDOM), jax.random.split(key), strict=True))
         with eval_context(not self.hparams.train.always_use_train_for_model_init):
             variables = self.model.init(keys, batch)
@@ -118,7 +118,7 @@ class SingleTask(Configurable):
         return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
 
     def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, Outputs]:
-        """Give (loss sum, count, the rest) of one micro-batch; the gradient is that of loss sum / count.
+        """Return (loss sum, count, the rest) of one micro-batch; the gradient is that of loss sum / count.
 
         Losses that layers add are part of it: they are means of the batch, so they are added times count.
         """
@@ -138,7 +138,7 @@ class SingleTask(Configurable):
         return mean * count, count, Outputs(sums, non_trainable, self._summaries(changed))
 
     def eval_metrics(self, variables: Variables, batch: Any) -> tuple[Sums, dict[str, Any], dict[str, Any]]:
-        """Give (metrics as (sum, weight), what there is per example, summaries)."""
+        """Return (metrics as (sum, weight), what there is per example, summaries)."""
         with eval_context(True):
             (metrics, per_example), changed = self._apply(variables, batch, rngs={}, mutable=[])
         metrics = with_aux_loss(metrics, changed.get(AUX_LOSS, {}))
@@ -148,12 +148,12 @@ class SingleTask(Configurable):
         return sums, rows, self._summaries(changed)
 
     def predict(self, variables: Variables, batch: Any) -> Any:
-        """Give the model's predictions."""
+        """Return the model's predictions."""
         with eval_context(True):
             return self.model.apply(variables, batch, method="compute_predictions")
 
     def decode(self, variables: Variables, batch: Any, key: jax.Array) -> Any:
-        """Give what the model decodes: (metrics as (mean, weight), what there is per example, output)."""
+        """Return what the model decodes: (metrics as (mean, weight), what there is per example, output)."""
         with eval_context(True):
             out, _ = self.model.apply(
                 variables, batch, rngs={RANDOM: key}, mutable=[DECODER_CACHE, SUMMARIES], method="decode"
@@ -163,25 +163,25 @@ class SingleTask(Configurable):
     # ---- on the host
 
     def process_decode_out(self, model_input: Any, out: Any) -> tuple[Mapping[str, Any], Sequence[tuple[str, Any]]]:
-        """Give (metrics as (mean, weight), (key, row) of each example) from what was decoded, on the host."""
+        """Return (metrics as (mean, weight), (key, row) of each example) from what was decoded, on the host."""
         found: tuple[Mapping[str, Any], Sequence[tuple[str, Any]]] = self.model.process_decode_out(model_input, out)
         return found
 
     # ---- inside
 
     def _apply(self, variables: Variables, batch: Any, *, rngs: Any, mutable: list[str]) -> Any:
-        """Give ((metrics, what there is per example), what layers have left)."""
+        """Return ((metrics, what there is per example), what layers have left)."""
         return self.model.apply(variables, batch, rngs=rngs, mutable=[*mutable, AUX_LOSS, SUMMARIES])
 
     def _summaries(self, sown: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the scalars that layers noted, by path; a stack of layers gives one for each."""
+        """Return the scalars that layers noted, by path; a stack of layers gives one for each."""
         if not self.hparams.summary_verbosity:
             return {}
         return dict(_scalars(sown.get(SUMMARIES, {})))
 
 
 def with_aux_loss(metrics: Mapping[str, Any], collected: Any) -> dict[str, Any]:
-    """Give metrics with `aux_loss`, and with it in `total_loss`: as they are where the model has done that itself.
+    """Return metrics with `aux_loss`, and with it in `total_loss`: as they are where the model has done that itself.
 
     Args:
         metrics: (mean, weight) by name.

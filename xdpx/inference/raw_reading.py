@@ -1,0 +1,133 @@
+"""How a raw file is read that is to be scored or predicted: as training read its own, or as its ending says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run, resolve
+from xdpx.datasets.data_files import COMPRESSED
+from xdpx.datasets.findings import raw_files
+from xdpx.datasets.findings.finding import Finding
+from xdpx.datasets.findings.raw_files import Head, head_of
+from xdpx.loaders.base import Loader
+from xdpx.loaders.parsers.lines import LineParser
+from xdpx.logger import log
+from xdpx.tokenizers.target_map import folded
+from xdpx.utils.raw_places import is_saved_dataset, is_table
+
+HOW = frozenset({"parser", "delimiter", "quotechar", "fields", "start_line", "sheet_name"})
+"""Keys that say how a file is cut into columns: where the user gives one of them, nothing is guessed."""
+
+ENDINGS: Mapping[str, Mapping[str, Any]] = {
+    ".tsv": {"parser": "csv", "delimiter": "\t"},
+    ".csv": {"parser": "csv", "delimiter": ","},
+    ".jsonl": {"parser": "jsonl"},
+    ".ndjson": {"parser": "jsonl"},
+    ".json": {"parser": "json"},
+    ".parquet": {"parser": "parquet"},
+    ".xlsx": {"parser": "excel"},
+}
+NAMED = frozenset({"jsonl", "json", "parquet"})
+"""Parsers that take columns by name, from a file that names them."""
+
+
+def reading_of(path: str, prepro: Run, *, given: Set[str], labels: Sequence[str], key: str, source: str) -> Run:
+    """Return how to read a raw file: the run of x-prepro behind training, with another parser if need be.
+
+    Args:
+        path: the raw file.
+        prepro: how training read its own files.
+        given: keys that the user gives beside it.
+        labels: those that training knew.
+        key: that names the file, for messages.
+        source: the config it stands in.
+
+    Raises:
+        ConfigError: neither way fits the file; the text says what to give.
+    """
+    if given & HOW or is_table(path) or is_saved_dataset(path):
+        return prepro
+    reading = _fitting(path, prepro, key, source)
+    parser, loader = reading.build("parser"), reading.build("loader")
+    head = head_of(path, parser)
+    ignored = reading.values.get("ignore_findings") or []
+    found = [each for each in _findings(path, head, parser, loader, labels) if each.code not in ignored]
+    if found:
+        way_out = f'Set it in extra_config; or, if it is meant, extra_config: {{ignore_findings: ["{found[0].code}"]}}.'
+        faults = [Fault(key, f"{each.place}: {each.problem}", f"{each.remedy} {way_out}") for each in found]
+        raise ConfigError(source, faults)
+    return reading
+
+
+def _fitting(path: str, prepro: Run, key: str, source: str) -> Run:
+    said = _by_ending(path)
+    values = prepro.values
+    if not said or all(values.get(name) == value for name, value in said.items()) or _fits(path, prepro):
+        return prepro
+    other = dict(said) | {"fields": values.get("fields"), "quotechar": "auto", "sheet_name": None}
+    if said["parser"] == "csv" or (said["parser"] in NAMED and values.get("fields")):
+        changed = {name: value for name, value in other.items() if value is not None}
+        run = resolve({**values, **changed}, "x-prepro", source=prepro.source, strict=False, paths=False)
+        if _fits(path, run, alone=True):
+            log.info(f"{path}: read as its ending says, {_shown(said)}; training read {_shown(values)}")
+            return run
+    problem = f"'{path}' does not fit what training read ({_shown(values)}), and nothing tells its columns."
+    unnamed = ", or fields: null where no line names them" if said["parser"] == "csv" else ""
+    remedy = f"Say which: extra_config: {{{_config(said)}, fields: [...]}}{unnamed}."
+    raise ConfigError(source, [Fault(key, problem, remedy)])
+
+
+def _by_ending(path: str) -> Mapping[str, Any]:
+    name = path.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return next((said for ending, said in ENDINGS.items() if name.endswith(ending)), {})
+
+
+def _fits(path: str, run: Run, *, alone: bool = False) -> bool:
+    """Tell whether a way of reading gives rows of the loader.
+
+    With `alone` one column will do; else it would be a whole line, which any file gives, so that only delimiters count.
+    """
+    parser, loader = run.build("parser"), run.build("loader")
+    try:
+        rows = head_of(path, parser).rows
+    except ConfigError:
+        return False
+    widths = {len(row) for row in rows}
+    fits = len(widths) == 1 and loader.is_labelled(rows[0]) is not None
+    return fits and (alone or widths != {1} or _is_plain(path, run, rows))
+
+
+def _is_plain(path: str, run: Run, rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether lines are the same by either way: one column without a delimiter or a quote in it."""
+    said = _by_ending(path)
+    signs = (said.get("delimiter", ""), '"') if said.get("parser") == run.values["parser"] else ("",)
+    return not any(sign in row[0] for sign in signs for row in rows)
+
+
+def _findings(path: str, head: Head, parser: Any, loader: Loader, labels: Sequence[str]) -> Iterator[Finding]:
+    if not head.rows or not loader.num_targets or loader.several_labels:
+        return
+    labelled = bool(loader.is_labelled(head.rows[0]))
+    known = {folded(label) for label in labels}
+    novel = labelled and folded(head.rows[0][-1]) not in known
+    others = [row[-1] for row in head.rows[1:]] if labelled else []
+    yield from raw_files.header(path, head, parser, labelled=novel, labels=[*labels, *others])
+    if labelled and known and isinstance(parser, LineParser):
+        yield from raw_files.first_row_left_out(path, parser, known)
+    if not labelled:
+        yield from raw_files.another_reading(path, head, parser, loader, known)
+    yield from raw_files.columns(path, head, labelled=labelled, labels=known)
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    delimiter = f", delimiter {values['delimiter']!r}" if values["parser"] == "csv" and "delimiter" in values else ""
+    return f"parser {values['parser']}{delimiter}"
+
+
+def _config(said: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {json.dumps(value)}" for name, value in said.items())

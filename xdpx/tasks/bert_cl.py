@@ -1,0 +1,123 @@
+"""Contrastive learning with prototypes: every so often, what the vectors of the training data gather around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.datasets.evaluation_data import EvaluationData
+from xdpx.datasets.shards import Meta, ShardChoice
+from xdpx.datasets.store import SUFFIXES, Store
+from xdpx.engines.pytorch.transfer import to_device
+from xdpx.logger import log
+from xdpx.losses.base import Batch, Loss
+from xdpx.losses.contrast import PrototypeContrastLoss, density_of, means_of_classes
+from xdpx.tasks.default import Task
+from xdpx.tasks.parameters import ClusterTaskParameters
+from xdpx.tokenizers.vocabulary import Vocabulary
+from xdpx.utils import io
+
+ROWS_AT_ONCE = 32
+
+ReadRows = Callable[[int], Iterator[Batch]]
+"""Gives batches of rows of the training data; which ones depends on the update."""
+
+
+class PrototypeContrast(Task):
+    """Finds prototypes before the updates that ask for it, by the vectors of that moment without dropout.
+
+    For loss `bert_cl` with a model that gives vectors of several views, such as `simcse`.
+
+    Source: Li et al., "Prototypical Contrastive Learning of Unsupervised Representations", ICLR 2021, algorithm 1;
+    without an encoder of its own for the first step.
+
+    Args:
+        parameters: its keys.
+        model: gives vectors (B, K, H).
+        loss: `bert_cl`.
+        read_rows: gives rows to find prototypes in.
+    """
+
+    class Parameters(ClusterTaskParameters):
+        """Keys of `bert_cl`."""
+
+    parameters: Any
+    loss: PrototypeContrastLoss
+
+    def __init__(self, parameters: Any, model: nn.Module, loss: Loss, *, read_rows: ReadRows) -> None:
+        super().__init__(parameters, model, loss)
+        if not isinstance(loss, PrototypeContrastLoss):
+            problem = f"is '{parameters.loss}', which knows of no prototypes."
+            raise ConfigError(THIS_RUN, [Fault("loss", problem, "Use loss: bert_cl.")])
+        if not parameters.num_cluster and not parameters.supervised:
+            log.warning("bert_cl: num_cluster is empty, so there are no prototypes; set e.g. num_cluster: [64]")
+        self._read_rows = read_rows
+
+    @classmethod
+    def built(cls, run: Run, loss: Any) -> PrototypeContrast:
+        """Make the task of a run, with its network."""
+        return cls(run.parameters("task"), run.build("model"), loss, read_rows=lambda number: _rows_of(run, number))
+
+    def begin_update(self, number: int) -> None:
+        """Find prototypes, where update `number` (from 1) is one of those that ask for it."""
+        known = self.parameters
+        since = number - 1 - known.cluster_warmup
+        if since < 0 or since % known.cluster_interval or not (known.num_cluster or known.supervised):
+            return
+        self.model.eval()
+        with torch.no_grad():
+            rows, classes = self._vectors(number)
+        self.model.train()
+        if known.supervised:
+            centres = means_of_classes(rows, classes, known.num_classes)
+            density = density_of(rows, centres, classes, temperature=known.temperature)
+            self.loss.prototypes = [(centres, density)]
+        else:
+            self.loss.prototypes = [self._clustered(rows, count, number) for count in known.num_cluster]
+
+    def _vectors(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return vectors of length 1, (N, H), and the classes of their rows, (N,); -1 where there are none."""
+        device = next(self.model.parameters()).device
+        vectors, classes = [], []
+        for batch in self._read_rows(number):
+            found = self.model(**to_device(batch, device)["net_input"])
+            vectors.append(functional.normalize(found[:, 0].float(), dim=-1).cpu())
+            classes.append(torch.as_tensor(batch.get("target", np.full(len(found), -1))))
+        return torch.cat(vectors), torch.cat(classes)
+
+    def _clustered(self, rows: Tensor, count: int, number: int) -> tuple[Tensor, Tensor]:
+        from sklearn.cluster import KMeans  # its parameters refuse a run where this is not installed
+
+        known = self.parameters
+        rows = rows[: count * known.max_points_per_centroid]
+        count = max(min(count, len(rows) // known.min_points_per_centroid), 1)
+        seed = ((known.seed or 0) * 1_000_003 + number) % 2**31
+        kmeans = KMeans(count, max_iter=known.cluster_niter, n_init=known.cluster_nredo, random_state=seed)
+        cluster = torch.from_numpy(kmeans.fit_predict(rows.double().numpy())).long()
+        centres = functional.normalize(torch.from_numpy(kmeans.cluster_centers_).float(), dim=-1)
+        return centres, density_of(rows, centres, cluster, temperature=known.temperature)
+
+
+def _rows_of(run: Run, number: int) -> Iterator[Batch]:
+    """Read some of the rows that are trained on, drawn by the seed and the number of the update."""
+    known = run.parameters("task")
+    words = run.parameters("processor")
+    path = io.join(known.data_dir or "", "vocab.txt")
+    tokens = Vocabulary.read(path, pad_word=words.pad_word, unk_word=words.unk_word)
+    processor = run.build("processor", vocabulary=tokens)
+    left, drawn = known.data_size_for_cluster, np.random.default_rng([known.seed or 0, number])
+    for shard in ShardChoice(known.train_subset).shards(Meta.read(known.data_dir or "")):
+        store = Store.open(io.join(known.data_dir or "", shard + SUFFIXES[known.dataset_format]))
+        rows = np.sort(drawn.permutation(len(store))[:left])
+        size = known.batch_size or ROWS_AT_ONCE
+        yield from (batch for _, batch in EvaluationData(store.take(rows), processor, batch_size=size))
+        left -= len(rows)
+        if left <= 0:
+            return
