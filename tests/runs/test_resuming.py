@@ -1,8 +1,8 @@
 import pytest
 
 from xdpx.runs.resuming import carry_over, stage_end
-from xdpx.runs.status import RunState, Status
-from xdpx.trainer.progress import Progress
+from xdpx.training.progress import Progress
+from xdpx.training.status import RunState, Status
 
 
 def test_without_train_steps_a_stage_goes_to_the_end() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.runs import run_folder
-from xdpx.runs.status import Status, read_status
+from xdpx.training.status import Status, read_status
 
 
 def finished(folder: Path) -> Path:
@@ -34,10 +34,10 @@ def test_clearing_takes_a_run_away_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_suffix_is_added_only_when_there_is_something(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    assert run_folder.with_suffix(str(path)) == str(path)
+    assert next(run_folder.with_suffix(str(path))) == str(path)
     finished(path)
     (tmp_path / "run-1").mkdir()
-    assert run_folder.with_suffix(f"{path}/") == f"{path}-2"
+    assert next(run_folder.with_suffix(f"{path}/")) == f"{path}-2"
 
 
 def test_a_status_comes_back_as_it_was_and_a_damaged_one_counts_as_none(tmp_path: Path) -> None:

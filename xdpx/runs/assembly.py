@@ -9,22 +9,27 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xdpx.checkpoints import aliases
+from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData
-from xdpx.datasets.store import Store
-from xdpx.datasets.training_data import Position, TrainingData
+from xdpx.datasets.store import AGAIN, Store
+from xdpx.datasets.training_data import Position, Ranks, TrainingData
 from xdpx.engines.base import Batch, Engine, Split
+from xdpx.logger import log
 from xdpx.runs import resuming
-from xdpx.runs.evaluation import Metrics
 from xdpx.runs.parameters import TrainParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.trainer.progress import Place, Progress
+from xdpx.training.evaluation import Metrics
+from xdpx.training.progress import Place, Progress
 from xdpx.utils import io
+from xdpx.utils.distributed_utils import by_the_first, place_in_group
+from xdpx.utils.verified import refuse_altered
 
 if TYPE_CHECKING:
     from xdpx.engines.pytorch.options import EngineOptions
+    from xdpx.engines.pytorch.strategies.base import Strategy
 
 PLAN_KEYS = (
     "data_dir", "train_subset", "exclude_valid_from_train", "lazy_load", "batch_by_len",
@@ -76,26 +81,28 @@ class Parts:
         return self.loss.train_metrics(facts) | (self.task_metrics(facts) if self.task_metrics else {})
 
     def groups(self, progress: Progress) -> Generator[tuple[Place, Sequence[Batch]]]:
-        """Give the groups from where a run stands, without end. Close it, to end the thread that prepares them."""
+        """Return the groups from where a run stands, without end. Close it, to end the thread that prepares them."""
         return self.data.groups(Position(progress.epoch, progress.group))
 
 
-def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]) -> Parts:
+def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, saved: Mapping[str, Any]) -> Parts:
     """Open the data and prepare the engine; the model itself is built when the engine starts or restores.
 
     Args:
         run: the checked run.
         settings: its own parameters.
+        progress: where it stands.
         saved: metadata of the state to continue from; empty to begin.
     """
-    seed = _seed(settings, saved)
+    seed = by_the_first(lambda: _seed(settings, saved))
     processor = _build_processor(run, settings)
     data = _build_data(run, settings, processor, seed=seed)
     if saved:
         data.digests |= resuming.same_data(settings.data_dir, saved)
         run = resuming.with_own_architecture(run, settings.save_dir)
-    total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data)
+    total = int(saved["total"]) if saved.get("plan") == plan_of(run) else _count_updates(settings, data, progress)
     loss = run.build("loss")
+    _refuse_without_labels(run, settings, data, loss)
     texts: dict[str, str] = {}
     split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
@@ -106,6 +113,22 @@ def build_parts(run: Run, settings: TrainParameters, *, saved: Mapping[str, Any]
     return Parts(engine, loss, data, held_out, total, seed, texts, getattr(task, "train_metrics", None))
 
 
+def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingData, loss: object) -> None:
+    """Raise ConfigError where a loss learns labels, but the samples have none."""
+    if not getattr(loss, "learns_labels", False):
+        return
+    held_out = data.parameters.path_of(settings.valid_subset)
+    bare = [] if data.labelled else [("train_subset", data.shards[0])]
+    bare += [] if "target" in Store.open(held_out) else [("valid_subset", settings.valid_subset)]
+    remedy = "Look at the columns of its raw file and their delimiter, and preprocess it again."
+    faults = [
+        Fault(key, f"no sample of '{split}' has a label, but loss '{run.values['loss']}' learns them.", remedy)
+        for key, split in bare
+    ]
+    if faults:
+        raise ConfigError(settings.data_dir, faults)
+
+
 def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
     if settings.seed is not None:
         return settings.seed
@@ -113,7 +136,7 @@ def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
 
 
 def splitter(settings: TrainParameters, processor: Any, loss: Any) -> Split | None:
-    """Give what cuts a batch into parts when memory runs out; None where nothing may be cut.
+    """Return what cuts a batch into parts when memory runs out; None where nothing may be cut.
 
     Raises:
         ConfigError: the loss compares the rows of a batch, so that its parts would have another sum.
@@ -129,20 +152,25 @@ def splitter(settings: TrainParameters, processor: Any, loss: Any) -> Split | No
 
 
 def plan_of(run: Run) -> dict[str, Any]:
-    """Give what decides the number of updates, as plain values."""
+    """Return what decides the number of updates, as plain values."""
     return {key: run.values.get(key) for key in PLAN_KEYS}
 
 
-def _count_updates(settings: TrainParameters, data: TrainingData) -> int:
-    """Give the updates of the whole schedule: the fewer of max_epoch and max_update."""
+def _count_updates(settings: TrainParameters, data: TrainingData, progress: Progress) -> int:
+    """Return the updates of the whole schedule: the fewer of max_update, and those that lead to the end of max_epoch.
+
+    Of a run that has begun, those that were taken count as they are, and what is left of its epochs as it is cut now.
+    """
     limits = [settings.max_update] if settings.max_update is not None else []
     if settings.max_epoch is not None:
-        limits.append(data.total_groups(settings.max_epoch))
+        done = data.total_groups(progress.epoch - 1) + min(progress.group, data.groups_in(progress.epoch))
+        limits.append(progress.num_updates + data.total_groups(settings.max_epoch) - done)
     return min(limits)
 
 
 def _build_processor(run: Run, settings: TrainParameters) -> Any:
     known = run.parameters("processor")
+    refuse_altered(settings.data_dir, advice=AGAIN, but=(ARGS_FILE,))
     path = io.join(settings.data_dir, "vocab.txt")
     words = {"pad_word": known.pad_word, "unk_word": known.unk_word}
     return run.build("processor", vocabulary=Vocabulary.read(path, **words) if io.isfile(path) else None)
@@ -155,6 +183,7 @@ def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: in
         seed=seed,
         sampler=run.build("sampler"),
         pad_multiple=_pad_multiple(settings),
+        ranks=Ranks(*place_in_group()),
     )
     return data
 
@@ -170,7 +199,7 @@ def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, 
         pad_multiple=_pad_multiple(settings),
         drawn=data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed),
         shuffled=shuffled,
-    )
+    ).share(data.ranks)
     return lambda: (batch for _, batch in split)
 
 
@@ -179,7 +208,7 @@ def _pad_multiple(settings: TrainParameters) -> int:
 
 
 def _task_maker(run: Run, loss: Any, texts: dict[str, str]) -> Callable[[], Any]:
-    """Give what makes the task, and fills `texts` with what must lie beside its checkpoints."""
+    """Return what makes the task, and fills `texts` with what must lie beside its checkpoints."""
 
     def make_task() -> Any:
         task = run.picked("task").built(run, loss)
@@ -213,11 +242,12 @@ def _build_engine(
 ) -> Engine:
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.engines.pytorch.engine import PyTorchEngine
+    from xdpx.optimizers.pytorch.building import of_run
 
     run = replace(run, values=aliases.with_files(run.values))
 
     def make_optimizer(model: Any) -> Any:
-        return run.build("optimizer", groups=model.parameter_groups(run.values["learning_rate"]))
+        return of_run(run, model.parameter_groups(run.values["learning_rate"]), model=model)
 
     return PyTorchEngine(
         _task_maker(run, loss, texts),
@@ -225,12 +255,37 @@ def _build_engine(
         schedule=run.build("lr_scheduler", total_steps=total),
         options=engine_options(settings, seed, total),
         read_weights=load_weights,
+        strategy=_strategy(settings),
         split=split,
     )
 
 
+def _strategy(settings: TrainParameters) -> Strategy | None:
+    """Return how training is spread over the processes that have joined; None where this one is alone."""
+    if place_in_group() == (1, 0):
+        if settings.use_bmuf:
+            log.warning("use_bmuf: there is one process, which trains without blocks. nproc says how many there are.")
+        return None
+    from xdpx.engines.pytorch import world
+    from xdpx.engines.pytorch.strategies.blocks import BlockOptions, Blocks
+    from xdpx.engines.pytorch.strategies.whole import Replicated
+
+    here = world.current(use_cpu=settings.cuda is False)
+    if not settings.use_bmuf:
+        return Replicated(here)
+    options = BlockOptions(
+        learning_rate=settings.block_lr,
+        momentum=settings.block_momentum,
+        interval=settings.global_sync_iter,
+        warmup=settings.warmup_iterations,
+        nesterov=settings.use_nbm,
+        averages_optimizer=settings.average_sync,
+    )
+    return Blocks(here, options)
+
+
 def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> EngineOptions:
-    """Give how the engine is to compute; `total` are the updates of the whole schedule."""
+    """Return how the engine is to compute; `total` are the updates of the whole schedule."""
     from xdpx.engines.pytorch.options import EngineOptions
 
     start = settings.swa_start
@@ -239,6 +294,7 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
         device="auto" if settings.cuda is None else f"cuda{number}" if settings.cuda else "cpu",
         precision="fp16" if settings.fp16 else "bf16" if settings.bf16 else "fp32",
         clip_norm=settings.clip_norm,
+        nonfinite_steps=settings.nonfinite_steps,
         ema_decay=settings.ema_decay,
         swa_start=math.ceil(start * total) if isinstance(start, float) else start,
         swa_interval=settings.swa_interval,

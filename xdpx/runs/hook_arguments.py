@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xdpx.arguments import TrainingArguments
 from xdpx.runs.parameters import TrainParameters
-
-SCHEDULES = {"one_cycle": "linear", "warmup_constant": "constant_with_warmup"}
-OPTIMIZERS = {"adam": "adamw_torch"}
-"""What the Trainer calls the nearest of its own; others keep their names."""
+from xdpx.trainer.hooks.arguments import HookArguments
 
 
-class RunArguments(TrainingArguments):
+class RunArguments(HookArguments):
     """Arguments of a Trainer that say what a run of `x-train` does. Every key of the run can be read from it as well.
 
     Args:
@@ -23,20 +19,12 @@ class RunArguments(TrainingArguments):
     """
 
     def __init__(self, settings: TrainParameters, values: Mapping[str, Any], total: int) -> None:
-        super().__init__(settings.save_dir)
-        self._values = dict(values)
-        vars(self).update(translated(settings, values, total))
-
-    def __getattr__(self, name: str) -> Any:
-        """Give a key of the run that no Trainer has."""
-        values = vars(self).get("_values", {})
-        if name not in values:
-            raise AttributeError(f"neither TrainingArguments nor this run of x-train has '{name}'.")
-        return values[name]
+        known = translated(settings, values, total)
+        super().__init__(settings.save_dir, values, known, door="this run of x-train")
 
 
 def translated(settings: TrainParameters, values: Mapping[str, Any], total: int) -> dict[str, Any]:
-    """Give the settings of a run as arguments of a Trainer: the table of `docs/trainer.md`, as far as it can be told.
+    """Return the settings of a run as arguments of a Trainer: the table of `docs/trainer.md`, as far as it can be told.
 
     Args:
         settings: of the run.
@@ -44,7 +32,6 @@ def translated(settings: TrainParameters, values: Mapping[str, Any], total: int)
         total: updates of the whole schedule.
     """
     betas = values.get("adam_betas") or (0.9, 0.999)
-    schedule, optimizer = settings.lr_scheduler, settings.optimizer
     return {
         "num_train_epochs": settings.max_epoch,
         "max_steps": -1 if settings.max_update is None else settings.max_update,
@@ -54,12 +41,16 @@ def translated(settings: TrainParameters, values: Mapping[str, Any], total: int)
         "seed": settings.seed,
         "learning_rate": settings.learning_rate,
         "max_grad_norm": settings.clip_norm,
-        "optim": OPTIMIZERS.get(optimizer, optimizer),
+        "optim": settings.optimizer,
+        "nonfinite_steps": settings.nonfinite_steps,
+        "ema_decay": settings.ema_decay,
+        "swa_start": settings.swa_start,
+        "swa_interval": settings.swa_interval,
         "adam_beta1": betas[0],
         "adam_beta2": betas[1],
         "adam_epsilon": values.get("adam_eps", 1e-8),
         "weight_decay": values.get("weight_decay", 0.0),
-        "lr_scheduler_type": SCHEDULES.get(schedule, schedule),
+        "lr_scheduler_type": settings.lr_scheduler,
         "warmup_steps": values.get("warmup_steps") or 0,
         "bf16": settings.bf16,
         "fp16": settings.fp16,
@@ -69,7 +60,7 @@ def translated(settings: TrainParameters, values: Mapping[str, Any], total: int)
 
 
 def _when(settings: TrainParameters, total: int) -> dict[str, Any]:
-    """Give when it is logged, scored and saved, and what is best."""
+    """Return when it is logged, scored and saved, and what is best."""
     evaluates = settings.eval_interval if settings.eval_interval > 0 else total
     best_only = settings.save_best_only and not settings.save_last_only
     return {

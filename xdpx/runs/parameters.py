@@ -37,7 +37,7 @@ class TrainerParameters(declare.Parameters):
     batch_size: int = param(gt=0, doc="Samples per batch, over all devices.", group="trainer")
     update_freq: int = param(1, gt=0, doc="Batches per update of the weights.", group="trainer")
     force_sync: bool = param(
-        False, doc="Accepted without effect: one process has nothing to synchronise.",
+        False, doc="Accepted without effect: processes exchange gradients once per update.",
         when=("update_freq", ">", 1), group="trainer",
     )  # fmt: skip
     auto_ga: bool = param(
@@ -53,6 +53,11 @@ class TrainerParameters(declare.Parameters):
     callbacks: list[str | dict[str, dict[str, Any]]] = param(
         [],
         doc="Callbacks as of the Trainer: registered names, module:Class, or {name: {argument: value}}.",
+        group="trainer",
+    )
+    report_to: str | list[str] = param(
+        "none",
+        doc="Trackers, by their names in the Trainer: tensorboard, jsonl, wandb, ...; all: what is installed.",
         group="trainer",
     )
     seed: int | None = param(1, ge=0, doc="Decides all randomness; null draws a seed and logs it.", group="trainer")
@@ -202,6 +207,13 @@ class OptimizationParameters(declare.Parameters):
         doc="Longest gradient (norm over all weights); longer ones are shortened to it; 0 never does.",
         group="optimization",
     )
+    nonfinite_steps: Literal["raise", "skip", "keep"] = param(
+        "raise",
+        doc="What becomes of an update whose loss or gradient is NaN or infinite: raise ends the training, and nothing "
+        "that came after it is saved; skip leaves it out, and waits for the device at every update; keep takes it. "
+        "Gradients that overflow in fp16 are the loss scale's affair.",
+        group="optimization",
+    )
     optimizer: str = param("adam", doc="How weights follow their gradient.", registry="optimizer", group="optimization")
     lr_scheduler: str = param(
         "constant", doc="Course of the learning rate.", registry="lr_scheduler", group="optimization"
@@ -209,34 +221,68 @@ class OptimizationParameters(declare.Parameters):
 
 
 class DeviceParameters(declare.Parameters):
-    """Where and how precisely to compute. What needs several processes is accepted at its default only."""
+    """Where and how precisely to compute."""
 
-    cuda: bool | None = param(None, doc="Compute on a GPU; null: when there is one.", group="trainer/distributed")
-    device_id: int | Literal["auto"] = param("auto", doc="Number of the GPU.", group="trainer/distributed")
+    cuda: bool | None = param(None, doc="Compute on GPUs; null: when there are any.", group="trainer/distributed")
+    nproc: int | None = param(
+        None, ge=1, group="trainer/distributed",
+        doc="Processes to start on this machine, a device each; null: one for each visible GPU, or one.",
+    )  # fmt: skip
+    device_id: int | Literal["auto"] = param(
+        "auto", doc="Number of the one GPU to use; auto: all that are visible.", group="trainer/distributed"
+    )
     distributed_world_size: int | Literal["auto"] = param(
-        "auto", doc="Number of devices; more than one is not supported yet.", group="trainer/distributed"
-    )
+        "auto", group="trainer/distributed",
+        doc="Number of processes in all, where no launcher says it; alone the same as nproc.",
+    )  # fmt: skip
     distributed_rank: int = param(
-        0, ge=0, doc="Number of this process; several are not supported yet.", group="trainer/distributed"
+        0, ge=0, doc="Number of this process, with distributed_init_method tcp://.", group="trainer/distributed"
     )
+    local_rank: int | None = param(
+        None, ge=0, group="trainer/distributed",
+        doc="Number of this process, and of its GPU, on its machine; null: as the launcher says.",
+    )  # fmt: skip
     distributed_init_method: str = param(
-        "auto", doc="How processes find each other; several are not supported yet.", group="trainer/distributed"
-    )
+        "auto", group="trainer/distributed",
+        doc="How processes find each other: auto, env://, or tcp://<host of rank 0>:<port>.",
+    )  # fmt: skip
     distributed_backend: str = param(
-        "nccl", doc="Accepted without effect in one process: how processes talk.", group="trainer/distributed"
+        "nccl", doc="Accepted without effect: nccl between GPUs, gloo between CPUs.", group="trainer/distributed"
     )
     ddp_backend: Literal["no_c10d", "c10d"] = param(
-        "no_c10d", doc="Accepted without effect in one process: how gradients are summed.", group="trainer/distributed"
-    )
-    bucket_cap_mb: int = param(
-        25,
-        gt=0,
-        doc="Accepted without effect in one process: MB of gradients summed at once.",
+        "no_c10d", doc="Accepted without effect: gradients are summed in pieces, once per update.",
         group="trainer/distributed",
-    )
+    )  # fmt: skip
+    bucket_cap_mb: int = param(
+        25, gt=0, doc="Accepted without effect: the engine decides how much is summed at once.",
+        group="trainer/distributed",
+    )  # fmt: skip
     use_bmuf: bool = param(
-        False, doc="Block-wise model update filtering over processes; not supported yet.", group="trainer/distributed"
+        False, doc="Let processes train by themselves, and filter what they learned into one model block by block.",
+        group="trainer/distributed",
+    )  # fmt: skip
+    block_lr: float = param(
+        1.0, gt=0, doc="Learning rate of blocks.", when=("use_bmuf", "is", True), group="trainer/distributed"
     )
+    block_momentum: float = param(
+        0.875, ge=0, lt=1, doc="Momentum of blocks; 0 averages weights.", when=("use_bmuf", "is", True),
+        group="trainer/distributed",
+    )  # fmt: skip
+    global_sync_iter: int = param(
+        50, gt=0, doc="Updates of a block.", when=("use_bmuf", "is", True), group="trainer/distributed"
+    )
+    warmup_iterations: int = param(
+        500, ge=0, doc="Update at which all go on from the weights of the first process; blocks begin there.",
+        when=("use_bmuf", "is", True), group="trainer/distributed",
+    )  # fmt: skip
+    use_nbm: bool = param(
+        False, doc="Begin each block where the momentum leads (Nesterov).", when=("use_bmuf", "is", True),
+        group="trainer/distributed",
+    )  # fmt: skip
+    average_sync: bool = param(
+        False, doc="Average the optimizers' states after the warm-up and in checkpoints, instead of beginning anew.",
+        when=("use_bmuf", "is", True), group="trainer/distributed",
+    )  # fmt: skip
     empty_cache_freq: int = param(
         0,
         ge=0,
@@ -285,7 +331,7 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
     """Everything above."""
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Give every rule between these keys that is broken."""
+        """Return every rule between these keys that is broken."""
         return [
             *self._about_length(), *self._about_averages(), *self._about_saving(), *self._about_evaluation(),
             *self._about_devices(), *mesh_conflicts(self.mesh),
@@ -340,14 +386,17 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         return found
 
     def _about_devices(self) -> list[tuple[str, str]]:
-        one_process = "This version trains in one process, on one device."
-        rules = {
-            "distributed_world_size": self.distributed_world_size not in {1, "auto"},
-            "distributed_rank": self.distributed_rank != 0,
-            "distributed_init_method": self.distributed_init_method != "auto",
-            "use_bmuf": self.use_bmuf,
-        }
-        found = [(key, f"needs several processes. {one_process} Remove it.") for key, broken in rules.items() if broken]
+        found = []
+        if self.use_bmuf and (self.ema_decay < 1 or self.swa_start is not None):
+            key = "ema_decay" if self.ema_decay < 1 else "swa_start"
+            found.append((key, "contradicts use_bmuf, whose blocks are the average of weights. Remove one of them."))
+        if self.nproc is not None and self.distributed_world_size not in {self.nproc, "auto"}:
+            found.append(("nproc", f"contradicts distributed_world_size {self.distributed_world_size}. Remove one."))
+        if self.distributed_rank and self.distributed_init_method == "auto":
+            problem = f"is {self.distributed_rank}, but nothing says where rank 0 is."
+            found.append(("distributed_rank", f"{problem} Set distributed_init_method: tcp://<host>:<port>."))
+        if (self.nproc or 1) > 1 and self.device_id != "auto":
+            found.append(("device_id", f"names one GPU, but nproc is {self.nproc}. Name them in CUDA_VISIBLE_DEVICES."))
         deepspeed = ("deepspeed_save_dir", "deepspeed_zero_stage", "deepspeed_bf16", "deepspeed_fp16")
         found += [
             (key, "needs DeepSpeed, which is not supported yet. Remove it.") for key in deepspeed if getattr(self, key)

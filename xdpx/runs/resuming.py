@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from xdpx.checkpoints import layout
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
-from xdpx.config.args_file import ARGS_FILE, differences, newest_args, read_args, write_args, write_starter_config
+from xdpx.config.args_file import ARGS_FILE, newest_args, read_args, write_args, write_starter_config
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint
+from xdpx.config.loading import Run, fingerprint
 from xdpx.datasets.store import digest
 from xdpx.logger import log
 from xdpx.runs import run_folder
+from xdpx.runs.changed_keys import lasting
 from xdpx.runs.parameters import TrainParameters
-from xdpx.runs.status import Status, read_status
-from xdpx.trainer.progress import Progress
+from xdpx.training.progress import Progress
+from xdpx.training.status import Status, read_status
 from xdpx.utils import io
 
 
 def step_to_continue(run: Run, settings: TrainParameters, checkpointer: Checkpointer) -> int | None:
-    """Give the step to continue from; None to begin.
+    """Return the step to continue from; None to begin.
 
     Raises:
         NoCheckpoint: there should be a full state, but none is there that can be trusted. Nothing is ever begun anew
@@ -49,6 +51,15 @@ def _nothing_to_resume(folder: str, checkpointer: Checkpointer) -> str:
     )
 
 
+def not_finite(folder: str, step: int) -> str:
+    """Say that the weights of a state are not finite, so that nothing can come of it."""
+    name = layout.state_file(step)
+    return (
+        f"{folder}: weights in {name} are NaN or infinite, so there is nothing to train on from. Move {name} and what "
+        "is newer away to continue from the state before, or begin a new run in a new save_dir."
+    )
+
+
 def already_done(run: Run, settings: TrainParameters) -> str | None:
     """Say that the very same command has nothing left to do, None when it has."""
     status = read_status(settings.save_dir) if settings.resume == "auto" else None
@@ -65,22 +76,13 @@ def record_parameters(run: Run, folder: str, step: int | None) -> None:
     if before is None:
         write_args(run, io.join(folder, ARGS_FILE))
         write_starter_config(run, io.join(folder, run_folder.STARTER_CONFIG), run.meta_keys)
-        return
-    lines = differences(_lasting(read_args(before)), _lasting(run.values))
-    if not lines:
-        return
-    log.info(f"parameters that differ from {io.name(before)}:\n" + "\n".join(f"  {line}" for line in lines))
-    write_args(run, io.join(folder, f"args.resume-{step}.py"))
-    write_starter_config(run, io.join(folder, f"starter_config.resume-{step}.hjson"), run.meta_keys)
-
-
-def _lasting(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what changes nothing of the result."""
-    return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
+    elif lasting(read_args(before)) != lasting(run.values):
+        write_args(run, io.join(folder, f"args.resume-{step}.py"))
+        write_starter_config(run, io.join(folder, f"starter_config.resume-{step}.hjson"), run.meta_keys)
 
 
 def same_data(data_dir: str, saved: Mapping[str, Any]) -> dict[str, str]:
-    """Give the digests of the files that were trained on, once it is sure that they are still the same.
+    """Return the digests of the files that were trained on, once it is sure that they are still the same.
 
     Shards that are new, or gone, are no matter; nor is data of another data_dir, which somebody has asked for.
 
@@ -117,7 +119,7 @@ def with_own_architecture(run: Run, folder: str) -> Run:
 
 
 def stage_end(before: Status | None, *, now: int, total: int, train_steps: float | None) -> int:
-    """Give the last update of this stretch.
+    """Return the last update of this stretch.
 
     An interrupted stretch keeps its end: the same command leads to the same step, however often it was killed.
 
@@ -135,6 +137,15 @@ def stage_end(before: Status | None, *, now: int, total: int, train_steps: float
     return min(now + length, total)
 
 
+def progress_of(saved: Mapping[str, Any], *, group_size: int) -> Progress:
+    """Return where a run stands: at its very beginning where nothing is saved."""
+    if not saved:
+        return Progress(group_size=group_size)
+    progress = Progress.from_dict(saved["progress"])
+    carry_over(progress, group_size=group_size)
+    return progress
+
+
 def carry_over(progress: Progress, *, group_size: int) -> None:
     """Move the place in the data to where as much of the epoch is done, when updates became larger or smaller."""
     if progress.group_size != group_size:
@@ -147,7 +158,7 @@ def carry_over(progress: Progress, *, group_size: int) -> None:
 
 
 def load(checkpointer: Checkpointer, step: int) -> dict[str, Any]:
-    """Give the full state of a step.
+    """Return the full state of a step.
 
     Raises:
         ConfigError: it was written by something else than x-train.

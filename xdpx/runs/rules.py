@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdpx.reports.references import named_references
-from xdpx.runs.callbacks.evaluating import EvaluationPlan
-from xdpx.runs.callbacks.saving import SavePolicy
-from xdpx.runs.callbacks.stopping import StopRules
 from xdpx.runs.parameters import TrainParameters
+from xdpx.training.callbacks.evaluating import EvaluationPlan
+from xdpx.training.callbacks.saving import SavePolicy
+from xdpx.training.callbacks.stopping import StopRules
 from xdpx.utils import io
 
 
 def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
-    """Give when to evaluate."""
+    """Return when to evaluate."""
     return EvaluationPlan(
         settings.eval_interval,
         settings.major_metric,
@@ -24,7 +24,7 @@ def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
 
 
 def stop_rules(settings: TrainParameters) -> StopRules:
-    """Give when to stop early."""
+    """Return when to stop early."""
     return StopRules(
         tolerance=settings.tolerance,
         min_steps=settings.min_steps,
@@ -35,7 +35,7 @@ def stop_rules(settings: TrainParameters) -> StopRules:
 
 
 def save_policy(settings: TrainParameters) -> SavePolicy:
-    """Give which checkpoints are kept."""
+    """Return which checkpoints are kept."""
     few = settings.save_best_only or settings.save_last_only
     return SavePolicy(
         best_only=settings.save_best_only,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatch
-from typing import Literal
+from itertools import count
 
 from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import Fault
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs.snapshot import SNAPSHOT
-from xdpx.runs.status import STATUS_FILE
+from xdpx.training.status import STATUS_FILE, Content
 from xdpx.utils import io
+from xdpx.utils.aside import original_name
 
 STARTER_CONFIG = "starter_config.hjson"
 RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt")
@@ -18,12 +20,11 @@ RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt")
 
 OWN = (
     "checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "args.resume-*.py",
-    "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "plots", "log.txt", "config.json", "bert_config.json",
-    ARGS_FILE, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, *RESOURCES,
+    "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "resources.manifest.json", "plots", "log.txt",
+    "config.json", "bert_config.json", ARGS_FILE, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT,
+    STATUS_FILE, *RESOURCES,
 )  # fmt: skip
 """Everything that a run writes into its save_dir."""
-
-Content = Literal["nothing", "run", "something else"]
 
 
 def content(folder: str) -> Content:
@@ -32,7 +33,7 @@ def content(folder: str) -> Content:
         return "nothing"
     if not io.isdir(folder):
         return "something else"
-    names = set(io.listdir(folder))
+    names = {original_name(name) for name in io.listdir(folder)}
     # Preprocessed data has a status and args too, and must never be taken for a run.
     if "meta.hjson" not in names and (STATUS_FILE in names or {ARGS_FILE, TRAIN_LOG} <= names):
         return "run"
@@ -41,26 +42,34 @@ def content(folder: str) -> Content:
 
 
 def clear(folder: str, *, but: tuple[str, ...] = ()) -> list[str]:
-    """Delete what a run wrote, and give the names of what is left because no run writes such files."""
+    """Delete what a run wrote, and return the names of what is left because no run writes such files."""
     left = []
     for name in io.listdir(folder):
         if name in but or name.startswith("."):
             continue
-        if any(fnmatch(name, pattern) for pattern in OWN):
+        if is_own(original_name(name)):
             io.remove(io.join(folder, name))
         else:
             left.append(name)
     return left
 
 
-def with_suffix(folder: str) -> str:
-    """Give `folder` if there is nothing in it, else the first of `<folder>-1`, `<folder>-2`, ... that is not there."""
+def is_own(name: str) -> bool:
+    """Tell whether a run writes a file or folder of this name."""
+    return any(fnmatch(name, pattern) for pattern in OWN)
+
+
+def with_suffix(folder: str) -> Iterator[str]:
+    """Go through `folder`, if there is nothing in it, and those of `<folder>-1`, `<folder>-2`, ... that are not there.
+
+    Another run may take one between this look and the next: whoever asked then takes the following one.
+    """
     if content(folder) == "nothing":
-        return folder
-    number = 1
-    while io.exists(f"{folder.rstrip('/')}-{number}"):
-        number += 1
-    return f"{folder.rstrip('/')}-{number}"
+        yield folder
+    for number in count(1):
+        path = f"{folder.rstrip('/')}-{number}"
+        if not io.exists(path):
+            yield path
 
 
 def occupied(folder: str, found: Content) -> Fault:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import xdpx
 from xdpx.logger import log
 from xdpx.utils import commit, io
+from xdpx.utils.redaction import holds_secret
 
 SNAPSHOT = "snapshot.zip"
 KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed")
@@ -20,19 +21,29 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of zip: equal code gives equal bytes
 def write_snapshot(path: str, *, config: str) -> None:
     """Write a zip of the package, of user/modules below the working directory, and of the config file.
 
-    Files that are large or no text are left out, and so is everything beyond 100 MB; both are told.
+    Files that are large or no text are left out, and so is everything beyond 100 MB; both are told. So is what looks as
+    if a secret stood in it: a snapshot is handed on with the model.
     """
     total = 0
-    left_out = []
-    with commit.replacing(path, "wb") as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    left_out, secret = [], []
+    with (
+        commit.replacing(path, "wb", own=True, private=True) as target,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, file in _files(config):
             size = io.size(file)
             if size > LARGEST_FILE or total + size > LARGEST_SNAPSHOT:
                 left_out.append(name)
                 continue
-            total += size
             with io.open(file, "rb") as source:
-                archive.writestr(zipfile.ZipInfo(name, _EPOCH), source.read(), zipfile.ZIP_DEFLATED)
+                data = source.read()
+            if not name.startswith("xdpx/") and holds_secret(io.name(name), data.decode("utf-8", "replace")):
+                secret.append(name)
+                continue
+            total += size
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+    if secret:
+        log.warning(f"{', '.join(secret)}: looks as if secrets stood in it, left out of {io.name(path)}")
     if left_out:
         log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
 
@@ -47,7 +58,7 @@ def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
 
 
 def _files(config: str) -> Iterator[tuple[str, str]]:
-    """Give (name in the zip, file), sorted, without what no text editor would open."""
+    """Yield (name in the zip, file), sorted, without what no text editor would open."""
     package = io.parent(io.abspath(str(xdpx.__file__)))
     for root, prefix in ((package, "xdpx"), (io.abspath("user/modules"), "user/modules")):
         for file in sorted(_text_files(root)):

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
+from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.engines.base import Batch
 from xdpx.logger import log
-from xdpx.reports.growing_table import GrowingTable
+from xdpx.reports.growing_table import GrowingTable, UnwrittenTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
-from xdpx.runs import environment, listeners, resuming, run_folder
+from xdpx.reports.trackers.choosing import own_trackers
+from xdpx.runs import changed_keys, devices, resuming, run_folder, side_files
 from xdpx.runs.assembly import Parts, build_parts, plan_of
-from xdpx.runs.callbacks.evaluating import EVALUATION, Evaluating, score_of
-from xdpx.runs.callbacks.hooks import Hooks
-from xdpx.runs.callbacks.inspecting import Inspecting
-from xdpx.runs.callbacks.logging import LOG, Logging
-from xdpx.runs.callbacks.plotting import Plotting
-from xdpx.runs.callbacks.saving import Saving, restore
-from xdpx.runs.callbacks.stopping import Stopping, StopWhenAsked
-from xdpx.runs.evaluation import evaluate
-from xdpx.runs.ledger import Ledger
 from xdpx.runs.parameters import TrainParameters
 from xdpx.runs.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
-from xdpx.runs.status import STATUS_FILE, RunState, Status, read_status
-from xdpx.trainer.loop import Callback, Session, Stop, fit
-from xdpx.trainer.preemption import Preemption
-from xdpx.trainer.progress import Progress
+from xdpx.tokenizers.target_map import TargetMap
+from xdpx.trainer.hooks import listeners
+from xdpx.trainer.hooks.listening import Hooks
+from xdpx.training import environment
+from xdpx.training.accumulation import LOOKED_AT, MetricAccumulator
+from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, score_of
+from xdpx.training.callbacks.inspecting import Inspecting
+from xdpx.training.callbacks.logging import LOG, Logging
+from xdpx.training.callbacks.plotting import Plotting
+from xdpx.training.callbacks.saving import Saving, restore
+from xdpx.training.callbacks.stopping import Stopping, StopWhenAsked
+from xdpx.training.evaluation import evaluate
+from xdpx.training.lifecycle import Unclaimed, claimed, live
+from xdpx.training.loop import Callback, Session, Stop
+from xdpx.training.preemption import Preemption
+from xdpx.training.progress import Place, Progress
+from xdpx.training.status import STATUS_FILE, Status, read_status
 from xdpx.utils import commit, io
+from xdpx.utils.distributed_utils import by_the_first, is_master
 
 
 def train(run: Run) -> Stop:
@@ -44,32 +52,44 @@ def train(run: Run) -> Stop:
         OSError: the disk or the network failed, or another run owns save_dir.
         Diverged: the loss is no number any more.
     """
-    if run.values.get("auto_suffix"):
-        run = replace(run, values={**run.values, "save_dir": run_folder.with_suffix(run.values["save_dir"])})
     settings: TrainParameters = run.parameters("command")
-    done = resuming.already_done(run, settings)
+    ranks = devices.join(settings)
+    if not settings.auto_suffix:
+        return _train_in(settings.save_dir, run, ranks)
+    names = run_folder.with_suffix(settings.save_dir)
+    while True:
+        folder = by_the_first(lambda: next(names))
+        try:
+            return _train_in(folder, replace(run, values={**run.values, "save_dir": folder}), ranks, new=True)
+        except (commit.LeaseHeld, Unclaimed, _Taken) as error:
+            log.info(f"{error} The next name is tried.")
+
+
+class _Taken(OSError):
+    """A folder that was free a moment ago holds a run now."""
+
+
+def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop:
+    """Train in a folder; with `new` raise _Taken, before anything is done, when another run came first."""
+    settings: TrainParameters = run.parameters("command")
+    done = None if new else by_the_first(lambda: resuming.already_done(run, settings))
     if done:
         log.info(done)
         return Stop(done)
-    refuse_if_occupied(run, settings)
-    with Preemption() as preemption, _owned(settings.save_dir) as lease:
-        checkpointer = Checkpointer(settings.save_dir, guard=lease.check)
-        step = resuming.step_to_continue(run, settings, checkpointer)
-        saved = resuming.load(checkpointer, step) if step is not None else {}
-        parts = build_parts(run, settings, saved=saved.get("metadata", {}))
-        return _Training(run, settings, parts, checkpointer, preemption).go(saved)
+    if not new:
+        by_the_first(lambda: refuse_if_occupied(run, settings))
 
+    def look() -> None:
+        found = run_folder.content(folder)
+        if new and found != "nothing":
+            raise _Taken(f"{folder}: another run was here first.")
+        if found == "run":
+            side_files.mend(folder)
 
-@contextmanager
-def _owned(folder: str) -> Generator[commit.Lease]:
-    """Own a folder; leave no empty one behind where there was none, when nothing came of it."""
-    new = not io.exists(folder)
-    try:
-        with commit.Lease(folder) as lease:
-            yield lease
-    finally:
-        if new and io.isdir(folder) and not io.listdir(folder):
-            io.remove(folder)
+    with Preemption() as preemption, claimed(folder, ranks, then=look) as lease:
+        checkpointer = Checkpointer(folder, guard=lease.check, writes=is_master())
+        training = _Training(run, settings, checkpointer, preemption, ranks)
+        return live(training, folder=folder, preemption=preemption, ranks=ranks, log_file=settings.log_file)
 
 
 def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:
@@ -81,101 +101,123 @@ def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:
 
 @dataclass
 class _Training:
-    """What the steps of one `x-train` share."""
+    """One `x-train`, as `training.lifecycle` asks for it."""
 
     run: Run
     settings: TrainParameters
-    parts: Parts
     checkpointer: Checkpointer
     preemption: Preemption
-    until: int = 0  # the last update of this stretch
+    ranks: Ranks
+    saved: Mapping[str, Any] = field(default_factory=dict)  # the full state that it continues from
+    changed: changed_keys.Changes = field(default_factory=dict)  # since that was saved
     hooks: Hooks | None = None  # of the callbacks that the config lists
+    parts: Parts = field(init=False)
 
-    def go(self, saved: Mapping[str, Any]) -> Stop:
-        """Begin, or continue from a full state. An overwritten run goes only when this one works."""
-        engine, progress = self.parts.engine, self._progress(saved)
-        self.until = resuming.stage_end(
-            read_status(self.settings.save_dir) if saved else None,
+    def begin(self) -> Session:
+        """Build everything and begin, or continue from a full state; try out what would fail later."""
+        run, settings = self.run, self.settings
+        step = by_the_first(lambda: resuming.step_to_continue(run, settings, self.checkpointer))
+        saved = resuming.load(self.checkpointer, step) if step is not None else {}
+        by_the_first(lambda: side_files.bring_back(settings.save_dir, saved.get("metadata", {}).get("texts", {})))
+        changed = self.changed = changed_keys.changes(run, saved, settings.save_dir) if saved else {}
+        if saved:
+            changed_keys.refuse(run, changed, settings.save_dir)
+        progress = resuming.progress_of(saved, group_size=settings.batch_size * settings.update_freq)
+        parts = self.parts = build_parts(run, settings, progress=progress, saved=saved.get("metadata", {}))
+        changed_keys.refuse_finished(changed, progress, parts.total)
+        if {"loss", "task"} & changed.keys():
+            saved = changed_keys.without_facts(saved)
+        self.saved, engine = saved, parts.engine
+        until = resuming.stage_end(
+            by_the_first(lambda: read_status(settings.save_dir) if saved else None),
             now=progress.num_updates,
-            total=self.parts.total,
-            train_steps=self.settings.train_steps,
+            total=parts.total,
+            train_steps=settings.train_steps,
         )
-        with log.early() as early:
-            self._describe(progress, continued=bool(saved))
-            state = engine.restore(saved["engine"]) if saved else engine.start(self.parts.seed)
-            try_out(self.run, self.parts, state)
-            self._claim_folder(progress, continued=bool(saved))
-            early.open_file(io.join(self.settings.save_dir, self.settings.log_file) if self.settings.log_file else None)
-            with self._status_told(progress):
-                self._write_down(progress, continued=bool(saved))
-                return self._fit(state, progress, saved)
+        self._describe(progress, until)
+        state = engine.restore(saved["engine"]) if saved else engine.start(parts.seed)
+        if saved and not engine.is_finite(state):
+            raise NoCheckpoint(resuming.not_finite(settings.save_dir, progress.num_updates))
+        changed_keys.refuse_overruled(run, changed, parts.texts)
+        try_out(run, parts, state)
+        by_the_first(lambda: refuse_if_occupied(run, settings))
+        return Session(engine, state, progress, until, parts.total)
 
-    def _fit(self, state: object, progress: Progress, saved: Mapping[str, Any]) -> Stop:
-        callbacks = self._callbacks()
-        if saved:
-            restore(saved, callbacks)
-        session = Session(self.parts.engine, state, progress, self.until, self.parts.total)
-        groups = self.parts.groups(progress)
-        groups = groups if self.hooks is None else self.hooks.groups(groups)
-        stop = fit(session, self.preemption.watched(groups), callbacks)
-        self._tell_end(progress, stop)
-        return stop
+    def status(self, session: Session) -> Status:
+        """Return how the run stands, as a running one."""
+        return Status(
+            "running", session.number, session.total, fingerprint(self.run), until=session.until,
+            train_steps=self.settings.train_steps, best_score=session.progress.best_score,
+        )  # fmt: skip
 
-    def _progress(self, saved: Mapping[str, Any]) -> Progress:
-        group_size = self.settings.batch_size * self.settings.update_freq
-        if saved:
-            progress = Progress.from_dict(saved["progress"])
-            resuming.carry_over(progress, group_size=group_size)
-        else:
-            progress = Progress(group_size=group_size)
-        return progress
+    def settle(self, session: Session) -> None:
+        """Delete what an overwritten run left, now that this one works; then leave what this run is."""
+        by_the_first(lambda: self._settle(session))
 
-    def _claim_folder(self, progress: Progress, *, continued: bool) -> None:
-        """Put the first file of this run into save_dir; only then delete what an overwritten run left there."""
+    def _settle(self, session: Session) -> None:
         folder = self.settings.save_dir
-        refuse_if_occupied(self.run, self.settings)
-        self._status("running", progress).write(folder)
         commit.sweep(folder)
-        if not continued:
+        if not self.saved:
             left = run_folder.clear(folder, but=(STATUS_FILE,))
             if left:
                 log.warning(f"{folder}: left alone what no run writes: {', '.join(left)}")
+        self._write_down(session.number if self.saved else None)
 
-    def _status(self, state: RunState, progress: Progress, reason: str = "") -> Status:
-        return Status(
-            state, progress.num_updates, self.parts.total, fingerprint(self.run),
-            until=self.until, train_steps=self.settings.train_steps, best_score=progress.best_score, reason=reason,
-        )  # fmt: skip
+    def callbacks(self, session: Session) -> list[Callback]:
+        """Return the callbacks in their order: each reads what those before it left."""
+        callbacks = self._callbacks()
+        if self.saved:
+            restore(self.saved, callbacks)
+        self.saved = {}  # its arrays are the engine's by now, and need not be kept twice
+        return callbacks
 
-    @contextmanager
-    def _status_told(self, progress: Progress) -> Generator[None]:
-        """Leave "failed" in status.json when training ends by an exception."""
-        try:
-            yield
-        except BaseException as error:
-            with suppress(OSError):  # the disk may be what failed; what is told is the error itself
-                reason = f"{type(error).__name__}: {error}"
-                self._status("failed", progress, reason).write(self.settings.save_dir)
-            raise
+    def groups(self, session: Session) -> Generator[tuple[Place, Any]]:
+        """Return the groups of batches; listeners hear of epochs and steps."""
+        groups = self.parts.groups(session.progress)
+        return groups if self.hooks is None else self.hooks.groups(groups)
+
+    def end(self, session: Session, stop: Stop) -> None:
+        """Tell how far it came, and how to go on."""
+        progress = session.progress
+        log.info(f"step {progress.num_updates}: {stop.reason}")
+        closing = self.parts.engine.closing_line()
+        if closing:
+            log.info(closing)
+        if progress.best_score is not None:
+            log.info(f"best {self.settings.major_metric} {progress.best_score:.6g}, at step {progress.best_step}")
+        if not stop.finished:
+            how = "run the same command" if self.settings.resume == "auto" else "set resume: true"
+            log.info(f"to continue, {how}." if self.settings.save else "nothing was saved, because save is false.")
 
     def _versions(self) -> dict[str, str]:
         return environment.versions((*environment.PACKAGES, *self.parts.engine.packages))
 
-    def _describe(self, progress: Progress, *, continued: bool) -> None:
+    def _describe(self, progress: Progress, until: int) -> None:
         for line in environment.commit_lines():
             log.info(line)
         log.info(", ".join(f"{name} {number}" for name, number in self._versions().items()))
         log.info(f"device {self.parts.engine.device_text}, seed {self.parts.seed}")
         if self.settings.fp16_backend == "apex":
             log.info("fp16_backend apex: torch's own mixed precision is used, and opt_level has no effect")
-        if continued:
+        if self.saved:
             place = f"step {progress.num_updates}, epoch {progress.epoch}, after {progress.group} updates of it"
             log.info(f"continuing at {place}")
-        log.info(f"training to step {self.until} of {self.parts.total}, {progress.group_size} samples each")
+            if self.changed:
+                told = "\n".join(f"  {line}" for line in changed_keys.lines(self.run, self.changed))
+                log.info(f"parameters that differ from those of the checkpoint, and hold from here on:\n{told}")
+            judging = changed_keys.judges(self.run, self.changed)
+            if judging and progress.best_score is not None:
+                log.info(f"{', '.join(judging)} changed: scores cannot be compared, so what is best is looked for anew")
+                progress.forget_best()
+        log.info(f"training to step {until} of {self.parts.total}, {progress.group_size} samples each")
 
-    def _write_down(self, progress: Progress, *, continued: bool) -> None:
-        """Leave what this run is: parameters, code, and what the trained model cannot do without."""
-        folder, step = self.settings.save_dir, progress.num_updates if continued else None
+    def _write_down(self, step: int | None) -> None:
+        """Leave what this run is: parameters, code, and what the trained model cannot do without.
+
+        Args:
+            step: that it continues from; None when it is new.
+        """
+        folder = self.settings.save_dir
         resuming.record_parameters(self.run, folder, step)
         if step is None or not io.exists(io.join(folder, SNAPSHOT)):
             write_snapshot(io.join(folder, SNAPSHOT), config=self.run.source)
@@ -187,50 +229,63 @@ class _Training:
                 io.copy(source, io.join(folder, name))
         for name, text in self.parts.texts.items():
             commit.write_text(io.join(folder, name), text)
+        side_files.seal(folder, list(self.parts.texts))
 
     def _callbacks(self) -> list[Callback]:
-        """Give the callbacks in their order: each reads what those before it left."""
         parts, settings = self.parts, self.settings
-        ledger = Ledger(parts.engine, windows=(LOG, EVALUATION), may_overflow=settings.fp16)
-        tables = [GrowingTable(io.join(settings.save_dir, name)) for name in (TRAIN_LOG, VALID_LOG)]
+        tolerated = LOOKED_AT if settings.nonfinite_steps == "keep" else ("grad_norm",) if settings.fp16 else ()
+        accumulator = MetricAccumulator(parts.engine, windows=(LOG, EVALUATION), tolerated=tolerated)
+        tables = [
+            GrowingTable(io.join(settings.save_dir, name)) if is_master() else UnwrittenTable()
+            for name in (TRAIN_LOG, VALID_LOG)
+        ]
         metrics = parts.train_metrics
-        logging = Logging(tables[0], ledger, metrics, interval=settings.log_interval)
+        logging = Logging(tables[0], accumulator, metrics, interval=settings.log_interval)
         evaluating = Evaluating(
-            evaluation_plan(settings), self._held_out, parts.loss, table=tables[1], ledger=ledger, metrics=metrics
-        )
+            evaluation_plan(settings), self._held_out, parts.loss, table=tables[1], accumulator=accumulator,
+            metrics=metrics, labels=label_names(settings.data_dir),
+        )  # fmt: skip
         kept: list[Callback] = [logging, evaluating, Stopping(stop_rules(settings), logging)]
         saving = None
         if settings.save:
             policy = save_policy(settings)
-            saving = Saving(self.checkpointer, policy, callbacks=kept, ledger=ledger, metadata=self._metadata)
-        if settings.callbacks:
-            self.hooks = self._listening(logging, evaluating, saving)
+            saving = Saving(
+                self.checkpointer, policy, callbacks=kept, accumulator=accumulator, metadata=self._metadata,
+                values=changed_keys.lasting(self.run.values),
+            )  # fmt: skip
+        listening = [*own_trackers(settings.report_to), *listeners.build(settings.callbacks)]
+        if listening:
+            self.hooks = self._hooks(listening, logging, evaluating, saving)
             kept.insert(2, self.hooks.middle)
         callbacks = [*kept, StopWhenAsked(self.preemption), *([saving] if saving else [])]
         if self.hooks is not None:
             callbacks = [self.hooks.first, *callbacks, self.hooks.last]
+        if not is_master():
+            return callbacks
         if settings.inspect_gradient:
-            callbacks.append(Inspecting(partial(draw_gradients, settings), ledger.stopwatch))
-        return [*callbacks, Plotting(partial(draw_figures, settings), ledger.stopwatch)]
+            callbacks.append(Inspecting(partial(draw_gradients, settings), accumulator.stopwatch))
+        return [*callbacks, Plotting(partial(draw_figures, settings), accumulator.stopwatch)]
 
     def _held_out(self) -> Iterable[Batch]:
-        """Give the batches to score on; whoever listens hears of each."""
+        """Return the batches to score on; whoever listens hears of each."""
         held_out = self.parts.held_out
         return held_out() if self.hooks is None else self.hooks.scored(held_out)()
 
-    def _listening(self, logging: Logging, evaluating: Evaluating, saving: Saving | None) -> Hooks:
-        """Make the callbacks that the config lists, and give what calls them."""
+    def _hooks(
+        self, listening: Sequence[Any], logging: Logging, evaluating: Evaluating, saving: Saving | None
+    ) -> Hooks:
+        """Return what calls the trackers, and the callbacks that the config lists."""
         from xdpx.runs.hook_arguments import RunArguments
 
         settings, data = self.settings, self.parts.data
         return Hooks(
-            listeners.build(settings.callbacks), RunArguments(settings, self.run.values, self.parts.total),
+            listening, RunArguments(settings, self.run.values, self.parts.total),
             logging=logging, evaluating=evaluating, saving=saving, epoch_length=data.groups_in,
-            processing_class=data.processor,
+            processing_class=data.processor, ranks=self.ranks,
         )  # fmt: skip
 
     def _metadata(self) -> dict[str, Any]:
-        """Give what says where a checkpoint comes from."""
+        """Return what says where a checkpoint comes from."""
         return {
             "versions": self._versions(),
             "device": self.parts.engine.device_text,
@@ -239,19 +294,14 @@ class _Training:
             "total": self.parts.total,
             "plan": plan_of(self.run),
             "data": dict(self.parts.data.digests),
+            "texts": dict(self.parts.texts),
         }
 
-    def _tell_end(self, progress: Progress, stop: Stop) -> None:
-        log.info(f"step {progress.num_updates}: {stop.reason}")
-        closing = self.parts.engine.closing_line()
-        if closing:
-            log.info(closing)
-        if progress.best_score is not None:
-            log.info(f"best {self.settings.major_metric} {progress.best_score:.6g}, at step {progress.best_step}")
-        if not stop.finished:
-            how = "run the same command" if self.settings.resume == "auto" else "set resume: true"
-            log.info(f"to continue, {how}." if self.settings.save else "nothing was saved, because save is false.")
-        self._status("finished" if stop.finished else "preempted", progress, stop.reason).write(self.settings.save_dir)
+
+def label_names(data_dir: str) -> list[str] | None:
+    """Return the names of the classes, None where the data has none."""
+    path = io.join(data_dir, "target_map.txt")
+    return TargetMap.read(path).labels if io.isfile(path) else None
 
 
 def try_out(run: Run, parts: Parts, state: object) -> None:
@@ -261,7 +311,7 @@ def try_out(run: Run, parts: Parts, state: object) -> None:
         ConfigError: the model does not take what the processor gives, or there is no such metric.
     """
     with closing(parts.held_out()) as batches:
-        batch = next(batches)
-    score_of(evaluate(parts.engine, state, [batch], parts.loss), run.values["major_metric"])
+        first = list(islice(batches, 1))  # none, where there are more processes than batches
+    score_of(evaluate(parts.engine, state, first, parts.loss), run.values["major_metric"])
     log.take_accumulated()  # of this trial, which is no evaluation
     log.take_summaries()

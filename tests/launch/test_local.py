@@ -1,0 +1,66 @@
+"""Processes that are started together end together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from xdpx.launch.local import run_together
+from xdpx.training.preemption import EXIT_CODE
+from xdpx.utils.distributed_utils import LOST_PEER_CODE
+
+
+def do_well() -> None:
+    assert os.environ["WORLD_SIZE"] == "2"
+    assert os.environ["RANK"] == os.environ["LOCAL_RANK"]
+
+
+def fail_second() -> None:
+    if os.environ["RANK"] == "1":
+        sys.stderr.write("the reason\n")
+        sys.exit(7)
+    time.sleep(1)
+    sys.exit(LOST_PEER_CODE)
+
+
+def hang_when_the_second_is_killed() -> None:
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def leave_one_after_the_other() -> None:
+    time.sleep(0.0 if os.environ["RANK"] == "1" else 3.0)  # the first saves for all
+    sys.exit(EXIT_CODE)
+
+
+def test_all_end_well(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_together(2, do_well) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_the_first_that_failed_by_itself_gives_the_code_and_is_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_together(2, fail_second) == 7
+    assert capfd.readouterr().err == "process 1 of 2 failed:\nthe reason\n"
+
+
+def test_one_that_hangs_is_ended_when_another_was_killed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xdpx.launch.local.SECONDS_TO_END", 0.1)
+    begun = time.monotonic()
+    assert run_together(2, hang_when_the_second_is_killed) == 128 + signal.SIGKILL
+    assert time.monotonic() - begun < 60
+    assert "process 1 of 2 was killed by SIGKILL" in capfd.readouterr().err
+
+
+def test_one_that_is_still_saving_after_an_interruption_is_waited_for(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xdpx.launch.local.SECONDS_TO_END", 0.1)
+    assert run_together(2, leave_one_after_the_other) == EXIT_CODE
+    assert capfd.readouterr().err == ""

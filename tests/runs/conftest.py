@@ -1,7 +1,0 @@
-"""The toy task of the trainer's tests, which those of x-train's own callbacks use too."""
-
-from __future__ import annotations
-
-from tests.trainer.conftest import engine, groups, held_out, loss, place
-
-__all__ = ["engine", "groups", "held_out", "loss", "place"]

@@ -1,0 +1,32 @@
+"""Processes that are started together end together, and tell why."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+
+import pytest
+
+from tests import processes
+
+
+def test_when_one_fails_the_others_are_ended_and_both_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "SECONDS_LEFT_ALONE", 1)
+    lines = [[sys.executable, "-c", code] for code in ("raise SystemExit('no port')", "import time; time.sleep(500)")]
+    first, second = processes.run_together(lines, [processes.environment()] * 2)
+    assert first == (1, "no port\n")
+    assert second.code == -signal.SIGABRT
+    assert "time.sleep" in second.text or "Current thread" in second.text
+
+
+def test_a_port_is_free_and_none_that_the_system_gives_away() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", processes.free_port()))
+        assert listener.getsockname()[1] in processes.PORTS
+
+
+def test_what_is_told_of_an_abort_shows_its_stack_and_no_list_of_modules() -> None:
+    modules = "Extension modules: " + ", ".join(f"numpy.part_{index}" for index in range(1000))
+    told = processes.told([processes.Ended(-signal.SIGABRT, f"Fatal Python error: Aborted\n{modules}\nthe end\n")])
+    assert told.splitlines() == ["exit code -6", "Fatal Python error: Aborted", "the end"]

@@ -1,0 +1,1 @@
+"""Start the processes of one training together, and know those that a launcher has started."""

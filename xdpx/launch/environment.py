@@ -1,0 +1,111 @@
+"""Which process of a training this is: by torchrun, accelerate or MPI, by Slurm, or by the keys of the config.
+
+All of it ends up in the variables of torchrun (RANK, WORLD_SIZE, ...), which whatever comes later reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Literal
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+
+FIRST_PORT, NUM_PORTS = 20_000, 12_000
+MPI_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+@dataclass(frozen=True)
+class LaunchKeys:
+    """What a config says of processes.
+
+    Attributes:
+        nproc: processes to start on this machine.
+        world_size: processes in all.
+        rank: number of this process.
+        local_rank: number of this process on its machine.
+        init_method: how processes find each other: auto, env://, tcp://<host>:<port>.
+    """
+
+    nproc: int | None = None
+    world_size: int | Literal["auto"] = "auto"
+    rank: int = 0
+    local_rank: int | None = None
+    init_method: str = "auto"
+
+
+def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.environ) -> int:
+    """Say in the variables of torchrun what a launcher or the config says, and return how many processes there are.
+
+    Args:
+        keys: of the config.
+        environment: is read and written.
+
+    Returns:
+        The number of processes that were started; 0 where nobody has started any.
+
+    Raises:
+        ConfigError: the config contradicts the launcher, or leaves open what it has to say.
+    """
+    if "WORLD_SIZE" not in environment or environment["WORLD_SIZE"] == "1":
+        if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # which srun sets, but not sbatch
+            environment.update(_by_slurm(environment))
+        elif keys.init_method.startswith("tcp://"):
+            environment.update(_by_keys(keys))
+    size = next((int(environment[name]) for name in ("WORLD_SIZE", *MPI_SIZES) if environment.get(name)), 1)
+    launched = size > 1 or "MASTER_ADDR" in environment
+    if not launched and keys.init_method == "env://":
+        problem = "is env://, but RANK, WORLD_SIZE and MASTER_ADDR are not set."
+        remedy = "Start it by torchrun or accelerate launch, or set nproc to start processes here."
+        raise ConfigError(THIS_RUN, [Fault("distributed_init_method", problem, remedy)])
+    faults = [
+        Fault(key, f"is {wanted}, but the launcher has started {size} processes.", "Leave it out.")
+        for key, wanted in (("nproc", keys.nproc), ("distributed_world_size", keys.world_size))
+        if launched and isinstance(wanted, int) and wanted != size
+    ]
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
+    return size if launched else 0
+
+
+def _by_slurm(environment: MutableMapping[str, str]) -> dict[str, str]:
+    """Return the variables for a task of a step that srun has started."""
+    size, nodes = int(environment["SLURM_STEP_NUM_TASKS"]), int(environment.get("SLURM_STEP_NUM_NODES", 1))
+    job = int(environment.get("SLURM_JOB_ID", 0))
+    found = {
+        "RANK": environment["SLURM_PROCID"], "WORLD_SIZE": str(size), "LOCAL_RANK": environment["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": str(-(-size // nodes)), "GROUP_RANK": environment.get("SLURM_NODEID", "0"),
+    }  # fmt: skip
+    address = first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1"))
+    port = str(FIRST_PORT + job % NUM_PORTS)  # the same for all tasks, and another for the next job
+    return found | {
+        "MASTER_ADDR": environment.get("MASTER_ADDR", address), "MASTER_PORT": environment.get("MASTER_PORT", port)
+    }  # fmt: skip
+
+
+def _by_keys(keys: LaunchKeys) -> dict[str, str]:
+    """Return the variables for a process that was started by hand, with the keys of the first XDPX."""
+    found = re.fullmatch(r"tcp://(.+):(\d+)", keys.init_method)
+    size, rank = keys.world_size, keys.rank
+    faults = []
+    if found is None:
+        problem = f"is '{keys.init_method}'."
+        faults.append(Fault("distributed_init_method", problem, "Use auto, env://, or tcp://<host of rank 0>:<port>."))
+    if not isinstance(size, int) or rank >= size:
+        problem = f"is {size}, and distributed_rank is {rank}, but distributed_init_method is that of several machines."
+        faults.append(Fault("distributed_world_size", problem, "Say how many processes there are; ranks are below it."))
+    if found is None or faults:
+        raise ConfigError(THIS_RUN, faults)
+    local = {} if keys.local_rank is None else {"LOCAL_RANK": str(keys.local_rank)}
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": found[1], "MASTER_PORT": found[2], **local}
+
+
+def first_host(nodes: str) -> str:
+    """Return the first host of a list as Slurm writes it, such as `gpu[03-05,9],login`."""
+    prefix, bracket, rest = nodes.partition("[")
+    if not bracket or "," in prefix:
+        return nodes.partition(",")[0]
+    inside, _, after = rest.partition("]")
+    return prefix + re.split("[,-]", inside)[0] + after.partition(",")[0]

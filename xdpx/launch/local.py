@@ -1,0 +1,150 @@
+"""Several processes of this machine that do one thing together: started, watched, and ended with the first failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from xdpx.training.preemption import EXIT_CODE
+from xdpx.utils import io
+from xdpx.utils.distributed_utils import LOST_PEER_CODE
+from xdpx.utils.redaction import redact
+
+SECONDS_TO_END = 10.0
+"""How long the others may take to end by themselves when one has failed: they notice as soon as they wait for it."""
+
+PORTS = range(20_000, 32_000)
+"""Below those that the system gives to connections by itself: such a one may be taken before anybody listens."""
+
+
+def run_together(count: int, work: Callable[..., Any], *args: Any) -> int:
+    """Do the same work in so many processes, which find each other by `env://`; return their exit code.
+
+    The first process has the console. What another one says is shown when it is the one that failed first. Signals
+    are passed on to all of them.
+
+    Args:
+        count: number of processes.
+        work: a function of a module, called in each; it leaves with `sys.exit`.
+        args: what it is called with.
+
+    Returns:
+        0 when all of them ended well; 85 when a signal interrupted them and all have saved what they could; else the
+        exit code of the first that failed, whose end was the end of all.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        processes = _Processes([io.join(folder, f"{rank}.txt") for rank in range(count)])
+        before = {number: signal.signal(number, processes.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            processes.start(work, args)
+            return processes.wait()
+        finally:
+            processes.kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Processes:
+    """The processes of one `run_together`, by rank.
+
+    Args:
+        words: file of each, for what it says on standard error; that of the first stays empty.
+    """
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._all: list[SpawnProcess] = []
+        self._signal: int | None = None
+
+    def start(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        context, port = multiprocessing.get_context("spawn"), str(_free_port())
+        for rank, words in enumerate(self._words):
+            around = _environment(rank, len(self._words), port)
+            process = context.Process(target=_begin, args=(around, words if rank else None, work, args))
+            process.start()
+            self._all.append(process)
+            if self._signal is not None:  # it came while this one was being started
+                _send(process, self._signal)
+
+    def wait(self) -> int:
+        """Wait for all of them, and return the exit code of the first that failed."""
+        failed: list[int] = []  # ranks, in the order in which they did
+        end = float("inf")
+        while running := [process for process in self._all if process.exitcode is None]:
+            wait([process.sentinel for process in running], timeout=1.0)
+            ended = [rank for rank, process in enumerate(self._all) if process.exitcode not in {None, 0, EXIT_CODE}]
+            failed += [rank for rank in ended if rank not in failed]
+            if failed:
+                end = min(end, time.monotonic() + SECONDS_TO_END)
+            if time.monotonic() > end:
+                self.kill()
+        return self._verdict(failed) if failed else max(process.exitcode or 0 for process in self._all)
+
+    def kill(self) -> None:
+        """End at once what has not ended yet."""
+        for process in self._all:
+            process.kill()
+            process.join()
+
+    def pass_on(self, number: int, frame: object) -> None:
+        """Send a signal to all of them; each saves what it can and ends by itself."""
+        self._signal = number
+        for process in self._all:
+            _send(process, number)
+
+    def _verdict(self, failed: list[int]) -> int:
+        """Return the exit code of the first process that failed by itself, and show what nobody has seen of it yet."""
+        codes = [process.exitcode or 0 for process in self._all]
+        first = next((rank for rank in failed if codes[rank] != LOST_PEER_CODE), failed[0])
+        code = codes[first]
+        killed = f"was killed by {signal.Signals(-code).name}" if code < 0 else ""
+        if first or killed:
+            sys.stderr.write(redact(f"process {first} of {len(codes)} {killed or 'failed'}:\n{self._said(first)}\n"))
+        return code if code > 0 else 128 - code
+
+    def _said(self, rank: int) -> str:
+        """Return what a process other than the first said; it may have been killed before it said anything."""
+        if not io.isfile(self._words[rank]):
+            return ""
+        with io.open(self._words[rank], encoding="utf-8", errors="replace") as file:
+            return str(file.read()).strip()
+
+
+def _send(process: SpawnProcess, number: int) -> None:
+    if process.pid and process.is_alive():
+        os.kill(process.pid, number)
+
+
+def _environment(rank: int, count: int, port: str) -> dict[str, str]:
+    numbers = {"RANK": rank, "WORLD_SIZE": count, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": count, "GROUP_RANK": 0}
+    return {**{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+def _begin(around: Mapping[str, str], words: str | None, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Become a process of the launch, then do the work."""
+    os.environ.update(around)
+    if words is not None:
+        for path, number in ((os.devnull, 1), (words, 2)):
+            with io.open(path, "wb") as file:
+                os.dup2(file.fileno(), number)
+    work(*args)
+
+
+def _free_port() -> int:
+    """Return a port on which nothing listens."""
+    drawn = random.SystemRandom()
+    while True:
+        port = drawn.choice(PORTS)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port

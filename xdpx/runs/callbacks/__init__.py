@@ -1,1 +1,0 @@
-"""What looks on while a model is trained: it logs, scores, stops, saves and draws. Order matters, see `training.py`."""

@@ -1,0 +1,165 @@
+"""Keys that have another value when a run is resumed: each of them takes effect, or is refused before it begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from xdpx.config.args_file import differences, newest_args, read_args
+from xdpx.config.catalogue import entry
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.loading import RUN_ONLY_KEYS, Run
+from xdpx.training.progress import Progress
+from xdpx.utils import io
+
+ABSENT = "absent"
+JUDGING = frozenset({"major_metric", "ascending_metric", "valid_subset", "max_eval_steps", "data_dir"})
+"""What scores mean, beside the keys of the loss: those of before are not to be compared with those of now."""
+
+_NEW_RUN = "Put the old value back, or begin a new run in a new save_dir."
+_ONLY_AT_THE_START = "is read when a run begins; this one has begun, and takes all weights from its checkpoint."
+_ABOUT_THE_START = (
+    "pretrained_model", "auto_model", "q_pretrained_model", "p_pretrained_model", "q_auto_config", "p_auto_config",
+    "student_pretrained_model", "student_auto_model", "strict_size", "bert_strict_size", "load_cls_weights",
+)  # fmt: skip
+REFUSED = {
+    **dict.fromkeys(_ABOUT_THE_START, _ONLY_AT_THE_START),
+    "lazy_load": "decides what an epoch is, a shard or a pass over all: the place in the data would be lost.",
+}
+"""What cannot take effect on a run that has begun, and why."""
+
+SAME_FILES = ("vocab.txt", "word_vocab.txt", "target_map.txt")
+"""Files of data_dir that say what the numbers in its samples mean."""
+
+
+class Change(NamedTuple):
+    """The values of a key in the checkpoint and now; `ABSENT` where there is none."""
+
+    before: Any
+    after: Any
+
+
+Changes = Mapping[str, Change]
+
+
+def lasting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what changes nothing of the result."""
+    return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
+
+
+def changes(run: Run, saved: Mapping[str, Any], folder: str) -> dict[str, Change]:
+    """Return what is different from the run that wrote a state.
+
+    Args:
+        run: as it is asked for now.
+        saved: the state; where it does not hold the values (those of older versions), the newest args.py does.
+        folder: of the run.
+    """
+    before, now = saved.get("values"), lasting(run.values)
+    if before is None:
+        written = newest_args(folder)
+        before = now if written is None else lasting(read_args(written))
+    if now.get("seed", ABSENT) is None:
+        now["seed"] = before.get("seed")  # that of the run goes on
+    keys = [*before, *(key for key in now if key not in before)]
+    pairs = {key: Change(before.get(key, ABSENT), now.get(key, ABSENT)) for key in keys}
+    return {key: change for key, change in pairs.items() if change.before != change.after}
+
+
+def lines(run: Run, changed: Changes) -> list[str]:
+    """Return a line for each key that differs, as `differences` does; say which have no effect in any run."""
+    idle = {
+        prefix + item.key
+        for (prefix, kind), name in run.picks.items()
+        for item in entry(kind, name).parameters
+        if item.doc.startswith("Accepted without effect")
+    }
+    old, new = ({key: change[side] for key, change in changed.items() if change[side] is not ABSENT} for side in (0, 1))
+    found = differences(old, new)
+    return [line + " (has no effect)" * (line[3:].partition(":")[0] in idle) for line in found]
+
+
+def refuse(run: Run, changed: Changes, folder: str) -> None:
+    """Raise ConfigError for each key that cannot take effect on a run that has begun.
+
+    Args:
+        run: as it is asked for now.
+        changed: what is different.
+        folder: of the run.
+    """
+    faults = [_refusal(key, changed[key]) for key in REFUSED if key in changed and ABSENT not in changed[key]]
+    data = run.values["data_dir"]
+    for name in SAME_FILES:
+        theirs, ours = io.join(data, name), io.join(folder, name)
+        if io.isfile(theirs) and io.isfile(ours) and _bytes(theirs) != _bytes(ours):
+            problem = f"is '{data}', whose {name} is another than that of this run: the same numbers mean other things."
+            remedy = f"Preprocess with the {name} of {folder}, or begin a new run in a new save_dir."
+            faults.append(Fault("data_dir", problem, remedy))
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
+
+
+def _refusal(key: str, change: Change) -> Fault:
+    problem = f"was {change.before!r}, and is {change.after!r} now, but it {REFUSED[key]}"
+    return Fault(key, problem, _NEW_RUN)
+
+
+def _bytes(path: str) -> bytes:
+    with io.open(path, "rb") as file:
+        content: bytes = file.read()
+    return content
+
+
+def refuse_overruled(run: Run, changed: Changes, texts: Mapping[str, str]) -> None:
+    """Raise ConfigError for changed keys of a model that the config.json of its own run has overruled.
+
+    Args:
+        run: as it is asked for now.
+        changed: what is different.
+        texts: what the model that was built writes beside its checkpoints.
+    """
+    built = json.loads(texts.get("config.json", "{}"))
+    overruled = {key: change.after for key, change in changed.items() if key in built and built[key] != change.after}
+    faults = [
+        Fault(
+            key,
+            f"is {value!r}, but the config.json of this run, which decides here, says {built[key]!r}.",
+            f"Write extra_config: {{{key}: {json.dumps(value)}}}." if "extra_config" in run.values else _NEW_RUN,
+        )
+        for key, value in overruled.items()
+        if value not in (ABSENT, None)
+    ]
+    if faults:
+        raise ConfigError(THIS_RUN, faults)
+
+
+def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
+    """Raise ConfigError where something was changed, but the run has no update left to take."""
+    if changed and progress.num_updates >= total:
+        problem = f"{', '.join(sorted(changed))} changed, but no update is left: the run stands at step "
+        problem += f"{progress.num_updates} of {total}."
+        remedy = "Raise max_epoch or max_update, or begin a new run in a new save_dir (pretrained_model)."
+        raise ConfigError(THIS_RUN, [Fault("resume", problem, remedy)])
+
+
+def judges(run: Run, changed: Changes) -> list[str]:
+    """Return the changed keys after which a score means something else."""
+    return sorted(key for key in changed if key in JUDGING or key == "loss" or key in _keys_of_loss(run))
+
+
+def _keys_of_loss(run: Run) -> Iterable[str]:
+    declared = getattr(run.picked("loss"), "Parameters", None)
+    return () if declared is None else declared.model_fields
+
+
+def without_facts(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without what another loss or task has counted and learnt for itself; tokens stay counted."""
+    logging = saved["callbacks"]["logging"]
+    windows = {
+        name: {**window, "num_updates": 0, "sums": {"num_tokens": window["sums"].get("num_tokens", 0.0)}}
+        for name, window in logging["ledger"]["windows"].items()
+    }
+    logging = {**logging, "ledger": {**logging["ledger"], "windows": windows}}
+    callbacks = {**saved["callbacks"], "logging": logging}
+    return {**saved, "callbacks": callbacks, "engine": {**saved["engine"], "task": {}}}

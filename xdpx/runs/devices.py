@@ -1,0 +1,75 @@
+"""How many processes train together, and what they cannot share: asked before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdpx.checkpoints.folders import ALONE, Ranks
+from xdpx.config.faults import Fault
+from xdpx.config.loading import Run
+from xdpx.config.spmd_keys import SPMD
+from xdpx.logger import log
+from xdpx.runs.parameters import TrainParameters
+from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects, get_world_size
+
+
+def join(settings: TrainParameters) -> Ranks:
+    """Join the processes that a launcher has started with this one, and return how they speak. On all processes."""
+    if get_world_size() == 1:
+        return ALONE
+    from xdpx.engines.pytorch import world
+
+    here = world.current(use_cpu=settings.cuda is False)
+    return Ranks(here.rank, here.size, here.local_rank, barrier, broadcast_object, gather_objects)
+
+
+def asked_for(settings: TrainParameters) -> int:
+    """Return how many processes the config asks for; 0 where it leaves that to what there is."""
+    if settings.nproc is not None:
+        return settings.nproc
+    return settings.distributed_world_size if isinstance(settings.distributed_world_size, int) else 0
+
+
+def processes_to_start(run: Run, settings: TrainParameters) -> int:
+    """Return how many processes a command starts that nobody has launched: as asked for, or one for each GPU."""
+    asked = asked_for(settings)
+    if asked or settings.engine == SPMD or settings.cuda is False or settings.device_id != "auto":
+        return asked or 1
+    import torch
+
+    visible = torch.cuda.device_count()
+    if visible < 2:
+        return 1
+    found = next(faults_of(run, settings, visible), None)
+    if found is not None:
+        log.info(f"{visible} GPUs are visible, and one is used, because {found.key} {found.problem}")
+        return 1
+    return visible
+
+
+def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault]:
+    """Yield what so many processes cannot do together."""
+    if count < 2:
+        return
+    if settings.engine == SPMD:
+        problem = f"is spmd, which uses all devices in one process, but there are {count} processes."
+        yield Fault("engine", problem, "Leave nproc out (mesh says how devices share), or use engine: pytorch.")
+        return
+    sampler = run.build("sampler")
+    unit = getattr(sampler, "unit_size", 1)
+    if settings.batch_size < count * unit:
+        together = f" of {unit} samples that belong together" if unit > 1 else ""
+        problem = f"is {settings.batch_size}, over all devices, which leaves some of {count} without a share{together}."
+        yield Fault("batch_size", problem, f"Use at least {count * unit}, or fewer processes (nproc).")
+    split = settings.data_size.get(settings.valid_subset, settings.batch_size * count)
+    if settings.use_bmuf and (min(-(-split // settings.batch_size), settings.max_eval_steps or count)) < count:
+        problem = f"is true, but '{settings.valid_subset}' has no batch for each of {count} processes, to meet at."
+        yield Fault("use_bmuf", problem, "Use fewer processes (nproc), a smaller batch_size, or more held-out data.")
+    if any(kind == "optimizer" and name == "sparse_adam" for (_, kind), name in run.picks.items()):
+        yield Fault("optimizer", f"is 'sparse_adam', whose gradients {count} processes cannot add up.", "Use adam.")
+    loss = run.picked("loss")
+    if getattr(loss, "compares_rows", False) and not getattr(loss, "spans_processes", False):
+        problem = (
+            f"is '{run.values['loss']}', which compares the rows of a batch: shared by {count} it is another loss."
+        )
+        yield Fault("loss", problem, "Set nproc: 1, or device_id to use one GPU.")

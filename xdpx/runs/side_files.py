@@ -1,0 +1,70 @@
+"""The files of a run beside its checkpoints: sealed when they are written, and none of them may stop a resume."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatch
+
+from xdpx.config.args_file import ARGS_FILE, read_args
+from xdpx.config.faults import ConfigError
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
+from xdpx.runs import run_folder
+from xdpx.training.status import STATUS_FILE, trouble_of_status
+from xdpx.utils import commit, io
+from xdpx.utils.aside import is_unreadable, reason_of, set_aside
+from xdpx.utils.verified import RESOURCES, altered
+
+_FOLDERS = frozenset({"plots"})
+_CHECKPOINT = re.compile(r"checkpoint-.*")
+_THEN = "the run goes on without it"
+
+
+def seal(folder: str, texts: list[str]) -> None:
+    """List with their hashes the files that a model is built from anew: parameters, tokens, labels, architecture."""
+    patterns = (ARGS_FILE, "args.resume-*.py", *run_folder.RESOURCES, *texts)
+    names = [name for name in io.listdir(folder) if any(fnmatch(name, pattern) for pattern in patterns)]
+    commit.seal(folder, RESOURCES, [name for name in names if io.isfile(io.join(folder, name))])
+
+
+def mend(folder: str) -> None:
+    """Set aside what a run wrote beside its checkpoints and is damaged, so that the run can go on without it.
+
+    Logs are left to whoever continues them: their whole rows stay.
+    """
+    seal_file = io.join(folder, RESOURCES + commit.SUFFIX)
+    if io.exists(seal_file) and commit.read_manifest(folder, RESOURCES) is None:
+        set_aside(seal_file, "is damaged", then="what it lists is taken as it is")
+    troubles = altered(folder)
+    for name in io.listdir(folder):
+        path = io.join(folder, name)
+        if not run_folder.is_own(name) or _CHECKPOINT.fullmatch(name) or name in (TRAIN_LOG, VALID_LOG):
+            continue
+        trouble = troubles.get(path) or _trouble(path, name)
+        if trouble:
+            set_aside(path, trouble, then=_THEN)
+
+
+def bring_back(folder: str, texts: Mapping[str, str]) -> None:
+    """Write again what a full state remembers and is gone from its folder: the architecture, as config.json."""
+    for name, text in texts.items():
+        if not io.exists(io.join(folder, name)):
+            commit.write_text(io.join(folder, name), text)
+
+
+def _trouble(path: str, name: str) -> str:
+    if name in _FOLDERS:
+        return "" if io.isdir(path) else "is no folder"
+    trouble = is_unreadable(path)
+    if trouble:
+        return trouble
+    if name == STATUS_FILE:
+        return trouble_of_status(path)
+    if fnmatch(name, "args*.py"):
+        try:
+            read_args(path)
+        except ConfigError as error:
+            return error.faults[0].problem.rstrip(".")
+        except OSError as error:
+            return reason_of(error)
+    return ""
