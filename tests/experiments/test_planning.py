@@ -1,6 +1,7 @@
 """Experiments planned: small ones quickly, those of the document at full size in processes of their own."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -43,8 +44,11 @@ def test_a_plan_has_parameters_memory_flops_and_collectives(small) -> None:
 
 
 def test_bfloat16_is_planned_as_large_as_it_is(small) -> None:
-    assert all("bf16" not in one.shape for one in small.buffers)
-    assert any(one.arrays.startswith("f16") for one in small.collectives)
+    assert all(not one.shape.startswith("f16") for one in small.buffers)
+    assert any(one.arrays.startswith("bf16") for one in small.collectives)
+    halves = [one for one in small.buffers if one.shape.startswith("bf16")]
+    assert halves
+    assert all(one.bytes == 2 * math.prod(map(int, re.findall(r"\d+", one.shape)[1:])) for one in halves)
 
 
 def test_more_devices_than_jax_runs_with_are_refused_with_what_to_do() -> None:

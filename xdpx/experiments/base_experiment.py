@@ -18,12 +18,17 @@ class BaseExperiment:
         DCN_MESH_SHAPE: how often that mesh is repeated along each axis over slices; None for one slice.
         MESH_AXIS_NAMES: None for the usual names.
         PLAN_DEVICES: what -1 stands for where no device is at hand, in plans.
+        CALLBACKS: those of the Trainer that hear the events of a training: registered names, module:Class,
+            {name: {argument: value}}, classes or objects.
+        REPORT_TO: trackers of a training by their names, as `report_to` of the Trainer; functions `(values, step)`.
     """
 
     ICI_MESH_SHAPE: Sequence[int] = (FILL, 1, 1)
     DCN_MESH_SHAPE: Sequence[int] | None = None
     MESH_AXIS_NAMES: Sequence[str] | None = None
     PLAN_DEVICES: int = 1
+    CALLBACKS: Sequence[Any] = ()
+    REPORT_TO: Sequence[Any] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse undeclared fields and values of other types, at the definition of the class."""
@@ -45,15 +50,15 @@ class BaseExperiment:
     # ---- what a subclass says
 
     def task(self) -> Any:
-        """Give the template of the task: model, learner and how it is trained (`SingleTask.HParams`)."""
+        """Return the template of the task: model, learner and how it is trained (`SingleTask.HParams`)."""
         raise NotImplementedError(f"{type(self).__qualname__}: define task(), which gives a SingleTask template.")
 
     def datasets(self) -> list[Any]:
-        """Give the templates of the inputs, told apart by `is_training`; their names differ."""
+        """Return the templates of the inputs, told apart by `is_training`; their names differ."""
         return []
 
     def decode_datasets(self) -> list[Any]:
-        """Give the templates of the inputs to decode."""
+        """Return the templates of the inputs to decode."""
         return []
 
     def validate(self) -> None:
@@ -61,7 +66,7 @@ class BaseExperiment:
         self.mesh_shape()
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
-        """Give (shape, dtype) of every array of one batch over all processes, without touching data.
+        """Return (shape, dtype) of every array of one batch over all processes, without touching data.
 
         As it stands the training input is built and asked; a subclass that knows its shapes says so itself.
         """
@@ -75,17 +80,17 @@ class BaseExperiment:
             data.close()
 
     def counted_task(self) -> Any:
-        """Give the template whose forward pass is the model's work: `task()`, unless that computes for nothing too."""
+        """Return the template whose forward pass is the model's work: `task()`, unless that computes nothing."""
         return self.task()
 
     def rules(self) -> Any:
-        """Give the rules from logical axes to mesh axes; None for those of transformers."""
+        """Return the rules from logical axes to mesh axes; None for those of transformers."""
         return None
 
     # ---- what follows from the fields
 
     def mesh_shape(self, num_devices: int | None = None) -> MeshShape:
-        """Give the mesh, with -1 filled up for so many devices: when not said, those of `use_devices`.
+        """Return the mesh, with -1 filled up for so many devices: when not said, those of `use_devices`.
 
         Raises:
             ConfigError: the numbers cannot be a mesh.

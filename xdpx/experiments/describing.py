@@ -55,7 +55,7 @@ def model_params_text(experiment: BaseExperiment) -> str:
 
 
 def facts_of(experiment: BaseExperiment, num_devices: int | None = None) -> dict[str, Any]:
-    """Give what follows from the fields alone: nobody has to write it into a docstring."""
+    """Return what follows from the fields alone: nobody has to write it into a docstring."""
     mesh = experiment.mesh_shape(num_devices)
     axes = " x ".join(f"{name} {size}" for name, size in zip(mesh.names, mesh.shape, strict=True))
     facts: dict[str, Any] = {"devices": mesh.num_devices, "mesh": axes}
@@ -87,8 +87,8 @@ def plan_text(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Ve
     return "\n".join([
         name, *(f"  {key.ljust(20)} {_number(value)}" for key, value in facts.items()),
         f"  {'parameters'.ljust(20)} {plan.parameters:,} ({plan.parameters / 1e9:.2f}B)",
-        "", *_memory_lines(plan, verdict), "", *_flops_lines(plan, verdict), "", *_collective_lines(plan),
-        *_report_lines(plan), *_verdict_lines(experiment, verdict), "",
+        "", *_memory_lines(plan, verdict), *_attention_lines(plan), "", *_flops_lines(plan, verdict),
+        "", *_collective_lines(plan), *_report_lines(plan), *_verdict_lines(experiment, plan, verdict), "",
         "  " + ", ".join(f"{key} {value:.1f} s" for key, value in plan.seconds.items()) + ", nothing allocated",
     ])  # fmt: skip
 
@@ -104,6 +104,10 @@ def _memory_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
         known = f"at least {format_bytes(plan.memory.activation_floor)}, for the backward pass"
         note = f"  ({known}; at most as a CPU's compiler has it)" if name == "activations" else ""
         yield f"  {name.ljust(20)} {format_bytes(size).rjust(10)}{note}"
+
+
+def _attention_lines(plan: StepPlan) -> Iterator[str]:
+    yield from (f"attention                {reason}" for reason in plan.attention)
 
 
 def _flops_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
@@ -142,7 +146,7 @@ def _report_lines(plan: StepPlan) -> Iterator[str]:
         yield from (f"  {report}" for report in plan.reports)
 
 
-def _verdict_lines(experiment: BaseExperiment, verdict: Verdict | None) -> Iterator[str]:
+def _verdict_lines(experiment: BaseExperiment, plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
     if verdict is None:
         return
     yield ""
@@ -151,6 +155,9 @@ def _verdict_lines(experiment: BaseExperiment, verdict: Verdict | None) -> Itera
         yield "whether it fits is not known: no memory is known for this device"
     elif verdict.fits:
         yield f"it fits: {format_bytes(room)} of {name} are left"
+    elif verdict.fits is None and not verdict.near:
+        bounds = f"{format_bytes(plan.memory.least)} to {format_bytes(plan.memory.total)}"
+        yield f"whether it fits is not known: {bounds} is too wide a range for {name}; take a few updates there"
     elif verdict.fits is None:
         yield f"it may fit: on {name} {format_bytes(least)} are left at least use, {format_bytes(-room)} lack at most"
     else:
@@ -166,7 +173,7 @@ def _is_so(experiment: BaseExperiment, hint: str) -> bool:
 
 
 def plan_data(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Verdict | None) -> dict[str, Any]:
-    """Give a plan as plain data, for `--json`."""
+    """Return a plan as plain data, for `--json`."""
     facts = facts_of(experiment, plan.num_devices)
     memory = {**asdict(plan.memory), "state": plan.memory.state, "total": plan.memory.total,
               "least": plan.memory.least}  # fmt: skip
@@ -176,6 +183,7 @@ def plan_data(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Ve
         "flops_per_update": plan.flops.training, "flops_not_counted": dict(plan.flops.unknown),
         "collectives": [asdict(one) for one in plan.collectives], "tensors": [asdict(one) for one in plan.tensors[:20]],
         "buffers": [asdict(one) for one in plan.buffers], "not_split": plan.reports, "seconds": dict(plan.seconds),
+        "attention": plan.attention,
     }  # fmt: skip
     if verdict is not None:
         data["verdict"] = {**asdict(verdict), "device": verdict.device.name}

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.hparams_types import UNRESOLVED, fits, resolved, type_name
+from xdpx.config.pax_names import PAX_NAMES, of_pax
 
 C = TypeVar("C", bound=type)
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
@@ -40,7 +41,7 @@ def is_field_name(name: str) -> bool:
 
 
 def fields_of(cls: type) -> dict[str, Field]:
-    """Give all declared fields by name, those of the base classes first."""
+    """Return all declared fields by name, those of the base classes first."""
     found: dict[str, Field] = {}
     for base in reversed(cls.__mro__):
         for name in base.__dict__.get("__annotations__", {}):
@@ -74,18 +75,20 @@ def check_value(where: str, fields: Mapping[str, Field], name: str, value: Any) 
 
 def _advice(name: str, fields: Mapping[str, Field]) -> str:
     near = nearest(name, fields)
+    if name in PAX_NAMES:
+        return of_pax(name)
     guess = f"Did you mean '{near}'? " if near else ""
     return f"{guess}A new field is declared by its annotation: `{name}: int = ...`."
 
 
 def values_of(thing: Any) -> dict[str, Any]:
-    """Give the value of every field of an experiment, or of its class; a field without a value is left out."""
+    """Return the value of every field of an experiment, or of its class; a field without a value is left out."""
     cls = thing if isinstance(thing, type) else type(thing)
     return {name: getattr(thing, name) for name in fields_of(cls) if hasattr(thing, name)}
 
 
 def values_by_class(cls: type) -> Iterator[tuple[type, dict[str, Any]]]:
-    """Give each class of the inheritance, base first, with the fields that it is the last to set."""
+    """Yield each class of the inheritance, base first, with the fields that it is the last to set."""
     last = {name: base for base in reversed(cls.__mro__) for name in vars(base) if is_field_name(name)}
     for base in reversed(cls.__mro__):
         mine = {name: getattr(cls, name) for name in vars(base) if last.get(name) is base}
@@ -94,7 +97,7 @@ def values_by_class(cls: type) -> Iterator[tuple[type, dict[str, Any]]]:
 
 
 def with_values(cls: C, texts: Mapping[str, str]) -> C:
-    """Give a subclass of an experiment with some fields set from text (`--set NAME=value`); it keeps its name.
+    """Return a subclass of an experiment with some fields set from text (`--set NAME=value`); it keeps its name.
 
     Raises:
         ConfigError: with every unknown field and every value of another type.
@@ -120,7 +123,7 @@ def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
     """Read one value from text, as the type of its field wants it. Raises ConfigError."""
     if name not in fields:
         near = nearest(name, fields)
-        remedy = f"Did you mean '{near}'?" if near else f"It has {', '.join(fields)}."
+        remedy = of_pax(name) or (f"Did you mean '{near}'?" if near else f"It has {', '.join(fields)}.")
         raise ConfigError("command line", [Fault(f"--set {name}", "the experiment has no such field.", remedy)])
     wanted = fields[name].type
     for value in _readings(text):
@@ -132,7 +135,7 @@ def read_text(fields: Mapping[str, Field], name: str, text: str) -> Any:
 
 
 def _readings(text: str) -> Iterator[Any]:
-    """Give what a text may mean, the likeliest first: a word, a number or list as Python writes it, the text itself."""
+    """Yield what a text may mean, the likeliest first: a word, a number or list in Python, the text itself."""
     stripped = text.strip()
     if stripped.lower() in _WORDS:
         yield _WORDS[stripped.lower()]

@@ -49,7 +49,7 @@ DEFAULT_FILL = {"ici": "fsdp", "dcn": "data"}
 def to_fields(
     settings: Mapping[str, Any], *, num_slices: int = 1, devices_per_slice: int | None = None
 ) -> dict[str, Any]:
-    """Give the fields of an experiment for settings of MaxText.
+    """Return the fields of an experiment for settings of MaxText.
 
     Args:
         settings: MaxText's names and values; what is no size, mesh or step setting is refused by name.
@@ -71,7 +71,7 @@ def to_fields(
 
 
 def from_fields(fields: Mapping[str, Any], *, scale: int = 1) -> dict[str, Any]:
-    """Give MaxText's settings for the fields of an experiment.
+    """Return MaxText's settings for the fields of an experiment.
 
     Args:
         fields: upper-case names and values; those that MaxText has no name for are left out.
@@ -171,7 +171,7 @@ def _pipeline(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, 
 
 
 def _stages(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Give MaxText's settings of a pipeline; that of the micro-batches where their number is known."""
+    """Return MaxText's settings of a pipeline; that of the micro-batches where their number is known."""
     repeats, stages, layers = fields.get("CIRCULAR_REPEAT", 1), fields["NUM_STAGES"], fields.get("NUM_LAYERS")
     settings = {REPEATS: repeats}
     if layers is not None:

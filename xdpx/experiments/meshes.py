@@ -33,7 +33,7 @@ class MeshShape(NamedTuple):
         return tuple(one * other for one, other in zip(self.ici, dcn, strict=True))
 
     def size(self, *names: str) -> int:
-        """Give over how many devices these axes spread something; axes that the mesh does not have count 1."""
+        """Return over how many devices these axes spread something; axes that the mesh does not have count 1."""
         sizes = dict(zip(self.names, self.shape, strict=True))
         return math.prod(sizes.get(name, 1) for name in names)
 
@@ -41,7 +41,7 @@ class MeshShape(NamedTuple):
 def filled(
     where: str, ici: Sequence[int], dcn: Sequence[int] | None, names: Sequence[str] | None, num_devices: int
 ) -> MeshShape:
-    """Give the mesh of these fields for so many devices. Raises ConfigError with every fault."""
+    """Return the mesh of these fields for so many devices. Raises ConfigError with every fault."""
     faults = _faults(ici, dcn, names)
     if faults:
         raise ConfigError(where, faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,20 +17,28 @@ from xdpx.engines.spmd.engine import SpmdOptions
 from xdpx.engines.spmd.imitated import imitated_devices
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import without_boxes
-from xdpx.engines.spmd.peaks import Device, Efficiency, device_at_work
-from xdpx.engines.spmd.planning import StepPlan, plan_update
+from xdpx.engines.spmd.peaks import Device, Efficiency, device_of_kind
+from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, plan_update
 from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.models.spmd.layers import fused_attention
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES
 from xdpx.utils.nested_map import NestedMap
 
 
-def plan_experiment(experiment: BaseExperiment, *, num_devices: int | None = None, compiling: bool = True) -> StepPlan:
+def plan_experiment(
+    experiment: BaseExperiment,
+    *,
+    num_devices: int | None = None,
+    compiling: bool = True,
+    platform: str | None = None,
+) -> StepPlan:
     """Plan one update of an experiment on imitated devices of its mesh. Nothing is allocated, no data is read.
 
     Args:
         experiment: what is planned.
         num_devices: what -1 in the mesh fills up to; `PLAN_DEVICES` when not said.
         compiling: False leaves out collectives and XLA's figure for activations.
+        platform: `cuda` or `tpu`, whose kernels are planned with; None: attention is planned without any.
     """
     if num_devices is not None:
         experiment.use_devices(num_devices)
@@ -37,15 +46,18 @@ def plan_experiment(experiment: BaseExperiment, *, num_devices: int | None = Non
     shape = experiment.mesh_shape()
     mesh = make_mesh(shape.ici, shape.dcn, shape.names, imitated_devices(shape.num_devices))
     task = experiment.task()
-    return plan_update(
-        build(_sixteen_bits(task)), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
-        options=engine_options(task.train, averaged=task.train.eval_use_ema_states),
-        micro_batches=task.train.accumulate_batches, counted=lambda: flops_of(experiment), compiling=compiling,
-    )  # fmt: skip
+    with fused_attention.traced_for(platform or "cpu", imitated=True) as attention:
+        plan = plan_update(
+            build(_sixteen_bits(task)), specs_of(experiment), mesh=mesh, rules=rules_of(experiment),
+            options=engine_options(task.train, averaged=task.train.eval_use_ema_states),
+            micro_batches=task.train.accumulate_batches, counted=lambda: flops_of(experiment), compiling=compiling,
+        )  # fmt: skip
+    named = as_bfloat16(plan) if _holds(task, jnp.bfloat16) and not _holds(task, jnp.float16) else plan
+    return replace(named, attention=attention if platform is not None else [])
 
 
 def engine_options(train: Any, *, averaged: bool) -> SpmdOptions:
-    """Give the settings of the engine that a task asks for.
+    """Return the settings of the engine that a task asks for.
 
     Args:
         train: `TrainHParams` of the task.
@@ -58,7 +70,7 @@ def engine_options(train: Any, *, averaged: bool) -> SpmdOptions:
 
 
 def _sixteen_bits(template: Any) -> Any:
-    """Give a template with float16 for bfloat16: as large, and a CPU need not widen it, which a plan would show."""
+    """Return a template with float16 for bfloat16: as large, and a CPU need not widen it, which a plan would show."""
     if isinstance(template, BaseHParams):
         copy = template.clone()
         for name, value in copy.fields_and_values():
@@ -72,17 +84,30 @@ def _sixteen_bits(template: Any) -> Any:
 
 
 def _is_bfloat16(value: Any) -> bool:
-    return isinstance(value, np.dtype | type) and value in {jnp.dtype(jnp.bfloat16), jnp.bfloat16}
+    return _is_type(value, jnp.bfloat16)
+
+
+def _is_type(value: Any, kind: Any) -> bool:
+    return isinstance(value, np.dtype | type) and value in {jnp.dtype(kind), kind}
+
+
+def _holds(template: Any, kind: Any) -> bool:
+    """Tell whether a template computes in a type anywhere."""
+    if isinstance(template, BaseHParams):
+        return any(_holds(value, kind) for _, value in template.fields_and_values())
+    if isinstance(template, list | tuple):
+        return any(_holds(item, kind) for item in template)
+    return _is_type(template, kind)
 
 
 def rules_of(experiment: BaseExperiment) -> Any:
-    """Give the rules of an experiment, those of transformers when it has none of its own."""
+    """Return the rules of an experiment, those of transformers when it has none of its own."""
     own = experiment.rules()
     return TRANSFORMER_RULES if own is None else own
 
 
 def specs_of(experiment: BaseExperiment) -> NestedMap:
-    """Give a `ShapeDtypeStruct` for every array of one batch over all processes."""
+    """Return a `ShapeDtypeStruct` for every array of one batch over all processes."""
     specs = experiment.input_specs()
     return NestedMap(
         {name: jax.ShapeDtypeStruct(tuple(shape), np.dtype(kind)) for name, (shape, kind) in specs.items()}
@@ -96,14 +121,18 @@ def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) 
     the other (`BaseExperiment.counted_task`).
     """
     task = build(experiment.counted_task())
-    batch = spec if spec is not None else specs_of(experiment)
+    with fused_attention.traced_for("cpu"):  # whose products are counted one by one, not a kernel
+        return _counted(task, spec if spec is not None else specs_of(experiment))
+
+
+def _counted(task: Any, batch: Mapping[str, Any]) -> flops.Count:
     key = jax.eval_shape(lambda: jax.random.key(0))
     variables = without_boxes(dict(jax.eval_shape(task.init, key, batch)))
     return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)
 
 
 def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | None = None) -> Efficiency:
-    """Give what turns seconds per update into MFU and tokens per second, for the devices of a mesh.
+    """Return what turns seconds per update into MFU and tokens per second, for the devices of a mesh.
 
     Args:
         experiment: what is trained.
@@ -112,5 +141,5 @@ def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | No
     """
     spec, batches = specs_of(experiment), experiment.task().train.accumulate_batches
     tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else next(iter(spec.values())).shape[0]
-    known = device if device is not None else device_at_work(list(mesh.devices.flat))
+    known = device if device is not None else device_of_kind(mesh.devices.flat[0].device_kind)
     return Efficiency(flops_of(experiment, spec).training * batches, tokens * batches, mesh.size, known.peak_flops)

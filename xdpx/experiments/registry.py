@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from xdpx.config import packages
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.shipped import SHIPPED
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 C = TypeVar("C", bound=type[BaseExperiment])
 
@@ -62,15 +66,24 @@ def _file_of(cls: type) -> str:
 
 
 def names(tag: str | None = None) -> list[str]:
-    """Give every name there is without importing what ships, in order; or those of a tag that were imported."""
+    """Return every name there is, in order, without importing what ships or what packages offer as `xdpx.experiment`.
+
+    With a tag, those of what was imported.
+    """
     if tag is not None:
         return sorted(name for name, tags in _tags.items() if tag in tags)
     shipped = {f"{module}.{name}" for module, listed in SHIPPED.items() for name in listed}
-    return sorted({*shipped, *_registered})
+    return sorted({*shipped, *_registered, *_offered()})
+
+
+def _offered() -> dict[str, EntryPoint]:
+    """Return the entry points of packages, by the full names of their classes."""
+    points = [point for each in packages.offered("experiment").values() for point in each]
+    return {point.value.replace(":", "."): point for point in points}
 
 
 def resolve(name: str) -> type[BaseExperiment]:
-    """Give the experiment class that a name stands for; what has it is imported now.
+    """Return the experiment class that a name stands for; what has it is imported now.
 
     Raises:
         ConfigError: nothing has this name, several have it, or the import of what it names fails.
@@ -91,7 +104,7 @@ def resolve(name: str) -> type[BaseExperiment]:
 
 
 def _matches(name: str) -> list[str]:
-    """Give the full names that end with this one; an exact one wins."""
+    """Return the full names that end with this one; an exact one wins."""
     known = names()
     if name in known:
         return [name]
@@ -107,12 +120,14 @@ def _plain(name: str) -> str:
 def _class_named(full: str) -> type[BaseExperiment]:
     if full not in _registered:
         module, _, cls = full.rpartition(".")
-        _registered.setdefault(full, getattr(import_module(module), cls))
+        offered = _offered().get(full)
+        found = packages.load(offered) if offered else getattr(import_module(module), cls)
+        _registered.setdefault(full, found)
     return _registered[full]
 
 
 def _from_module(name: str) -> type[BaseExperiment] | None:
-    """Import `package.module` of `package.module.Exp`; give the class when it is there, registered or not."""
+    """Import `package.module` of `package.module.Exp`; return the class when it is there, registered or not."""
     module, _, cls = name.rpartition(".")
     if not _exists(module):
         return None

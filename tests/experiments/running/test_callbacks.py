@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import pytest
 
 from xdpx.engines.spmd.pgle import Pgle, newest_run
-from xdpx.experiments.running.callbacks import CollectingGarbage, Profiling, SkippingLedger, StoppingEarly
-from xdpx.runs.ledger import Diverged
-from xdpx.trainer.loop import Step
-from xdpx.trainer.progress import Progress
+from xdpx.experiments.running.callbacks import CollectingGarbage, Profiling, SkippingAccumulator, StoppingEarly
+from xdpx.training.accumulation import Diverged
+from xdpx.training.loop import Step
+from xdpx.training.progress import Progress
 from xdpx.utils import io
 
 
@@ -23,14 +23,14 @@ def step(number: int) -> Step:
 
 
 def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_end_the_run() -> None:
-    ledger = SkippingLedger(Engine(), windows=("log",))
-    ledger.add(1, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
-    ledger.add(2, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": float("nan"), "skipped": 1.0})
-    window = ledger.take("log")
+    accumulator = SkippingAccumulator(Engine(), windows=("log",))
+    accumulator.add(1, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
+    accumulator.add(2, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": float("nan"), "skipped": 1.0})
+    window = accumulator.take("log")
     assert (window.ratio("loss_sum", "count"), window.sums["skipped"], window.num_updates) == (2.0, 1.0, 2)
-    ledger.add(3, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
+    accumulator.add(3, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
     with pytest.raises(Diverged, match="step 3"):
-        ledger.take("log")
+        accumulator.take("log")
 
 
 def test_garbage_is_collected_at_its_updates_only() -> None:

@@ -23,8 +23,8 @@ from xdpx.experiments.running.options import options_of
 from xdpx.experiments.running.parts import build_parts
 from xdpx.experiments.running.training import train
 from xdpx.reports.run_logs import read_table
-from xdpx.runs.status import read_status
 from xdpx.tasks.spmd.early_stopping import TargetReached
+from xdpx.training.status import read_status
 from xdpx.utils import io
 
 ROOT = Path(__file__).parents[3]
@@ -342,3 +342,27 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(tiny: Modu
     last_time = {number: index for index, number in enumerate(seen)}
     assert sorted(last_time) == list(range(len(last_time)))
     assert [number for number, _ in sorted(last_time.items(), key=lambda item: item[1])] == sorted(last_time)
+
+
+def test_damaged_files_beside_the_checkpoints_do_not_stop_a_job(tiny: ModuleType, job: str, tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    shutil.copytree(job, folder)
+    for step in (6, 8):
+        shutil.rmtree(folder / "checkpoints" / f"checkpoint_{step:08d}")
+    for name in ("status.json", "train.log.tsv", "valid.log.tsv", "eval_out/text/eval_out_8_metrics.json"):
+        with (folder / name).open("ab") as file:
+            file.write(b"\xff")
+    for name in ("log.txt", "run.json", "model_params.txt"):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+    shutil.rmtree(folder / "summaries")
+    (folder / "summaries").write_text("a file where a folder was")
+    assert run(tiny.Tiny, job_log_dir=str(folder), eval_on_test=True, plots=False, device="cpu:1G:16GiB") == 0
+    aside = {path.name for path in folder.rglob("*.damaged-1")}
+    assert {"status.json.damaged-1", "train.log.tsv.damaged-1", "valid.log.tsv.damaged-1", "log.txt.damaged-1"} <= aside
+    assert {"run.json.damaged-1", "model_params.txt.damaged-1", "summaries.damaged-1"} <= aside
+    assert steps_in(str(folder))[-1] == 8
+    assert (
+        read_table(str(folder / "train.log.tsv"))["step"].tolist()
+        == read_table(f"{job}/train.log.tsv")["step"].tolist()
+    )

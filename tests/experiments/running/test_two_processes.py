@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,19 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.runs.status import read_status
+from tests.processes import environment, free_port
+from xdpx.training.status import read_status
 
 
 def start(folder: Path, steps: int) -> list[subprocess.Popen[bytes]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    script = Path(__file__).with_name("two_processes.py")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    script, port = Path(__file__).with_name("two_processes.py"), free_port()
     return [
         subprocess.Popen(
             [sys.executable, str(script), str(port), str(index), str(folder), str(steps)],
-            env=environment, stderr=(folder.parent / f"{folder.name}.{index}.log").open("wb"),
+            env=environment(), stderr=(folder.parent / f"{folder.name}.{index}.log").open("wb"),
         )
         for index in (0, 1)
     ]  # fmt: skip

@@ -89,6 +89,7 @@ class Tiny(BaseExperiment):
     INIT: Any = None
     STOP: Any = None
     SKIP: float = 0.0
+    LOG: int | None = None
 
     def task(self) -> Any:
         lm = TransformerLm.HParams(vocab_size=VOCAB, model_dims=16, hidden_dims=32, num_layers=2, num_heads=2)
@@ -98,7 +99,8 @@ class Tiny(BaseExperiment):
             learner=Learner.HParams(optimizer=adam, skip_step_gradient_norm_value=self.SKIP),
             num_train_steps=self.STEPS, save_interval_steps=self.SAVE, save_max_to_keep=self.KEEP,
             save_keep_interval_duration=self.HOURS, summary_interval_steps=2, eval_interval_steps=self.EVAL,
-            accumulate_batches=self.BATCHES, init_from_checkpoint_rules=self.INIT,
+            log_train_output_interval_steps=self.LOG, accumulate_batches=self.BATCHES,
+            init_from_checkpoint_rules=self.INIT,
             eval_use_ema_states=self.EMA > 0, decode_use_ema_states=self.EMA > 0,
         )  # fmt: skip
         return SingleTask.HParams(

@@ -45,7 +45,7 @@ ACTIVATIONS: dict[str, Any] = {
 
 
 def language_task(fields: Fields, *, in_stages: bool = True) -> Any:
-    """Give the task of a language model.
+    """Return the task of a language model.
 
     Args:
         fields: the recipe.
@@ -63,7 +63,7 @@ def language_task(fields: Fields, *, in_stages: bool = True) -> Any:
 
 
 def language_rules(fields: Fields) -> Rules:
-    """Give the rules: stages along `stage`, and what is kept of activations split over mdl when it is asked for.
+    """Return the rules: stages along `stage`, and what is kept of activations split over mdl when it is asked for.
 
     Before and after a pipeline, where all stages would compute the same, they share the tokens of a row.
     """
@@ -92,7 +92,7 @@ def _network(fields: Fields, *, in_stages: bool) -> Any:
 
 
 def _stack(fields: Fields, *, in_stages: bool) -> Any:
-    """Give the layers: in stages, repeated, or one after another."""
+    """Return the layers: in stages, repeated, or one after another."""
     block, layers = _block(fields), fields.NUM_LAYERS
     if fields.NUM_STAGES and in_stages:
         each = layers // (fields.NUM_STAGES * fields.CIRCULAR_REPEAT)
@@ -169,7 +169,7 @@ def _positions(fields: Fields) -> Any:
 
 
 def classification_task(fields: Fields) -> Any:
-    """Give the task of a stack of dense layers that classifies vectors."""
+    """Return the task of a stack of dense layers that classifies vectors."""
     from xdpx.models.spmd.classification_model import ClassificationModel
     from xdpx.models.spmd.layers.linears import MLPBlock
 
@@ -190,7 +190,7 @@ def classification_task(fields: Fields) -> Any:
 
 
 def training(fields: Fields) -> Any:
-    """Give how a recipe is trained."""
+    """Return how a recipe is trained."""
     return TrainHParams(
         learner=Learner.HParams(optimizer=_optimizer(fields)),
         num_train_steps=fields.MAX_STEPS,

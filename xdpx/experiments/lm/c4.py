@@ -34,7 +34,7 @@ class C4UnsupervisedDataset(TransformerLm):
     EVAL_NUM_BATCHES: int | None = None
 
     def datasets(self) -> list[Any]:
-        """Give the training and the evaluation input. Raises ConfigError while a field does not say where they are."""
+        """Return the training and the evaluation input. ConfigError where a field has no path."""
         from xdpx.experiments.lm.data import text_inputs
 
         return list(text_inputs(self))
@@ -189,13 +189,13 @@ class MLPerfRecipe(C4SpmdPipelineGpt3AdamOrgHP):
     LEARNING_RATE: float | None = None
 
     def learning_rate(self) -> float:
-        """Give 2e-5, and 3e-5 above 3,584 examples per update; or LEARNING_RATE, when it is set."""
+        """Return 2e-5, and 3e-5 above 3,584 examples per update; or LEARNING_RATE, when it is set."""
         if self.LEARNING_RATE is not None:
             return self.LEARNING_RATE
         return 2e-5 if self.global_batch() <= LARGE_BATCH else 3e-5
 
     def cosine_steps(self) -> tuple[int, int, int]:
-        """Give the steps of the schedule, in updates of this batch."""
+        """Return the steps of the schedule, in updates of this batch."""
         warmup = self.LR_COS_WARMUP * ORIGINAL_BATCH / self.global_batch()
         end = self.LR_COS_DECAY_END * ORIGINAL_BATCH / self.global_batch()
         return round(warmup), round(warmup) + 1, round(end)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hparams import build
 from xdpx.datasets.inputs import (
     ArrayRecords,
     ArraySpec,
@@ -17,6 +18,7 @@ from xdpx.datasets.inputs import (
     LanguageModelFeatures,
     NumpyFiles,
     SavedDataset,
+    SentencePiece,
     SeqIOInput,
     SyntheticInput,
     Task,
@@ -40,10 +42,14 @@ CHARACTERS = "characters"
 """As VOCABULARY: every character of the training text is a token."""
 
 EOS = 1
+"""Of vocabularies that do not say how a text ends."""
+
+MODEL_ENDING = ".model"
+"""Of files of SentencePiece."""
 
 
 def rows_per_host(fields: Fields) -> int:
-    """Give the rows of a batch that each input makes: processes that hold the same rows read the same input."""
+    """Return the rows of a batch that each input makes: processes that hold the same rows read the same input."""
     total = int(fields.global_batch())
     if world.process_count() == 1:
         return total
@@ -53,7 +59,7 @@ def rows_per_host(fields: Fields) -> int:
 
 
 def synthetic_inputs(fields: Fields) -> list[Any]:
-    """Give constant tokens to train and to evaluate on."""
+    """Return constant tokens to train and to evaluate on."""
     common = {
         "batch_size": rows_per_host(fields),
         "seq_len": fields.MAX_SEQ_LEN,
@@ -112,7 +118,7 @@ class VectorInput(BaseInput):
         self._batch = state_number(state, "batches", self)
 
     def spec(self) -> NestedMap:
-        """Give the ArraySpec of every array."""
+        """Return the ArraySpec of every array."""
         rows, number = self.hparams.batch_size, np.dtype(np.float32)
         return NestedMap(
             inputs=ArraySpec((rows, self.hparams.dims), number),
@@ -122,7 +128,7 @@ class VectorInput(BaseInput):
 
 
 def vector_inputs(fields: Fields) -> list[Any]:
-    """Give random vectors to train and to evaluate on."""
+    """Return random vectors to train and to evaluate on."""
     common = {"batch_size": rows_per_host(fields), "dims": fields.INPUT_DIMS, "num_classes": fields.NUM_CLASSES}
     return [
         VectorInput.HParams(is_training=True, **common),
@@ -131,7 +137,7 @@ def vector_inputs(fields: Fields) -> list[Any]:
 
 
 def text_inputs(fields: Fields) -> list[Any]:
-    """Give the text to train on, packed, and the text to evaluate on, where one is named.
+    """Return the text to train on, packed, and the text to evaluate on, where one is named.
 
     Raises:
         ConfigError: a field does not say where the text or its vocabulary is.
@@ -151,13 +157,15 @@ def text_inputs(fields: Fields) -> list[Any]:
     sources = {"train": _source(str(fields.TRAIN_DATA))}
     if fields.EVAL_DATA is not None:
         sources["validation"] = _source(fields.EVAL_DATA)
+    vocabulary = _vocabulary(fields)
+    eos_id = build(vocabulary).end if isinstance(vocabulary, SentencePiece.HParams) else EOS
     task = Task.HParams(
         name="c4",
         source=sources,
-        vocabulary=_vocabulary(fields),
+        vocabulary=vocabulary,
         features={"targets": "targets" if isinstance(sources["train"], NumpyFiles.HParams) else fields.TEXT_FIELD},
         add_eos=("targets",),
-        eos_id=EOS,
+        eos_id=eos_id,
     )
     return [_text_input(fields, task, split) for split in sources]
 
@@ -170,7 +178,7 @@ def _text_input(fields: Fields, task: Any, split: str) -> Any:
         split_name=split,
         task_feature_lengths={"targets": fields.MAX_SEQ_LEN},
         feature_converter=LanguageModelFeatures.HParams(
-            pack=training and fields.PACKED_INPUT, with_inputs=False, reverse_bos_padding=True, eos_id=EOS
+            pack=training and fields.PACKED_INPUT, with_inputs=False, reverse_bos_padding=True, eos_id=task.eos_id
         ),
         batch_size=rows_per_host(fields),
         is_training=training,
@@ -195,4 +203,16 @@ def _source(path: str) -> Any:
 def _vocabulary(fields: Fields) -> Any:
     if fields.VOCABULARY == CHARACTERS:
         return Characters.HParams(alphabet_from=fields.TRAIN_DATA)
+    model_file = _sentencepiece_in(str(fields.VOCABULARY))
+    if model_file is not None:
+        return SentencePiece.HParams(model_file=model_file)
     return HouseTokenizer.HParams(vocab_file=fields.VOCABULARY)
+
+
+def _sentencepiece_in(path: str) -> str | None:
+    """Return the model of SentencePiece that a path names, or that lies in a folder without another tokenizer."""
+    if path.endswith(MODEL_ENDING):
+        return path
+    if not io.isdir(path) or io.isfile(io.join(path, "tokenizer.json")):
+        return None
+    return next((io.join(path, name) for name in sorted(io.listdir(path)) if name.endswith(MODEL_ENDING)), None)

@@ -21,7 +21,7 @@ class SyntheticDataset(TransformerLm):
     SYNTHETIC_PATTERN: Literal["constant", "cycle", "random"] = "constant"
 
     def datasets(self) -> list[Any]:
-        """Give a training and an evaluation input."""
+        """Return a training and an evaluation input."""
         from xdpx.experiments.lm.data import synthetic_inputs
 
         return list(synthetic_inputs(self))
@@ -36,7 +36,7 @@ class LargeMlp(ClassificationModelAdam):
     HIDDEN_DIMS = 7168
 
     def datasets(self) -> list[Any]:
-        """Give random vectors with classes that follow from them."""
+        """Return random vectors with classes that follow from them."""
         from xdpx.experiments.lm.data import vector_inputs
 
         return list(vector_inputs(self))

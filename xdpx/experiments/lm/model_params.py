@@ -15,6 +15,75 @@ Schedule = Literal["constant", "linear_rampup_exponential_decay", "linear_rampup
 Optimizer = Literal["adam", "adafactor", "sharded_adafactor", "lion", "sgd"]
 
 
+def set_default_adam(
+    task_p: Any,
+    learning_rate: float,
+    weight_decay: float,
+    *,
+    warmup_steps: int = 4000,
+    decay_start: int = 4001,
+    decay_end: int = 300_000,
+) -> None:
+    """Return a task the Adam of Pax's function of this name: clipped at 5, ramped up, then decaying to a tenth.
+
+    Args:
+        task_p: template of the task.
+        learning_rate: at the top of the ramp.
+        weight_decay: decoupled, times the learning rate.
+        warmup_steps: of the ramp.
+        decay_start: first step of the decay.
+        decay_end: last one.
+    """
+    from xdpx.optimizers.spmd.optimizers import Adam
+
+    rule = Adam.HParams(beta1=0.9, beta2=0.99, weight_decay=weight_decay, clip_gradient_norm_to_value=5.0)
+    _set_default(task_p, rule, learning_rate, (warmup_steps, decay_start, decay_end))
+
+
+def set_default_adafactor(
+    task_p: Any,
+    learning_rate: float,
+    weight_decay: float,
+    *,
+    warmup_steps: int = 4000,
+    decay_start: int = 4001,
+    decay_end: int = 100_000,
+    clip_gradient_norm_to_value: float = 5.0,
+) -> None:
+    """Return a task the sharded Adafactor of Pax's function of this name.
+
+    Args:
+        task_p: template of the task.
+        learning_rate: at the top of the ramp.
+        weight_decay: decoupled, times the learning rate.
+        warmup_steps: of the ramp.
+        decay_start: first step of the decay.
+        decay_end: last one.
+        clip_gradient_norm_to_value: largest norm of all gradients together.
+    """
+    from xdpx.optimizers.spmd.adafactor import ShardedAdafactor
+
+    rule = ShardedAdafactor.HParams(
+        decay_method="adam",
+        beta1=0.9,
+        decay_adam=0.99,
+        weight_decay=weight_decay,
+        clip_gradient_norm_to_value=clip_gradient_norm_to_value,
+    )
+    _set_default(task_p, rule, learning_rate, (warmup_steps, decay_start, decay_end))
+
+
+def _set_default(task_p: Any, rule: Any, learning_rate: float, steps: tuple[int, int, int]) -> None:
+    from xdpx.optimizers.spmd.ramps import LinearRampupExponentialDecay
+
+    warmup, start, end = steps
+    ramp = LinearRampupExponentialDecay.HParams(
+        warmup_steps=warmup, decay_start=start, decay_end=end, min_ratio=0.1, max=1.0
+    )
+    task_p.train.learner.loss_name = "total_loss"
+    task_p.train.learner.optimizer = rule.set(learning_rate=learning_rate, lr_schedule=ramp)
+
+
 class TrainedExperiment(BaseExperiment):
     """How an experiment learns, saves and reports: what every recipe shares.
 
@@ -64,7 +133,7 @@ class TrainedExperiment(BaseExperiment):
     PROFILER_CAPTURE_STEP: int | None = None
 
     def global_batch(self, num_devices: int | None = None) -> int:
-        """Give the examples of one update over all devices. Raises ConfigError when they are no whole number."""
+        """Return the examples of one update over all devices. Raises ConfigError when they are no whole number."""
         devices = self.mesh_shape(num_devices).num_devices
         whole = self.PERCORE_BATCH_SIZE * devices
         if whole < 1 or whole != int(whole):
@@ -73,13 +142,13 @@ class TrainedExperiment(BaseExperiment):
         return int(whole)
 
     def learning_rate(self) -> float:
-        """Give the learning rate that the schedule multiplies. Raises ConfigError when the recipe has none."""
+        """Return the learning rate that the schedule multiplies. Raises ConfigError when the recipe has none."""
         if self.LEARNING_RATE is None:
             raise ConfigError(type(self).__name__, [Fault("LEARNING_RATE", "is not set.", "Set it, e.g. to 1e-3.")])
         return self.LEARNING_RATE
 
     def cosine_steps(self) -> tuple[int, int, int]:
-        """Give (warm-up, start of the decay, end of it) of the cosine schedule, in updates."""
+        """Return (warm-up, start of the decay, end of it) of the cosine schedule, in updates."""
         return self.LR_COS_WARMUP, self.LR_COS_DECAY_START, self.LR_COS_DECAY_END
 
 
@@ -100,13 +169,13 @@ class ClassificationModelAdam(TrainedExperiment):
     SUMMARY_INTERVAL_STEPS: int = 5
 
     def task(self) -> Any:
-        """Give the template of the task."""
+        """Return the template of the task."""
         from xdpx.experiments.lm.building import classification_task
 
         return classification_task(self)
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
-        """Give the arrays of one batch over all processes."""
+        """Return the arrays of one batch over all processes."""
         rows = self.global_batch()
         return {"inputs": ((rows, self.INPUT_DIMS), "float32"), "class_ids": ((rows,), "int32"),
                 "eval_sample_weights": ((rows,), "float32")}  # fmt: skip
@@ -181,7 +250,7 @@ class TransformerLm(TrainedExperiment):
         return self.MODEL_DIMS // self.DIMS_PER_HEAD if self.NUM_HEADS is None else self.NUM_HEADS
 
     def num_microbatches(self, num_devices: int | None = None) -> int:
-        """Give into how many parts a pipeline cuts the batch; 1 without a pipeline."""
+        """Return into how many parts a pipeline cuts the batch; 1 without a pipeline."""
         if self.NUM_STAGES is None:
             return 1
         if self.MICROBATCH_SIZE is not None:
@@ -228,26 +297,26 @@ class TransformerLm(TrainedExperiment):
         return faults
 
     def input_specs(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
-        """Give the arrays of one batch over all processes."""
+        """Return the arrays of one batch over all processes."""
         rows = self.global_batch()
         ids, numbers = ((rows, self.MAX_SEQ_LEN), "int32"), ((rows, self.MAX_SEQ_LEN), "float32")
         return {"ids": ids, "labels": ids, "weights": numbers, "paddings": numbers, "segment_ids": ids,
                 "segment_pos": ids, "eval_sample_weights": ((rows,), "float32")}  # fmt: skip
 
     def rules(self) -> Any:
-        """Give the rules from logical axes to mesh axes."""
+        """Return the rules from logical axes to mesh axes."""
         from xdpx.experiments.lm.building import language_rules
 
         return language_rules(self)
 
     def task(self) -> Any:
-        """Give the template of the task."""
+        """Return the template of the task."""
         from xdpx.experiments.lm.building import language_task
 
         return language_task(self)
 
     def counted_task(self) -> Any:
-        """Give the same model with its layers repeated: a pipeline computes for nothing while it fills and drains."""
+        """Return the same model with its layers repeated: a pipeline computes for nothing while it fills and drains."""
         from xdpx.experiments.lm.building import language_task
 
         return language_task(self, in_stages=False)

@@ -37,7 +37,7 @@ def run(
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.parts import build_parts
     from xdpx.experiments.running.process import prepare
-    from xdpx.trainer.preemption import EXIT_CODE
+    from xdpx.training.preemption import EXIT_CODE
 
     wanted = options_of(job_log_dir, {"mode": mode, **options})
     prepare(wanted)

@@ -22,30 +22,55 @@ from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_tables import valid_row
 from xdpx.reports.windows import Window
-from xdpx.runs.callbacks.logging import Logging, train_metrics
-from xdpx.runs.ledger import Ledger
 from xdpx.tasks.spmd.metrics import Totals
-from xdpx.trainer.loop import Callback, Session, Step, Stop
-from xdpx.trainer.preemption import Preemption
+from xdpx.training.accumulation import Diverged, MetricAccumulator
+from xdpx.training.callbacks.logging import Logging, train_metrics
+from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.preemption import Preemption
 from xdpx.utils import io
-from xdpx.utils.decisions import due
+from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 
 SUMMARY, EVALUATION = "summary", "evaluation"
-"""Names of readers' windows in the ledger."""
+"""Names of readers' windows in the accumulator."""
 
 SCORES = ("log_pplx", "total_loss")
 """The first of these that is measured tells which evaluation was the best; lower is better."""
 
 
-class SkippingLedger(Ledger):
-    """A ledger for learners that leave weights alone when a gradient is not fit: such updates only count as skipped."""
+class SkippingAccumulator(MetricAccumulator):
+    """Counts the updates that a learner skips because the gradient is NaN, infinite or too long; many in a row end it.
+
+    Args:
+        most: skipped updates one after another that end the training as a failure.
+    """
+
+    def __init__(self, *values: Any, most: int = SKIPPED_AT_MOST, **options: Any) -> None:
+        super().__init__(*values, **options)
+        self._most = most
+        self._in_a_row = 0
 
     def _enter(self, number: int, facts: dict[str, float]) -> None:
+        self._in_a_row = self._in_a_row + 1 if facts.get("skipped") else 0
+        if self._in_a_row >= self._most:
+            raise Diverged(
+                f"nothing is learnt: the last {self._in_a_row} updates, up to step {number}, were all skipped, because "
+                "the gradient was not finite, or longer than skip_step_gradient_norm_value. The weights are those "
+                f"of step {number - self._in_a_row}. Look at data and loss of that step, or lower the learning rate."
+            )
         if facts.get("skipped"):
             known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")
             log.warning(f"step {number} was skipped: the gradient is no number, or longer than wanted")
             facts = {name: facts[name] for name in known if name in facts}
         super()._enter(number, facts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the windows, and how many updates were skipped last."""
+        return {**super().state_dict(), "skipped_in_a_row": self._in_a_row}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        super().load_state_dict(saved)
+        self._in_a_row = int(saved.get("skipped_in_a_row", 0))
 
 
 class EfficientLogging(Logging):
@@ -65,11 +90,11 @@ class EfficientLogging(Logging):
 class Summarising(Callback):
     """Scalars and texts for TensorBoard, below `summaries/train`."""
 
-    def __init__(self, parts: Parts, ledger: Ledger, *, after: int, texts: Mapping[str, str]) -> None:
+    def __init__(self, parts: Parts, accumulator: MetricAccumulator, *, after: int, texts: Mapping[str, str]) -> None:
         shown = parts.options.enable_summary_writer and parts.is_first
         folder = io.join(parts.folder, SUMMARIES) if shown else None
         self._writer = tags.SummaryWriter(folder, "train", after=after if after else None)
-        self._parts, self._ledger, self._texts = parts, ledger, texts
+        self._parts, self._accumulator, self._texts = parts, accumulator, texts
         self._sizes = tags.WeightSizes() if parts.train.variable_norm_summary else None
 
     def on_start(self, session: Session) -> None:
@@ -81,10 +106,10 @@ class Summarising(Callback):
         every = self._parts.train.summary_accumulate_interval_steps
         interval = self._parts.train.summary_interval_steps
         if every and (step.number + every) % interval == 0:
-            self._ledger.take(SUMMARY)  # what came before is not part of the mean
+            self._accumulator.take(SUMMARY)  # what came before is not part of the mean
         if due(step.number, interval):
-            window = self._ledger.take(SUMMARY)
-            with self._ledger.stopwatch.paused():
+            window = self._accumulator.take(SUMMARY)
+            with self._accumulator.stopwatch.paused():
                 self._writer.scalars(self._tags(session, window), step.number)
         return None
 
@@ -94,7 +119,7 @@ class Summarising(Callback):
         metrics = self._parts.task.metrics.final(totals.by_name())
         weights = {name: weight / max(window.num_updates, 1) for name, weight in totals.weights().items()}
         found = {"loss": window.ratio("loss_sum", "count"), "Steps/sec": window.updates_per_second}
-        found |= tags.metric_tags(metrics, weights, prefix="Metrics") | tags.learning_tags(self._ledger.last)
+        found |= tags.metric_tags(metrics, weights, prefix="Metrics") | tags.learning_tags(self._accumulator.last)
         found |= tags.layer_tags(session.engine.summaries(session.state))
         if self._sizes is not None:
             found |= self._sizes(session.state["params"])
@@ -110,15 +135,24 @@ class Evaluating(Callback):
 
     Attributes:
         results: of the last evaluation, by `<program>/<metric>`.
+        metrics: of the inputs that are not for training, as in valid.log.tsv.
         step: at which it was.
     """
 
     def __init__(
-        self, parts: Parts, programs: Sequence[EvalProgram], feed: Feed, *, ledger: Ledger, table: GrowingTable
+        self,
+        parts: Parts,
+        programs: Sequence[EvalProgram],
+        feed: Feed,
+        *,
+        accumulator: MetricAccumulator,
+        table: GrowingTable,
     ) -> None:
         self.results: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
         self.step = -1
-        self._parts, self._programs, self._feed, self._ledger, self._table = parts, programs, feed, ledger, table
+        self._parts, self._programs, self._feed = parts, programs, feed
+        self._accumulator, self._table = accumulator, table
         shown = parts.options.enable_summary_writer and parts.is_first and not parts.train.eval_skip_train
         self._writer = tags.SummaryWriter(io.join(parts.folder, SUMMARIES) if shown else None, "eval_train")
 
@@ -130,11 +164,15 @@ class Evaluating(Callback):
         """Evaluate when it is due, and after the last update."""
         interval = self._parts.train.eval_interval_steps
         if interval > 0 and (due(step.number, interval) or step.number == session.until):
-            window = self._ledger.take(EVALUATION)
-            wall = session.progress.train_seconds + self._ledger.peek("log").seconds
-            with self._ledger.stopwatch.paused():
-                self._evaluate(session, window, wall)
+            self.evaluate(session)
         return None
+
+    def evaluate(self, session: Session) -> None:
+        """Evaluate now."""
+        window = self._accumulator.take(EVALUATION)
+        wall = session.progress.train_seconds + self._accumulator.peek("log").seconds
+        with self._accumulator.stopwatch.paused():
+            self._evaluate(session, window, wall)
 
     def _evaluate(self, session: Session, window: Window, wall: float) -> None:
         self.step, self.results = session.number, {}
@@ -146,6 +184,7 @@ class Evaluating(Callback):
             self._note(program.name, metrics)
             mark = f"@{program.data.name}" if index else ""
             found |= {f"{name}{mark}": value for name, value in metrics.items()}
+        self.metrics = found
         if self._programs:
             self._write_row(session, window, wall, found)
 
@@ -183,7 +222,7 @@ class Evaluating(Callback):
 
 
 def means_of(parts: Parts, sums: Mapping[str, float]) -> dict[str, float]:
-    """Give the task's metrics from sums of facts."""
+    """Return the task's metrics from sums of facts."""
     totals = Totals()
     totals.add(sums)
     return parts.task.metrics.final(totals.by_name())
@@ -197,18 +236,18 @@ class Decoding(Callback):
         step: at which it was.
     """
 
-    def __init__(self, parts: Parts, programs: Sequence[DecodeProgram], ledger: Ledger) -> None:
+    def __init__(self, parts: Parts, programs: Sequence[DecodeProgram], accumulator: MetricAccumulator) -> None:
         self.results: dict[str, float] = {}
         self.step = -1
-        self._parts, self._programs, self._ledger = parts, programs, ledger
+        self._parts, self._programs, self._accumulator = parts, programs, accumulator
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Decode when it is due."""
         train = self._parts.train
         wanted = due(step.number, train.decode_interval_steps) and step.number >= train.decode_start_after_n_steps
         if self._programs and (wanted or step.number == session.until):
-            self._ledger.settle()
-            with self._ledger.stopwatch.paused():
+            self._accumulator.settle()
+            with self._accumulator.stopwatch.paused():
                 self.step, self.results = step.number, run_all(self._programs, session.state, step.number, again=True)
         return None
 
@@ -219,7 +258,7 @@ class Decoding(Callback):
 
 
 def run_all(programs: Sequence[Program], state: Any, step: int, *, again: bool = False) -> dict[str, float]:
-    """Run programs one after another; give their metrics by `<program>/<name>`."""
+    """Run programs one after another; return their metrics by `<program>/<name>`."""
     found: dict[str, float] = {}
     for program in programs:
         metrics = program.run(state, step, again=again)

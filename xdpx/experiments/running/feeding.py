@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.inputs.peeking import warn_about
+from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import is_end_of_data
 from xdpx.experiments.running.parts import Parts, check_batch
 from xdpx.logger import log
@@ -58,8 +60,16 @@ class Feed:
             yield InputPlace(taken), group
 
     def state(self) -> dict[str, Any] | None:
-        """Give where this process is in its inputs; None when nobody wants to know."""
-        return {name: data.get_state() for name, data in self._kept().items()} or None
+        """Return where this process is in its inputs; None when nobody wants to know."""
+        return {name: self._state_of(name, data) for name, data in self._kept().items()} or None
+
+    def _state_of(self, name: str, data: BaseInput) -> Any:
+        try:
+            return to_json(data.get_state())
+        except TypeError as error:
+            remedy = "Give numbers, texts, bytes and arrays, and lists, tuples and dicts of them."
+            fault = Fault(f"{name}.get_state", f"{error}, which no checkpoint can hold.", remedy)
+            raise ConfigError(type(self._parts.experiment).__name__, [fault]) from error
 
     def restore(self, checkpoint: str) -> None:
         """Return to where the inputs were when a checkpoint was written."""
@@ -71,7 +81,9 @@ class Feed:
         saved = (self._read(checkpoint) or {}) if kept else {}
         for name, data in kept.items():
             if name in saved:
-                data.set_state(saved[name])
+                if data.replay:
+                    log.info(f"{name}: {data.replay}, so it reads again up to its place {saved[name]}")
+                data.set_state(from_json(saved[name]))
             else:
                 log.warning(f"{checkpoint} does not say where {data.name} was: it begins anew, and may repeat data.")
 
@@ -80,7 +92,7 @@ class Feed:
         self.data.close()
 
     def _kept(self) -> dict[str, BaseInput]:
-        """Give the inputs whose places are part of checkpoints, by their keys there."""
+        """Return the inputs whose places are part of checkpoints, by their keys there."""
         if not self._parts.train.enable_input_checkpointing:
             return {}
         everybody = {TRAINING: self.data, **self._others}

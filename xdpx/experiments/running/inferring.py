@@ -38,7 +38,7 @@ class InferProgram(Program):
         names = rows[0] if rows else {}
         count, process = self.parts.task.hparams.infer.output_num_shards, self.parts.ranks.rank
         name = f"{self.prefix}_{step}_process_{process}-{index:05d}-of-{count:05d}.npz"
-        with commit.replacing(io.join(self.parts.folder, self.folder, self.data.name, name), "wb") as file:
+        with commit.replacing(io.join(self.parts.folder, self.folder, self.data.name, name), "wb", own=True) as file:
             columns: Any = {key: np.stack([row[key] for row in rows]) for key in names}
             np.savez(file, **columns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -36,6 +36,8 @@ class RunOptions:
         restore_checkpoint_step: modes `decode_once`, `infer`: of which update; None for the newest.
         decode_output_pickle: write a pickle beside each file of JSON lines.
         enable_summary_writer: write for TensorBoard.
+        callbacks: in mode `train`, beside `CALLBACKS` of the experiment: those of the Trainer, by name or as they are.
+        report_to: in mode `train`, beside `REPORT_TO` of the experiment: trackers.
         plots: draw the figures of the run while it goes on.
         device: `name:FLOPs:memory` of a device whose peak JAX does not tell, so that MFU can be told.
         jax_profiler_port: port where a profiler can look in.
@@ -61,6 +63,8 @@ class RunOptions:
     restore_checkpoint_step: int | None = None
     decode_output_pickle: bool = True
     enable_summary_writer: bool = True
+    callbacks: Sequence[Any] = ()
+    report_to: Sequence[Any] = ()
     plots: bool = True
     device: str | None = None
     jax_profiler_port: int | None = None
@@ -87,7 +91,7 @@ class RunOptions:
 
 
 def options_of(job_log_dir: Any, values: Mapping[str, Any]) -> RunOptions:
-    """Give checked options.
+    """Return checked options.
 
     Raises:
         ConfigError: names each option that does not exist, or does not go with the others.
@@ -120,7 +124,7 @@ def _faults(options: RunOptions) -> list[Fault]:
 
 
 def mode_faults(values: Mapping[str, Any]) -> list[Fault]:
-    """Give what is wrong with the mode, and with the checkpoint that goes with some modes only.
+    """Return what is wrong with the mode, and with the checkpoint that goes with some modes only.
 
     Args:
         values: of options, by name; one that is not there or None was not asked for.

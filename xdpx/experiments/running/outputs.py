@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from xdpx.utils import commit, io
+from xdpx.utils.aside import set_aside, text_of
 
 Rows = Sequence[tuple[str | None, Mapping[str, Any]]]
 """(key of the example, what is said of it)."""
@@ -29,20 +30,24 @@ class Outputs:
         self._folder, self._prefix, self._process, self._pickled = folder, prefix, process, pickled
 
     def path(self, step: int, ending: str) -> str:
-        """Give the path of a file of this process."""
+        """Return the path of a file of this process."""
         return io.join(self._folder, f"{self._prefix}_{step}_shard_{self._process}.{ending}")
 
     def metrics_path(self, step: int) -> str:
-        """Give the path of the metrics of all processes, which is written last."""
+        """Return the path of the metrics of all processes, which is written last."""
         return io.join(self._folder, f"{self._prefix}_{step}_metrics.json")
 
     def metrics_of(self, step: int) -> dict[str, float] | None:
-        """Give the metrics of a step that was done before; None when it was not, or not to its end."""
+        """Return the metrics of a step that was done before; None when it was not, or not to its end."""
         path = self.metrics_path(step)
         if not io.isfile(path):
             return None
-        with io.open(path) as file:
-            found: dict[str, float] = json.load(file)
+        text, trouble = text_of(path)
+        try:
+            found: dict[str, float] = json.loads(text)
+        except ValueError:
+            set_aside(path, trouble or "is no JSON", then="what it counted is computed again")
+            return None
         return found
 
     def write_rows(self, step: int, rows: Rows) -> None:
@@ -58,7 +63,7 @@ class Outputs:
 
 
 def plain(value: Any) -> Any:
-    """Give what JSON can hold for arrays and mappings of them."""
+    """Return what JSON can hold for arrays and mappings of them."""
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -82,7 +82,7 @@ class Parts:
         return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec)
 
     def efficiency(self) -> Efficiency:
-        """Give what turns seconds per update into MFU and rates."""
+        """Return what turns seconds per update into MFU and rates."""
         device = None if self.options.device is None else device_named(self.options.device)
         return efficiency_of(self.experiment, self.mesh, device=device)
 
@@ -147,7 +147,7 @@ def build_parts(experiment: BaseExperiment, options: RunOptions) -> Parts:
     rules = rules_of(experiment)
     return Parts(
         experiment, options, build(experiment.task()), mesh, rules, NestedMap(specs_of(experiment)),
-        _ranks(options), infeed(rules, mesh),
+        ranks_for("save", options), infeed(rules, mesh),
     )  # fmt: skip
 
 
@@ -159,9 +159,10 @@ def _refuse_to_be_alone(options: RunOptions, joined: bool) -> None:
         raise ConfigError(SOURCE, [Fault("multiprocess_gpu", problem, remedy)])
 
 
-def _ranks(options: RunOptions) -> Ranks:
+def ranks_for(part: str, options: RunOptions) -> Ranks:
+    """Return how the processes speak about one part of a run; parts that speak at the same time need one each."""
     patience = options.async_timeout_secs
-    talk = world.Talk("save", seconds=world.PATIENCE_SECONDS if patience is None else patience)
+    talk = world.Talk(part, seconds=world.PATIENCE_SECONDS if patience is None else patience)
     return Ranks(
         world.process_index(), world.process_count(), world.local_index(), talk.barrier, talk.broadcast, talk.gather
     )

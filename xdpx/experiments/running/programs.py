@@ -9,14 +9,16 @@ import jax
 import numpy as np
 
 from xdpx.datasets.inputs.base_input import BaseInput
-from xdpx.datasets.inputs.rows import SAMPLE_WEIGHTS
+from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
+from xdpx.datasets.inputs.seqio_metrics import origins
 from xdpx.datasets.inputs.windows import walk
 from xdpx.engines.spmd import world
+from xdpx.engines.spmd.steps import NOTED
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.outputs import Outputs, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
-from xdpx.experiments.running.summaries import SummaryWriter, metric_tags
+from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
 from xdpx.tasks.spmd.metrics import Totals
 from xdpx.utils import io
@@ -90,13 +92,24 @@ class Program:
         return walk(self.data, self.window)
 
     def _keys(self, batch: Any) -> Sequence[str | None]:
-        """Give the key of each row, '' for all where the input does not know them; None for what only fills up."""
+        """Return the key of each row, '' for all where the input does not know them; None for what only fills up."""
         count = _rows_in(batch)
         ask = getattr(self.data, "row_keys", None)
         if ask is not None and _knows_rows(self.data):
             return list(ask(batch))
         weights = batch.get(SAMPLE_WEIGHTS)
         return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
+
+    def _keyed(self, batch: Any, rows: Sequence[Mapping[str, Any]]) -> Rows:
+        """Put to each row the key of its example, and where it comes from as far as the batch says so."""
+        keys = self._keys(batch)
+        if PROVENANCE not in batch:
+            return aligned(keys, rows)
+        names, found = ("shard_index", "num_shards", "index_within_shard"), origins(batch)
+        numbers = aligned([None if key is None else str(index) for index, key in enumerate(keys)], rows)
+        told = [(int(number or 0), row) for number, row in numbers]
+        come = [[dict(zip(names, one, strict=True)) for one in examples] for examples in found]
+        return [(keys[index], {**row, PROVENANCE: come[index]}) for index, row in told]
 
     def close(self) -> None:
         """Let go of files and threads."""
@@ -115,10 +128,8 @@ class EvalProgram(Program):
         for batch in self._batches():
             found = engine.predictions_to_host(engine.score(state, batch))
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
-            keys = self._keys(batch)
-            rows += [
-                (key, row) for key, row in zip(keys, rows_of(_small(found), len(keys)), strict=True) if key is not None
-            ]
+            told = rows_of(_small(found), _rows_in(batch))
+            rows += self._keyed(batch, told)
         return self._finish(step, rows, *measured(self.parts, totals, self._judged(rows)))
 
     def _judged(self, rows: Rows) -> Result:
@@ -138,7 +149,7 @@ class DecodeProgram(Program):
             more, told = self.parts.task.process_decode_out(self.data, found)
             for everybody in _talk.gather(_sums(more)):
                 processed.add(everybody)
-            rows += aligned(self._keys(batch), [row for _, row in told])
+            rows += self._keyed(batch, [row for _, row in told])
         said = {f"decode_metrics/{name}": value for name, value in _means(decoded).items()}
         said |= {f"process_decode_metrics/{name}": value for name, value in _means(processed).items()}
         tags = metric_tags(_means(decoded), decoded.weights(), prefix="decode_metrics")
@@ -149,16 +160,19 @@ class DecodeProgram(Program):
 
 
 def measured(parts: Parts, totals: Totals, scores: Mapping[str, float]) -> tuple[Result, dict[str, float]]:
-    """Give (metrics, tags) of an evaluation."""
-    metrics = parts.task.metrics.final(totals.by_name()) | dict(scores)
-    tags = metric_tags(metrics, totals.weights(), prefix="Metrics")
+    """Return (metrics, tags) of an evaluation; what layers noted is among the tags alone, as a mean over batches."""
+    sums = totals.by_name()
+    noted = {name.removeprefix(NOTED): sums.pop(name) for name in list(sums) if name.startswith(NOTED)}
+    metrics = parts.task.metrics.final(sums) | dict(scores)
+    tags = metric_tags(metrics, {name: weight for name, (_, weight) in sums.items()}, prefix="Metrics")
+    tags |= layer_tags({name: total / weight for name, (total, weight) in noted.items()})
     if "total_loss" in metrics:
         tags["loss"] = metrics["total_loss"]
     return metrics, tags
 
 
 def judged(data: BaseInput, kind: str, rows: Rows) -> Result:
-    """Give what the metric functions of an input say of the rows of all processes; on the first one only."""
+    """Return what the metric functions of an input say of the rows of all processes; on the first one only."""
     if not getattr(data, f"has_{kind}_metrics", False):
         return {}
     parts = _talk.gather([(key, plain(row)) for key, row in rows])
@@ -187,7 +201,7 @@ def aligned(
 
 
 def _best(rows: Rows) -> Rows:
-    """Give the first row of each example that has a key: the best of several."""
+    """Return the first row of each example that has a key: the best of several."""
     first: dict[str | None, Mapping[str, Any]] = {}
     for key, row in rows:
         first.setdefault(key, row)

@@ -9,9 +9,10 @@ from typing import Any
 from xdpx.checkpoints import spmd_files, spmd_folders
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
-from xdpx.runs.ledger import Ledger
 from xdpx.tasks.spmd.train_fields import duration
-from xdpx.trainer.loop import Callback, Session, Step, Stop
+from xdpx.training.accumulation import MetricAccumulator
+from xdpx.training.callbacks.saving import refuse_nonfinite
+from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import io
 from xdpx.utils.decisions import due
 
@@ -24,11 +25,15 @@ class Saving(Callback):
 
     Args:
         callbacks: whose state is in the checkpoint, by their name.
+
+    Attributes:
+        saved_step: of which the last checkpoint was written; 0 before.
     """
 
-    def __init__(self, parts: Parts, feed: Feed, ledger: Ledger, callbacks: Sequence[Callback]) -> None:
-        self._parts, self._feed, self._ledger, self._callbacks = parts, feed, ledger, callbacks
+    def __init__(self, parts: Parts, feed: Feed, accumulator: MetricAccumulator, callbacks: Sequence[Callback]) -> None:
+        self._parts, self._feed, self._accumulator, self._callbacks = parts, feed, accumulator, callbacks
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
+        self.saved_step = 0
         self._last: int | None = None
         self._asked = False
 
@@ -45,10 +50,14 @@ class Saving(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Save when it is due, and after the last update."""
-        wanted = due(step.number, self._parts.train.save_interval_steps) or step.number == session.until
+        self.save(session)
+        return None
+
+    def save(self, session: Session) -> None:
+        """Save the step at which the run stands, when it is due, the last one, or asked for."""
+        wanted = due(session.number, self._parts.train.save_interval_steps) or session.number == session.until
         if wanted or self._asked:
             self._save(session)
-        return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
         """Save what was reached, and wait until it is there."""
@@ -61,8 +70,9 @@ class Saving(Callback):
         self._asked = False
         if self._last == session.number:
             return
-        self._ledger.settle()  # raises when the loss is no number: such weights are never saved
-        with self._ledger.stopwatch.paused():
+        self._accumulator.settle()  # raises when the loss is no number: such weights are never saved
+        refuse_nonfinite(session)
+        with self._accumulator.stopwatch.paused():
             spmd_files.wait()
             if self._last is not None:
                 self._rotate(self._last)
@@ -71,7 +81,7 @@ class Saving(Callback):
                 train_input=self._feed.state(), background=self._parts.options.jax_fully_async_checkpoint,
                 ranks=self._parts.ranks,
             )  # fmt: skip
-        self._last = session.number
+        self._last = self.saved_step = session.number
 
     def _facts(self, session: Session) -> dict[str, Any]:
         return {
@@ -94,7 +104,7 @@ class Saving(Callback):
 
 
 def times_of(parent: str) -> dict[int, float]:
-    """Give when each checkpoint was written, by step."""
+    """Return when each checkpoint was written, by step."""
     found = {}
     for step in spmd_folders.steps(parent):
         facts = spmd_folders.read_metadata(io.join(parent, spmd_folders.folder_name(step)))["facts"]
@@ -103,7 +113,7 @@ def times_of(parent: str) -> dict[int, float]:
 
 
 def spread(times: Mapping[int, float], seconds: float) -> set[int]:
-    """Give the steps that stay because they are so many seconds apart: the first one, and on from there."""
+    """Return the steps that stay because they are so many seconds apart: the first one, and on from there."""
     kept: set[int] = set()
     last: float | None = None
     for step in sorted(times):
@@ -114,7 +124,7 @@ def spread(times: Mapping[int, float], seconds: float) -> set[int]:
 
 
 def restore_callbacks(facts: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
-    """Give each callback the state that it had when a checkpoint was written; one that is new has none."""
+    """Return each callback the state that it had when a checkpoint was written; one that is new has none."""
     saved = facts.get("callbacks", {})
     for callback in callbacks:
         if callback.name and callback.name in saved:

@@ -39,7 +39,7 @@ class Start:
 
 
 def begin(parts: Parts) -> Start:
-    """Give the first state; on all processes.
+    """Return the first state; on all processes.
 
     Raises:
         ConfigError: the checkpoint is of another model, or a rule for other checkpoints fits nothing.
@@ -57,7 +57,7 @@ def begin(parts: Parts) -> Start:
 
 
 def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
-    """Give a checkpoint of another job: `folder` is the job's, that of its checkpoints, or a checkpoint itself.
+    """Return a checkpoint of another job: `folder` is the job's, that of its checkpoints, or a checkpoint itself.
 
     Raises:
         ConfigError: there is none.
@@ -79,7 +79,7 @@ def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
 
 
 def load_weights(parts: Parts, engine: Any, checkpoint: str) -> Any:
-    """Give a state that only scores, with averaged weights where the engine scores with them and they were kept."""
+    """Return a state that only scores, with averaged weights where the engine scores with them and they were kept."""
     spmd_folders.verify(checkpoint, ranks=parts.ranks)
     target = engine.plan.for_scoring()
     there = spmd_folders.read_shapes(checkpoint)
@@ -125,7 +125,7 @@ def _apply(parts: Parts, start: Start, folder: str, rules: Any) -> None:
 
 
 def _sources(rules: Any, names: list[str], there: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
-    """Give which tensor of a checkpoint each variable begins as."""
+    """Return which tensor of a checkpoint each variable begins as."""
     kept = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in rules.ignore_rules)]
     sources: dict[str, str] = {}
     used = set()

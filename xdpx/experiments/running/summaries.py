@@ -66,13 +66,13 @@ class SummaryWriter:
 
 
 def metric_tags(metrics: Mapping[str, float], weights: Mapping[str, float], *, prefix: str) -> dict[str, float]:
-    """Give means and how much was counted: `<prefix>/<name>`, `<prefix>/<name>-weight`."""
+    """Return means and how much was counted: `<prefix>/<name>`, `<prefix>/<name>-weight`."""
     tags = {f"{prefix}/{name}": value for name, value in metrics.items()}
     return tags | {f"{prefix}/{name}-weight": value for name, value in weights.items()}
 
 
 def learning_tags(facts: Mapping[str, float]) -> dict[str, float]:
-    """Give what the learner did in an update."""
+    """Return what the learner did in an update."""
     tags = {f"learning/{tag}_scalar": facts[name] for name, tag in LEARNING.items() if name in facts}
     more = {f"learning/{name}_scalar": value for name, value in facts.items() if name.startswith("learning_rate_")}
     if "learning_rate" in facts:
@@ -82,7 +82,7 @@ def learning_tags(facts: Mapping[str, float]) -> dict[str, float]:
 
 
 def layer_tags(summaries: Mapping[str, Any]) -> dict[str, float]:
-    """Give what layers noted, from arrays on the host or the device."""
+    """Return what layers noted, from arrays on the host or the device."""
     return {f"{name}_scalar": float(value) for name, value in jax.device_get(dict(summaries)).items()}
 
 
@@ -93,7 +93,7 @@ class WeightSizes:
         self._compute = jax.jit(_sizes)
 
     def __call__(self, params: Any) -> dict[str, float]:
-        """Give the root mean square of each weight, and the length of all of them together."""
+        """Return the root mean square of each weight, and the length of all of them together."""
         found = jax.device_get(self._compute(params))
         tags = {f"vars/{name}_scalar": math.sqrt(total / count) for name, (total, count) in found.items()}
         return tags | {"learning/var_norm_scalar": math.sqrt(sum(total for total, _ in found.values()))}

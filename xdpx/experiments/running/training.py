@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from xdpx.checkpoints.folders import attempt
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.engines.spmd.mesh import mesh_text
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.callbacks import (
@@ -19,30 +20,37 @@ from xdpx.experiments.running.callbacks import (
     EfficientLogging,
     Evaluating,
     Profiling,
-    SkippingLedger,
+    SkippingAccumulator,
     StoppingEarly,
     StoppingTogether,
     Summarising,
     means_of,
 )  # fmt: skip
 from xdpx.experiments.running.feeding import Feed
-from xdpx.experiments.running.parts import Parts
+from xdpx.experiments.running.parts import Parts, ranks_for
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram
 from xdpx.experiments.running.saving import Saving, restore_callbacks
 from xdpx.experiments.running.starting import Start, begin
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
-from xdpx.runs.callbacks.logging import LOG
-from xdpx.runs.callbacks.plotting import Plotting
-from xdpx.runs.status import RunState, Status
-from xdpx.trainer.loop import Callback, Session, Stop, fit
-from xdpx.trainer.preemption import SIGNALS, Preemption
-from xdpx.trainer.progress import Progress
+from xdpx.training.callbacks.logging import LOG, Logging
+from xdpx.training.callbacks.plotting import Plotting
+from xdpx.training.lifecycle import claimed, live
+from xdpx.training.loop import Callback, Session, Stop
+from xdpx.training.preemption import SIGNALS, Preemption
+from xdpx.training.progress import Place, Progress
+from xdpx.training.status import Status
 from xdpx.utils import commit, io
-from xdpx.utils.distributed_utils import is_master
+from xdpx.utils.decisions import SKIPPED_AT_MOST
+
+if TYPE_CHECKING:
+    from xdpx.trainer.hooks.listening import Hooks
 
 LOG_FILE = "log.txt"
+_MOST_CHANGES = 20
+_LONGEST_PLACE = 400
+"""Characters that a line of the log spends on a place in the data."""
 
 
 def train(parts: Parts) -> Stop:
@@ -56,124 +64,145 @@ def train(parts: Parts) -> Stop:
         remedy = "Choose a folder that does not exist, is empty, or holds this job."
         fault = Fault("job_log_dir", f"'{parts.folder}' holds files that are no job.", remedy)
         raise ConfigError(type(parts.experiment).__name__, [fault])
-    alone = parts.ranks.size == 1
+    folder, ranks = parts.folder, parts.ranks
+    listeners = _listeners(parts)
+
+    def look() -> None:
+        if job_folder.content(folder) == "run":
+            job_folder.mend(folder)
+
     # Several processes are told of a preemption by JAX, which a handler of ours would hide from it.
-    with Preemption(SIGNALS if alone else ()) as preemption, owned(parts), log_file(parts):
-        start = begin(parts)
-        return _Training(parts, start, preemption).go()
+    signals = SIGNALS if ranks.size == 1 else ()
+    with Preemption(signals) as preemption, claimed(folder, ranks, then=look), ExitStack() as opened:
+        training = _Training(parts, preemption, opened, listeners)
+        return live(training, folder=folder, preemption=preemption, ranks=ranks, log_file=LOG_FILE)
 
 
-@contextmanager
-def owned(parts: Parts) -> Generator[None]:
-    """Own the folder of the job, by its first process; where it cannot, all of them say so."""
-    lease = commit.Lease(parts.folder)
-    error = attempt(lease.acquire) if parts.is_first else None
-    told = parts.ranks.broadcast("" if error is None else str(error))
-    if told:
-        raise error or OSError(told)
-    try:
-        yield
-    finally:
-        if parts.is_first:
-            lease.release()
-
-
-@contextmanager
-def log_file(parts: Parts) -> Generator[None]:
-    """Write lines to the job's log, by its first process."""
-    if not parts.is_first:
-        yield
-        return
-    with log.to_file(io.join(parts.folder, LOG_FILE)):
-        yield
-
-
+@dataclass
 class _Training:
-    """What the steps of one training share."""
+    """One training of an experiment, as `training.lifecycle` asks for it.
 
-    def __init__(self, parts: Parts, start: Start, preemption: Preemption) -> None:
-        self.parts, self.start, self.preemption = parts, start, preemption
-        self.progress = self._progress()
-        self.until = int(parts.train.num_train_steps)
+    Attributes:
+        opened: closes the inputs at the very end.
+        listeners: callbacks written for the Trainer, and trackers.
+        hooks: call the listeners; None where there are none.
+        start: what it begins with.
+        feed: the input that is trained on.
+        changed: a line for each value of the experiment that differs from those of the job so far.
+        evaluated, decoded: inputs that are looked at while it trains.
+    """
 
-    def go(self) -> Stop:
-        """Train, unless all updates were taken before."""
-        if self.progress.num_updates >= self.until:
-            stop = Stop(f"all {self.until} updates were taken before")
-            log.info(stop.reason)
-            return stop
-        self._status("running")
-        try:
-            stop = self._fit()
-        except BaseException as error:
-            with suppress(OSError):  # the disk may be what failed; what is told is the error itself
-                self._status("failed", f"{type(error).__name__}: {error}")
-            raise
-        log.info(f"step {self.progress.num_updates}: {stop.reason}")
-        self._status("finished" if stop.finished else "preempted", stop.reason)
-        return stop
+    parts: Parts
+    preemption: Preemption
+    opened: ExitStack
+    listeners: Sequence[Any]
+    hooks: Hooks | None = None
+    start: Start = field(init=False)
+    feed: Feed = field(init=False)
+    changed: list[str] = field(default_factory=list)
+    evaluated: list[BaseInput] = field(default_factory=list)
+    decoded: list[BaseInput] = field(default_factory=list)
 
-    def _fit(self) -> Stop:
-        parts, feed = self.parts, self._feed()
-        try:
-            if self.start.checkpoint is not None:
-                feed.restore(self.start.checkpoint)
-            self._tell(feed)
-            session = Session(parts.engine, self.start.state, self.progress, self.until, self.until)
-            callbacks = self._callbacks(feed)
-            restore_callbacks(self.start.facts, callbacks)
-            groups: Any = feed.groups(self.progress.group)
-            return fit(session, self.preemption.watched(groups) if parts.ranks.size == 1 else groups, callbacks)
-        finally:
-            feed.close()
+    def begin(self) -> Session | Stop:
+        """Restore the newest checkpoint of the job, or begin."""
+        parts, until = self.parts, int(self.parts.train.num_train_steps)
+        self.start = begin(parts)
+        self.changed = [] if self.start.checkpoint is None else job_folder.changes(parts)
+        progress = self._progress()
+        if progress.num_updates >= until:
+            return Stop(f"all {until} updates were taken before")
+        return Session(parts.engine, self.start.state, progress, until, until)
 
-    def _feed(self) -> Feed:
-        self.evaluated = self.parts.eval_inputs() if self.parts.options.eval_on_test else []
-        self.decoded = self.parts.decode_inputs() if self.parts.options.decode_during_train else []
-        return Feed(self.parts, [*self.evaluated, *self.decoded])
+    def status(self, session: Session) -> Status:
+        """Return how the job stands, as a running one."""
+        name, best = type(self.parts.experiment).__name__, session.progress.best_score
+        return Status("running", session.number, session.total, name, until=session.until, best_score=best)
+
+    def settle(self, session: Session) -> None:
+        """Open the inputs, at the place where they were, and leave what the job is."""
+        options, start = self.parts.options, self.start
+        self.evaluated = self.parts.eval_inputs() if options.eval_on_test else []
+        self.decoded = self.parts.decode_inputs() if options.decode_during_train else []
+        self.feed = Feed(self.parts, [*self.evaluated, *self.decoded])
+        self.opened.callback(self.feed.close)
+        if start.checkpoint is not None:
+            self.feed.restore(start.checkpoint)
+        if self.parts.is_first:
+            self._write_down()
+        self._tell(session)
+
+    def groups(self, session: Session) -> Generator[tuple[Place, Any]]:
+        """Return the batches of one update after another; listeners hear of each step."""
+        groups: Generator[tuple[Place, Any]] = self.feed.groups(session.progress.group)
+        return groups if self.hooks is None else self.hooks.groups(_until_left(groups, self.hooks))
+
+    def end(self, session: Session, stop: Stop) -> None:
+        """Tell how far it came."""
+        log.info(f"step {session.number}: {stop.reason}")
 
     def _progress(self) -> Progress:
         saved = self.start.facts.get("progress")
-        if saved is not None:
-            return Progress.from_dict(saved)
         rows = next(iter(self.parts.spec.values())).shape[0] * self.parts.train.accumulate_batches
+        if saved is not None:
+            return Progress.from_dict({**saved, "group_size": rows})
         progress = Progress(group_size=rows, total_steps=int(self.parts.train.num_train_steps))
         progress.num_updates = int(self.start.state["step"])  # not 0 when rules said to go on counting
         return progress
 
-    def _callbacks(self, feed: Feed) -> list[Callback]:
-        """Give the callbacks in their order: each reads what those before it left."""
-        parts, train = self.parts, self.parts.train
-        ledger = SkippingLedger(parts.engine, windows=(LOG, SUMMARY, EVALUATION), may_overflow=False)
+    def callbacks(self, session: Session) -> list[Callback]:
+        """Return the callbacks in their order: each reads what those before it left."""
+        parts, train, feed = self.parts, self.parts.train, self.feed
+        # A short job that skipped all of its updates has failed, too.
+        most = max(2, min(SKIPPED_AT_MOST, session.until))
+        accumulator = SkippingAccumulator(parts.engine, windows=(LOG, SUMMARY, EVALUATION), most=most)
         tables = [GrowingTable(self._table_path(name)) for name in (TRAIN_LOG, VALID_LOG)]
-        after = self.progress.num_updates
+        after = session.number
         logging = EfficientLogging(
-            tables[0], ledger, partial(means_of, parts), efficiency=parts.efficiency(),
+            tables[0], accumulator, partial(means_of, parts), efficiency=parts.efficiency(),
             interval=train.log_train_output_interval_steps or train.summary_interval_steps,
         )  # fmt: skip
         tests = [EvalProgram(parts, data, "eval_test", after=after) for data in self.evaluated]
         decodes = [DecodeProgram(parts, data, "decode_test", after=after) for data in self.decoded]
-        evaluating = Evaluating(parts, tests, feed, ledger=ledger, table=tables[1])
-        decoding = Decoding(parts, decodes, ledger)
-        saving = Saving(parts, feed, ledger, [logging])
+        evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
+        decoding = Decoding(parts, decodes, accumulator)
+        kept: list[Callback] = [logging]
+        saving = Saving(parts, feed, accumulator, kept)
         goes_on = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
         callbacks: list[Callback] = [
-            logging, Summarising(parts, ledger, after=after, texts=self._texts()), evaluating, decoding,
+            logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
             StoppingEarly(parts, evaluating, decoding), StoppingTogether(self.preemption, saving if goes_on else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
-        if parts.options.enable_checkpoint_saving:
+        saves = parts.options.enable_checkpoint_saving
+        if self.listeners:
+            hooks = self.hooks = self._hooks(session, logging, evaluating, saving if saves else None)
+            kept.append(hooks.middle)
+            callbacks = [hooks.first, *callbacks[:4], hooks.middle, *callbacks[4:]]
+        if saves:
             callbacks.append(saving)
+        if self.hooks is not None:
+            callbacks.append(self.hooks.last)
         if parts.options.plots and parts.is_first:
-            callbacks.append(Plotting(partial(_draw, parts.folder), ledger.stopwatch))
+            callbacks.append(Plotting(partial(_draw, parts.folder), accumulator.stopwatch))
+        restore_callbacks(self.start.facts, callbacks)
         return callbacks
 
+    def _hooks(self, session: Session, logging: Logging, evaluating: Evaluating, saving: Saving | None) -> Hooks:
+        """Return what calls the listeners. An input has no epochs: the whole training counts as one."""
+        from xdpx.experiments.running.listening import arguments_of
+        from xdpx.trainer.hooks.listening import Hooks
+
+        return Hooks(
+            self.listeners, arguments_of(self.parts), logging=logging, evaluating=evaluating, saving=saving,
+            epoch_length=lambda epoch: session.total, ranks=ranks_for("callbacks", self.parts.options),
+        )  # fmt: skip
+
     def _table_path(self, name: str) -> str:
-        """Give where a table goes: those of other processes than the first are kept in memory."""
+        """Return where a table goes: those of other processes than the first are kept in memory."""
         return io.join(self.parts.folder, name) if self.parts.is_first else f"memory://xdpx/{id(self)}/{name}"
 
-    def _texts(self) -> dict[str, str]:
-        """Give what TensorBoard tells of the job."""
+    def _texts(self, session: Session) -> dict[str, str]:
+        """Return what TensorBoard tells of the job."""
         origins = self.start.provenance
         optimizer = {name: origin for name, origin in origins.items() if name.startswith("opt_state/")}
         model = {name: origin for name, origin in origins.items() if name not in optimizer}
@@ -182,28 +211,49 @@ class _Training:
             "Model vars provenance": job_folder.provenance_text(model),
             "Opt states provenance": job_folder.provenance_text(optimizer),
             "Total Num Params": str(num_params(self.start.state["params"])),
-            "Global batch size": str(self.progress.group_size),
+            "Global batch size": str(session.progress.group_size),
         }
 
-    def _tell(self, feed: Feed) -> None:
+    def _write_down(self) -> None:
+        """Leave what the job is, after telling what differs from what it was."""
+        parts, start, changed = self.parts, self.start, self.changed
+        for line in changed[:_MOST_CHANGES]:
+            log.info(f"differs from before, and holds from here on: {line}")
+        if len(changed) > _MOST_CHANGES:
+            log.info(f"... and {len(changed) - _MOST_CHANGES} more; {job_folder.MODEL_PARAMS} has them all")
+        job_folder.describe(parts)
+        if start.checkpoint is None:
+            text = job_folder.provenance_text(start.provenance)
+            commit.write_text(io.join(parts.folder, job_folder.PROVENANCE), text)
+
+    def _tell(self, session: Session) -> None:
         parts = self.parts
-        if parts.is_first:
-            job_folder.describe(parts)
-            if self.start.checkpoint is None:
-                text = job_folder.provenance_text(self.start.provenance)
-                commit.write_text(io.join(parts.folder, job_folder.PROVENANCE), text)
-        log.info(f"{type(parts.experiment).__name__}: {num_params(self.start.state['params']):,} parameters")
+        log.info(f"{type(parts.experiment).__name__}: {num_params(session.state['params']):,} parameters")
         log.info(f"mesh {mesh_text(parts.mesh)}, {parts.ranks.size} processes")
         if self.start.checkpoint is not None:
-            log.info(f"continuing from {self.start.checkpoint}, input at {feed.state()}")
-        log.info(f"training to step {self.until}, {self.progress.group_size} rows each")
+            place = str(self.feed.state())  # that of an input which somebody wrote may be long
+            shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}..."
+            log.info(f"continuing from {self.start.checkpoint}, input at {shown}")
+        log.info(f"training to step {session.until}, {session.progress.group_size} rows each")
 
-    def _status(self, state: RunState, reason: str = "") -> None:
-        if self.parts.is_first and is_master():
-            number, best = self.progress.num_updates, self.progress.best_score
-            name = type(self.parts.experiment).__name__
-            status = Status(state, number, self.until, name, until=self.until, best_score=best, reason=reason)
-            status.write(self.parts.folder)
+
+def _listeners(parts: Parts) -> list[Any]:
+    """Return callbacks and trackers. What they stand on is imported only where there are some."""
+    experiment, options = parts.experiment, parts.options
+    if not any((experiment.CALLBACKS, experiment.REPORT_TO, options.callbacks, options.report_to)):
+        return []
+    from xdpx.experiments.running.listening import listeners_of
+
+    return listeners_of(parts)
+
+
+def _until_left(groups: Generator[tuple[Place, Any]], hooks: Hooks) -> Generator[tuple[Place, Any]]:
+    """Yield the same groups; end where a listener wants no more of the epoch, which is the only one."""
+    with closing(groups):
+        for place, group in groups:
+            if hooks.left:
+                return
+            yield place, group
 
 
 def num_params(params: Any) -> int:

@@ -15,7 +15,7 @@ from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
 from xdpx.experiments.running.starting import checkpoint_in, load_weights
 from xdpx.logger import log
-from xdpx.runs.status import read_status
+from xdpx.training.status import read_status
 from xdpx.utils import io
 
 
@@ -76,7 +76,7 @@ def _tell_task(parts: Parts, results: dict[str, float], step: int, checkpoint: s
 
 
 def _checkpoints(parts: Parts) -> Iterator[str]:
-    """Give the checkpoints to look at: one, or each that is there and that comes, once and in order."""
+    """Yield the checkpoints to look at: one, or each that is there and that comes, once and in order."""
     options = parts.options
     folder = options.restore_checkpoint_dir or parts.folder
     if options.mode in {"decode_once", "infer"}:
