@@ -1,6 +1,9 @@
+import tracemalloc
 from pathlib import Path
 
-from xdpx.reports.growing_table import GrowingTable
+import pytest
+
+from xdpx.reports.growing_table import BLOCK, GrowingTable
 
 
 def test_a_column_that_comes_later_shifts_no_cell(tmp_path: Path) -> None:
@@ -28,3 +31,55 @@ def test_a_table_on_a_store_is_whole_after_a_flush() -> None:
     table.flush()
     assert GrowingTable("memory://tables/log.tsv").columns == ["step"]
     assert GrowingTable("memory://tables/log.tsv").drop_after(0) == 2
+
+
+def test_a_long_log_is_continued_from_its_end_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text("epoch\tstep\tloss\n" + "".join(f"1\t{step}\t0.123456789\n" for step in range(1, 300_001)))
+    tracemalloc.start()
+    table = GrowingTable(str(path))
+    assert table.drop_after(299_990) == 10
+    table.append({"epoch": 1, "step": 299_991, "loss": 0.5})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * BLOCK
+    with path.open() as log_file:
+        lines = log_file.readlines()
+    assert (len(lines), lines[-2], lines[-1]) == (299_992, "1\t299990\t0.123456789\n", "1\t299991\t0.5\n")
+
+
+def test_rows_are_dropped_across_the_borders_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xdpx.reports.growing_table.BLOCK", 7)
+    for kept in range(12):
+        path = tmp_path / f"{kept}.tsv"
+        rows = [f"{step}\t{'x' * step}\n" for step in range(1, 12)]
+        path.write_text("".join(["step\tname\n", *rows, "12\tto"]))
+        assert GrowingTable(str(path)).drop_after(kept) == 11 - kept
+        assert path.read_text() == "".join(["step\tname\n", *rows[:kept]])
+
+
+def test_a_log_with_a_byte_that_is_no_text_goes_on_with_its_whole_rows(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_bytes(b"step\tloss\n1\t0.5\n2\t0.\xff4\n3\t0.3\n4\t\x00\n")
+    table = GrowingTable(str(path))
+    table.append({"step": 5, "loss": 0.1})
+    assert path.read_text() == "step\tloss\n1\t0.5\n3\t0.3\n5\t0.1\n"
+    assert (tmp_path / "log.tsv.damaged-1").read_bytes().endswith(b"4\t\x00\n")
+
+
+def test_a_log_with_letters_of_any_language_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xdpx.reports.growing_table.BLOCK", 3)
+    path = tmp_path / "log.tsv"
+    path.write_text("step\t准确率\n1\t0.5\n", encoding="utf-8")
+    assert GrowingTable(str(path)).columns == ["step", "准确率"]
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_log_that_is_a_link_is_never_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("step\tloss\n1\t0.5\n2\t0.4\n")
+    (tmp_path / "log.tsv").symlink_to(tmp_path / "victim")
+    table = GrowingTable(str(tmp_path / "log.tsv"))
+    assert table.drop_after(0) == 0
+    table.append({"step": 7})
+    assert (tmp_path / "log.tsv").read_text() == "step\n7\n"
+    assert (tmp_path / "victim").read_text() == "step\tloss\n1\t0.5\n2\t0.4\n"

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,63 @@ def test_logs_are_read_from_a_store_as_from_a_disk(make_run):
     run = read_run("memory://reports/run")
     assert run.best_row == 3
     assert run.settings["clip_norm"] == 5.0
+
+
+def long_log(path, rows, *, columns=("loss", "acc"), seed=0):
+    drawn = np.random.default_rng(seed).normal(size=(rows, len(columns)))
+    head = "\t".join(["epoch", "step", *columns])
+    lines = [f"{1 + row // 1000}\t{row + 1}\t" + "\t".join(f"{v:.9g}" for v in drawn[row]) for row in range(rows)]
+    path.write_text("\n".join([head, *lines, ""]))
+    return drawn
+
+
+def test_a_long_log_is_thinned_to_rows_that_hold_every_extreme(tmp_path, monkeypatch):
+    monkeypatch.setattr("xdpx.reports.run_logs.BLOCK", 10_000)
+    path = tmp_path / "train.log.tsv"
+    drawn = long_log(path, 60_000)
+    exact, thinned = read_table(str(path)), read_table(str(path), thinned=True)
+    assert len(exact) == 60_000
+    assert len(thinned) < 30_000
+    assert set(thinned["step"]) <= set(exact["step"])
+    for column, name in enumerate(("loss", "acc")):
+        for stretch in np.array_split(np.arange(60_000), 100):
+            values = thinned[name][np.isin(thinned["step"], stretch + 1)]
+            inside = drawn[stretch[60:-60], column]  # beyond, a row of the next stretch may stand for it
+            assert values.min() <= inside.min() + 1e-6
+            assert values.max() >= inside.max() - 1e-6
+    begins = np.flatnonzero(np.diff(thinned["epoch"]))
+    assert (thinned["step"][begins + 1] - thinned["step"][begins]).tolist() == [1] * 59
+    assert (thinned["step"][0], thinned["step"][-1]) == (1, 60_000)
+
+
+def test_a_short_log_is_never_thinned(tmp_path):
+    path = tmp_path / "train.log.tsv"
+    long_log(path, 500)
+    assert read_table(str(path), thinned=True)["step"].tolist() == list(range(1, 501))
+
+
+def test_a_long_log_is_read_in_bounded_memory(tmp_path):
+    path = tmp_path / "train.log.tsv"
+    path.write_text("epoch\tstep\tloss\tacc\n" + "".join(f"1\t{step}\t0.5\t0.{step}\n" for step in range(1, 200_001)))
+    tracemalloc.start()
+    table = read_table(str(path), thinned=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert table["step"][-1] == 200_000
+    assert peak < 40 << 20
+
+
+def test_a_byte_that_is_no_text_costs_its_cell_only(tmp_path):
+    path = tmp_path / "train.log.tsv"
+    path.write_bytes(b"epoch\tstep\tloss\n1\t1\t0.\xff5\n1\t2\t0.25\n")
+    table = read_table(str(path))
+    assert np.isnan(table["loss"]).tolist() == [True, False]
+
+
+def test_damaged_settings_do_not_hide_the_logs(make_run, capsys):
+    folder = make_run()
+    with open(f"{folder}/args.py", "ab") as args_file:
+        args_file.write(b"\xff")
+    run = read_run(folder)
+    assert (len(run.valid), run.settings) == (8, {})
+    assert "args.py is not used" in capsys.readouterr().err

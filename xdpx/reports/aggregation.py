@@ -20,7 +20,7 @@ _NOT_COMPARED = RUN_ONLY_KEYS | {"__version__"}
 
 
 def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
-    """Give the folders below `roots` that hold an evaluation log and every keyword in their path, sorted."""
+    """Return the folders below `roots` that hold an evaluation log and every keyword in their path, sorted."""
     found = []
     for root in roots:
         if not io.isdir(root):
@@ -34,12 +34,13 @@ def _is_valid_log(path: str) -> bool:
 
 
 def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, Any]]:
-    """Give one row for each run that has been evaluated, best first when `full`.
+    """Return one row for each run that has been evaluated, best first when `full`.
 
     A row begins with `run` (marked `*` while it is being written), `best_score` and `step`; then the other columns of
     the run's evaluation log at that step.
     """
-    runs = [run for run in map(read_run, folders) if run.best_row is not None]
+    found = (read_run(folder, train=False, thinned=True) for folder in folders)
+    runs = [run for run in found if run.best_row is not None]
     rows = [_best_row(run) for run in runs]
     if not full:
         return rows
@@ -73,7 +74,7 @@ def _is_live(folder: str) -> bool:
 
 
 def _speed(run: RunLogs) -> dict[str, float]:
-    """Give updates and tokens per second in the middle, total training seconds, and the steps walked."""
+    """Return updates and tokens per second in the middle, total training seconds, and the steps walked."""
     middle = {name: float(np.nanmedian(run.valid[name])) for name in ("ups", "wps") if name in run.valid}
     walls = run.valid["train_wall"]
     last = {"train_wall": float(walls[-1])} if len(walls) and np.isfinite(walls[-1]) else {}
@@ -81,6 +82,6 @@ def _speed(run: RunLogs) -> dict[str, float]:
 
 
 def differing_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Give the keys whose values are not the same in all of `settings`, in the order in which they occur."""
+    """Return the keys whose values are not the same in all of `settings`, in the order in which they occur."""
     keys = dict.fromkeys(key for each in settings for key in each if key not in _NOT_COMPARED)
     return [key for key in keys if any(each.get(key) != settings[0].get(key) for each in settings[1:])]

@@ -42,7 +42,7 @@ class Chart:
 
 
 def render(chart: Chart, figure_format: str) -> bytes:
-    """Draw a chart and give the bytes of its file.
+    """Draw a chart and return the bytes of its file.
 
     Figures are made without pyplot: nothing is kept between calls, and any thread may draw.
     """
@@ -136,7 +136,7 @@ def _outliers(axes: Axes, chart: Chart, limits: tuple[float, float] | None) -> N
 
 
 def _legend(figure: Figure, chart: Chart) -> int:
-    """Write what each line means above the axes, and give the number of rows that took."""
+    """Write what each line means above the axes, and return the number of rows that took."""
     entries = _curve_entries(chart)
     if chart.best:
         entries[chart.best_label] = Line2D([], [], linestyle="none", marker="o", color=BEST, markersize=8, mec="white")
@@ -163,7 +163,7 @@ def _legend(figure: Figure, chart: Chart) -> int:
 
 
 def _legend_columns(letters: Sequence[int]) -> int:
-    """Give how many entries fit beside each other: a row has room for 108 letters, a line and its gaps take nine."""
+    """Return how many entries fit beside each other: a row has room for 108 letters, a line and its gaps take nine."""
     if sum(count + 9 for count in letters) <= 108:
         return max(1, len(letters))
     return max(1, 108 // (max(letters) + 9))

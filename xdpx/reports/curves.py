@@ -73,7 +73,7 @@ def _interpolation(steps: Floats, seconds: Floats) -> Callable[[Floats], Floats]
 
 
 def epoch_borders(*tables: Table) -> Floats:
-    """Give the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the logs tell.
+    """Return the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the logs tell.
 
     A border lies in the middle between the rows on both sides of it; several between two rows share their distance.
     """
@@ -92,7 +92,7 @@ def epoch_borders(*tables: Table) -> Floats:
 
 
 def points(table: Table, column: str, axis: Axis) -> tuple[Floats, Floats]:
-    """Give the places and values of one column where it holds a number, thinned to what a figure can show."""
+    """Return the places and values of one column where it holds a number, thinned to what a figure can show."""
     values = table[column]
     there = np.isfinite(values)
     return thin(axis.place(table["step"][there]), values[there])
@@ -108,7 +108,7 @@ def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]
 
 
 def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
-    """Give the course of noisy values: the median (or mean) of each of 10 to 80 stretches, at its middle.
+    """Return the course of noisy values: the median (or mean) of each of 10 to 80 stretches, at its middle.
 
     A stretch has eight values or more, so that one spike does not move its median. Fewer than 80 values stay.
     """
@@ -121,7 +121,7 @@ def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
 
 
 def y_limits(values: Iterable[Floats]) -> tuple[float, float] | None:
-    """Give limits that show the body of the values; a few far outliers may lie beyond. None without any value."""
+    """Return limits that show the body of the values; a few far outliers may lie beyond. None without any value."""
     everything = np.concatenate([*values, np.empty(0)])
     everything = everything[np.isfinite(everything)]
     if not len(everything):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,7 +52,7 @@ def draw_run(
     figext: str = "png",
     walltime: bool = False,
 ) -> list[str]:
-    """Draw everything that the logs of a run hold into `<save_dir>/plots/`, and give the files written.
+    """Draw everything that the logs of a run hold into `<save_dir>/plots/`, and return the files written.
 
     Args:
         save_dir: any path. What its logs do not hold (yet) is left out.
@@ -69,6 +70,7 @@ def draw_run(
         path = io.join(folder, f"{_file_name(name)}.{figext}")
         write_bytes(path, render(chart, figext))
         written.append(path)
+        gc.collect(1)  # the parts of a figure know each other: of a long log its pixels and lines take 25 MB
     return written
 
 
@@ -77,9 +79,9 @@ def _file_name(name: str) -> str:
 
 
 def _drawn_runs(save_dir: str, label: str | None, references: Mapping[str, str], *, walltime: bool) -> list[_DrawnRun]:
-    own = read_run(save_dir)
+    own = read_run(save_dir, thinned=True)
     named = [(label if label or not references else io.name(save_dir), own)]
-    named += [(name, read_run(folder)) for name, folder in references.items()]
+    named += [(name, read_run(folder, thinned=True)) for name, folder in references.items()]
     runs = []
     for number, (name, logs) in enumerate(named):
         if number and not len(logs.valid) and not len(logs.train):
@@ -122,7 +124,7 @@ def _training_charts(runs: Sequence[_DrawnRun], blank: Chart) -> Iterator[tuple[
 
 
 def _training_curves(run: _DrawnRun, name: str, *, beside: bool) -> list[Curve]:
-    """Give what was logged during training: the rate as it was, the noisy columns with their course."""
+    """Return what was logged during training: the rate as it was, the noisy columns with their course."""
     table = run.logs.train
     there = np.isfinite(table[name])
     x, y = run.axis.place(table["step"][there]), table[name][there]
@@ -188,7 +190,7 @@ def _training_points(run: _DrawnRun, metric: str) -> tuple[Floats, Floats]:
 
 
 def _best(run: _DrawnRun, metric: str) -> tuple[tuple[float, float] | None, str]:
-    """Give the point of the best evaluation (by the major metric), whose weights `<best>` names."""
+    """Return the point of the best evaluation (by the major metric), whose weights `<best>` names."""
     row, valid = run.logs.best_row, run.logs.valid
     value = valid[f"valid_{metric}"][row] if row is not None else np.nan
     if row is None or not np.isfinite(value):

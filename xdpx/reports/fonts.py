@@ -31,7 +31,7 @@ WIDE = (
 
 @cache
 def families() -> tuple[str, ...]:
-    """Give the installed font families to draw with, in the order in which they are asked for a character."""
+    """Return the installed font families to draw with, in the order in which they are asked for a character."""
     installed = {font.name for font in fontManager.ttflist}
     return (LATIN, *(name for name in WIDE if name in installed))
 
@@ -48,7 +48,7 @@ def can_draw(text: str) -> bool:
 
 
 def drawable_label(candidates: Iterable[str], *, otherwise: str) -> str:
-    """Give the first candidate that can be drawn, at most 40 characters of it, else `otherwise`."""
+    """Return the first candidate that can be drawn, at most 40 characters of it, else `otherwise`."""
     chosen = next((text for text in candidates if text and can_draw(text)), otherwise)
     chosen = chosen if len(chosen) <= 40 else f"{chosen[:18]} … {chosen[-19:]}"
     return chosen.replace("$", r"\$")

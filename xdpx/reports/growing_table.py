@@ -2,81 +2,188 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import codecs
+import os
+from collections.abc import Iterator, Mapping
+from typing import IO
 
 from xdpx.utils import commit, io
+from xdpx.utils.aside import is_unreadable, set_aside
+from xdpx.utils.owners import temporary_name
+from xdpx.utils.replacing import adding
 
 Cell = str | int | float | None
+BLOCK = 1 << 20
+"""Bytes read at a time: a log of a million rows is continued in the memory of one block."""
+
+
+LONGEST_HEADER = 1 << 20
 
 
 class GrowingTable:
     """Append rows to a file with a header. A new column rewrites the file atomically, old rows padded.
 
-    A local file is appended to row by row. On a store without appending the whole file is put by `flush`.
+    A local file is appended to row by row. For a store without appending the rows are collected in a local file, which
+    `flush` puts there whole. What is there already is continued; where it is damaged, its whole rows are.
 
     Args:
-        path: of the file; what is there already is continued.
+        path: of the file.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._local = io.islocal(path)
-        self.columns, self._rows = _read(path)
+        self._file = path if io.islocal(path) else temporary_name(io.join(io.cache.spool(), io.name(path)))
         self._dirty = False
+        self._fetch()
+        self.columns = self._mended_header()
+
+    def _fetch(self) -> None:
+        """Copy what is at a remote path into the local file."""
+        if self._file != self.path and io.isfile(self.path):
+            io.copy(self.path, self._file)
 
     def append(self, row: Mapping[str, Cell]) -> None:
         """Add a row; cells of columns that it does not name stay empty."""
-        widened = self._widen(row)
-        cells = [_text(row.get(column)) for column in self.columns]
-        self._rows.append(cells)
+        self._widen([name for name in row if name not in self.columns])
+        with adding(self._file) as log_file:
+            log_file.write("\t".join(_text(row.get(column)) for column in self.columns) + "\n")
         self._dirty = True
-        if widened:
-            self._rewrite()
-        elif self._local:
-            with io.open(self.path, "a") as log_file:
-                log_file.write("\t".join(cells) + "\n")
 
     def drop_after(self, step: int) -> int:
-        """Drop the rows of later steps, which a resumed run will write again; tell how many there were."""
+        """Drop the rows of later steps, which a resumed run will write again; tell how many there were.
+
+        Steps rise, so the file is read from its end.
+        """
         if "step" not in self.columns:
             return 0
-        index = self.columns.index("step")
-        kept = [row for row in self._rows if int(row[index]) <= step]
-        dropped = len(self._rows) - len(kept)
-        self._rows = kept
-        if self.columns:
-            self._rewrite()
+        index, dropped = self.columns.index("step"), 0
+        with io.open(self._file, "r+b") as log_file:
+            end = header_end = len(log_file.readline())
+            for start, line in _lines_from_end(log_file, header_end):
+                found = _step_in(line, index, len(self.columns))
+                if found is not None and found <= step:
+                    end = start + len(line)
+                    break
+                dropped += found is not None
+            if end != log_file.seek(0, 2):
+                log_file.truncate(end)
+                self._dirty = True
         return dropped
 
     def flush(self) -> None:
         """Make sure that every row is in the file."""
-        if self._dirty and not self._local:
-            self._rewrite()
-
-    def _widen(self, row: Mapping[str, Cell]) -> bool:
-        new = [name for name in row if name not in self.columns]
-        if not new:
-            return False
-        self._rows = [[*row, *([""] * len(new))] for row in self._rows]
-        self.columns = [*self.columns, *new]
-        return True
-
-    def _rewrite(self) -> None:
-        lines = ["\t".join(cells) + "\n" for cells in [self.columns, *self._rows]]
-        commit.write_text(self.path, "".join(lines))
+        if self._dirty and self._file != self.path:
+            io.copy(self._file, self.path)
         self._dirty = False
 
+    def _widen(self, new: list[str]) -> None:
+        if new:
+            self._rewrite([*self.columns, *new], _whole_lines(self._file, len(self.columns)))
 
-def _read(path: str) -> tuple[list[str], list[list[str]]]:
-    """Read header and rows. A last line that a kill cut short is left out, and so is one with missing cells."""
-    if not io.exists(path):
-        return [], []
-    with io.open(path) as log_file:
-        lines = log_file.read().split("\n")[:-1]
-    if not lines:
-        return [], []
-    header, *rows = [line.split("\t") for line in lines]
-    return header, [row for row in rows if len(row) == len(header)]
+    def _rewrite(self, columns: list[str], lines: Iterator[str]) -> None:
+        padding = "\t" * (len(columns) - len(self.columns)) if self.columns else ""
+        with commit.replacing(self._file, own=True) as target:
+            target.write("\t".join(columns) + "\n")
+            target.writelines(f"{line}{padding}\n" for line in lines)
+        self.columns, self._dirty = columns, True
+
+    def _mended_header(self) -> list[str]:
+        """Return the columns of what is there. A damaged file is set aside, and its whole rows are written anew."""
+        if os.path.islink(self._file):  # in a folder that was received it may lead anywhere
+            set_aside(self._file, "is a link", then="a new one begins")
+        if not io.exists(self._file):
+            return []
+        trouble = _trouble_of(self._file)
+        if not trouble:
+            return _header(self._file)
+        kept = set_aside(self.path, trouble, then="a new one goes on with the rows that are whole")
+        source = kept if io.islocal(kept) else self._file
+        columns = [] if is_unreadable(source) else _header(source)
+        if "step" not in columns or not all(name.isprintable() and "\ufffd" not in name for name in columns):
+            return []
+        self.columns = columns
+        self._rewrite(columns, _whole_lines(source, len(columns)))
+        return columns
+
+
+class UnwrittenTable(GrowingTable):
+    """Stands for a table in a process that writes none."""
+
+    def __init__(self) -> None:
+        self.path, self.columns = "", []
+
+    def append(self, row: Mapping[str, Cell]) -> None:
+        """Forget a row."""
+
+    def drop_after(self, step: int) -> int:
+        """Drop nothing."""
+        return 0
+
+    def flush(self) -> None:
+        """Write nothing."""
+
+
+def _trouble_of(path: str) -> str:
+    """Return what is wrong with a log: nothing of it is a table, or a byte in it is no text; '' when nothing is."""
+    trouble = is_unreadable(path)
+    if trouble:
+        return trouble
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with io.open(path, "rb") as log_file:
+        try:
+            while block := log_file.read(BLOCK):
+                if b"\0" in block:
+                    return "holds bytes that are no text"
+                if not block.isascii() or decoder.getstate()[0]:
+                    decoder.decode(block)
+        except UnicodeDecodeError:
+            return "holds bytes that are no text"
+        size = log_file.tell()
+    columns = _header(path)
+    return "has no line with the names of its columns" if size and columns and "step" not in columns else ""
+
+
+def _header(path: str) -> list[str]:
+    """Return the names of the columns; none where a kill cut the first line short."""
+    with io.open(path, "rb") as log_file:
+        line = log_file.readline(LONGEST_HEADER)
+    return line[:-1].decode(errors="replace").split("\t") if line.endswith(b"\n") else []
+
+
+def _whole_lines(path: str, width: int) -> Iterator[str]:
+    """Go through the rows without their line ends; one that a kill cut short, or that is no text, is left out."""
+    if not width:
+        return
+    with io.open(path, errors="replace", newline="\n") as log_file:
+        log_file.readline()
+        for line in log_file:
+            whole = line.endswith("\n") and "\0" not in line and "\ufffd" not in line
+            if whole and line.count("\t") == width - 1:
+                yield line[:-1]
+
+
+def _lines_from_end(file: IO[bytes], beginning: int) -> Iterator[tuple[int, bytes]]:
+    """Go through the lines of a file, the last one first, as (where it begins, the line with its end)."""
+    end, tail = file.seek(0, 2), b""
+    while end > beginning:
+        start = max(beginning, end - BLOCK)
+        file.seek(start)
+        lines = (file.read(end - start) + tail).splitlines(keepends=True)
+        tail = lines.pop(0) if start > beginning else b""
+        place = start + len(tail) + sum(map(len, lines))
+        for line in reversed(lines):
+            place -= len(line)
+            yield place, line
+        end = start
+
+
+def _step_in(line: bytes, index: int, width: int) -> int | None:
+    """Return the step of a row; None where a kill cut it short, or it is none."""
+    cells = line.split(b"\t")
+    try:
+        return int(cells[index]) if line.endswith(b"\n") and len(cells) == width else None
+    except ValueError:
+        return None
 
 
 def _text(cell: Cell) -> str:

@@ -17,7 +17,7 @@ References = str | list[str] | Mapping[str, str] | None
 
 
 def named_references(reference: References) -> dict[str, str]:
-    """Give label -> folder for every way of writing references; without labels, the names of the folders."""
+    """Return label -> folder for every way of writing references; without labels, the names of the folders."""
     if not reference:
         return {}
     if isinstance(reference, Mapping):

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from xdpx.logger import log
 from xdpx.reports.run_tables import evaluated
 from xdpx.utils import commit, io
+from xdpx.utils.aside import clear_way, set_aside, text_of
 
 GIGA = 10**9
 
 
 def formatted(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Give metrics as texts for people: times as h:m:s, operations in GF, memory in MB, others with four digits."""
+    """Return metrics as texts for people: times as h:m:s, operations in GF, memory in MB, others with four digits."""
     return {name: _formatted(name, value) for name, value in metrics.items()}
 
 
@@ -34,30 +34,40 @@ def _formatted(name: str, value: Any) -> Any:
 
 
 def show(split: str, metrics: Mapping[str, Any]) -> None:
-    """Tell the metrics of a split, one per line, in columns."""
+    """Print the metrics of a split to standard output, one per line, in columns: scripts read them there."""
     texts = {name: str(value) for name, value in formatted(metrics).items()}
     width, column = max(map(len, texts), default=0), max(map(len, texts.values()), default=0)
     lines = [f"  {name:{width}} = {texts[name]:>{column}}" for name in sorted(texts)]
-    log.info("\n".join([f"{split} metrics", *lines]))
+    print("\n".join([f"***** {split} metrics *****", *lines]))  # noqa: T201 - what users pipe into files
 
 
 def save(folder: str, split: str, metrics: Mapping[str, Any], *, combined: bool) -> None:
     """Write `<split>_results.json`; with `combined`, also put them into `all_results.json`."""
     _write(io.join(folder, f"{split}_results.json"), dict(metrics))
     if combined:
-        path, known = io.join(folder, "all_results.json"), {}
-        if io.exists(path):
-            with io.open(path) as file:
-                known = json.load(file)
-        _write(path, known | dict(metrics))
+        path = io.join(folder, "all_results.json")
+        _write(path, _known(path) | dict(metrics))
+
+
+def _known(path: str) -> dict[str, Any]:
+    """Return what is in the file so far; one that is damaged is set aside."""
+    if not io.exists(path):
+        return {}
+    text, trouble = text_of(path)
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        set_aside(path, trouble or f"is no table of metrics ({error})", then="a new one begins")
+        return {}
 
 
 def _write(path: str, metrics: dict[str, Any]) -> None:
+    clear_way(path)
     commit.write_text(path, json.dumps(metrics, indent=4, sort_keys=True) + "\n")
 
 
 def speed_metrics(split: str, started: float, **counts: float) -> dict[str, float]:
-    """Give the seconds since `started` (of `time.time`), and each count per second, e.g. `num_samples`."""
+    """Return the seconds since `started` (of `time.time`), and each count per second, e.g. `num_samples`."""
     seconds = time.time() - started
     metrics = {f"{split}_runtime": round(seconds, 4)}
     if seconds > 0:
@@ -67,12 +77,12 @@ def speed_metrics(split: str, started: float, **counts: float) -> dict[str, floa
 
 
 def prefixed(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Give the same metrics, each name beginning with `<prefix>_`."""
+    """Return the same metrics, each name beginning with `<prefix>_`."""
     return {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in metrics.items()}
 
 
 def plain_numbers(value: Any) -> Any:
-    """Give Python's own numbers for numpy's and for tensors of one element, so that JSON can hold them."""
+    """Return Python's own numbers for numpy's and for tensors of one element, so that JSON can hold them."""
     if isinstance(value, dict):
         return {name: plain_numbers(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -81,43 +91,16 @@ def plain_numbers(value: Any) -> Any:
     return value.item() if one else value
 
 
-def wanted_metric(args: Any, metrics: dict[str, float]) -> float:
-    """Give the metric that decides which model is best.
+def wanted_metric(metric: str, metrics: dict[str, float]) -> float:
+    """Return the metric that decides which model is best, `metric_for_best_model`.
 
     Raises:
         KeyError: the evaluation did not give it; the message lists what it gave.
     """
-    name = evaluated(args.metric_for_best_model)
+    name = evaluated(metric)
     if name not in metrics:
         raise KeyError(
             f"metric_for_best_model: the evaluation gave no '{name}', only {', '.join(sorted(metrics))}. "
             "Let compute_metrics return it, or set metric_for_best_model to one of these."
         )
     return metrics[name]
-
-
-class ReportsMetrics:
-    """The methods of a Trainer that tell metrics, or write them into its output folder; on its first process."""
-
-    args: Any
-    state: Any
-    world: Any
-
-    def save_state(self) -> None:
-        """Write `trainer_state.json`."""
-        if self.world.is_main:
-            self.state.save_to_json(io.join(self.args.output_dir, "trainer_state.json"))
-
-    def metrics_format(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Give metrics as texts for people."""
-        return formatted(metrics)
-
-    def log_metrics(self, split: str, metrics: dict[str, Any]) -> None:
-        """Tell the metrics of a split."""
-        if self.world.is_main:
-            show(split, metrics)
-
-    def save_metrics(self, split: str, metrics: dict[str, Any], combined: bool = True) -> None:
-        """Write `<split>_results.json`, and with `combined` also put them into `all_results.json`."""
-        if self.world.is_main:
-            save(self.args.output_dir, split, metrics, combined=combined)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -11,12 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.args_file import newest_args, read_args
+from xdpx.config.faults import ConfigError
+from xdpx.logger import log
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.utils import io
 
 Floats = NDArray[np.float64]
+Columns = dict[str, Floats]
 
-_parsed: dict[str, tuple[tuple[int, str], Table]] = {}
+BLOCK = 1 << 20
+"""Bytes of a log that are parsed at a time."""
+FEW_ROWS = 20_000
+"""Logs of so many rows are never thinned."""
+STRETCHES = 1000
+"""Into so many stretches a longer log is cut when it is thinned; each keeps its extremes, and some rows between."""
+_ROWS_BETWEEN = 16
+
+_parsed: dict[tuple[str, bool], tuple[tuple[int, str], Table]] = {}
 _MOST_PARSED = 32
 
 
@@ -36,7 +47,7 @@ class Table:
         return self.columns[name] if name in self.columns else np.full(len(self), np.nan)
 
     def row(self, index: int) -> dict[str, float]:
-        """Give one row without the cells that nobody wrote."""
+        """Return one row without the cells that nobody wrote."""
         cells = {name: float(values[index]) for name, values in self.columns.items()}
         return {name: value for name, value in cells.items() if not np.isnan(value)}
 
@@ -52,7 +63,7 @@ class RunLogs:
 
     @property
     def samples_per_step(self) -> float | None:
-        """Give the number of training samples of one update, None when `args.py` does not say."""
+        """The number of training samples of one update, None when `args.py` does not say."""
         batch_size = self.settings.get("batch_size")
         return float(batch_size * (self.settings.get("update_freq") or 1)) if batch_size else None
 
@@ -67,7 +78,7 @@ class RunLogs:
 
     @property
     def best_row(self) -> int | None:
-        """Give the index in `valid` of the first best evaluation, None when there is none."""
+        """The index in `valid` of the first best evaluation, None when there is none."""
         scores = self.major_scores
         if np.isnan(scores).all():
             return None
@@ -75,31 +86,53 @@ class RunLogs:
 
     @property
     def major_scores(self) -> Floats:
-        """Give the major metric of each evaluation; without settings the best so far, which serves as well."""
+        """The major metric of each evaluation; without settings the best so far, which serves as well."""
         metric = f"valid_{self.settings.get('major_metric')}"
         return self.valid[metric if metric in self.valid else "best_score"]
 
 
-def read_run(folder: str) -> RunLogs:
-    """Read what is there of a run in `folder` (any path). A log that does not exist yet is an empty table."""
+def read_run(folder: str, *, train: bool = True, thinned: bool = False) -> RunLogs:
+    """Read what is there of a run in `folder` (any path). A log that does not exist yet is an empty table.
+
+    Args:
+        folder: of the run.
+        train: read train.log.tsv, too.
+        thinned: as `read_table` has it.
+    """
+    valid = read_table(io.join(folder, VALID_LOG), thinned=thinned)
+    trained = read_table(io.join(folder, TRAIN_LOG), thinned=thinned) if train else Table()
+    return RunLogs(folder, trained, valid, _settings(folder))
+
+
+def _settings(folder: str) -> dict[str, Any]:
+    """Return what args.py says; nothing, and a warning, where it is damaged: the logs can be read without it."""
     args_file = newest_args(folder)
-    settings = read_args(args_file) if args_file else {}
-    return RunLogs(folder, read_table(io.join(folder, TRAIN_LOG)), read_table(io.join(folder, VALID_LOG)), settings)
+    try:
+        return read_args(args_file) if args_file else {}
+    except (ConfigError, OSError) as error:
+        log.warning(f"{args_file} is not used: {error}", once=True)
+        return {}
 
 
-def read_table(path: str) -> Table:
-    """Read a log that may still be growing. What has not changed since the last reading is not parsed again."""
-    if not io.exists(path):
+def read_table(path: str, *, thinned: bool = False) -> Table:
+    """Read a log that may still be growing. What has not changed since the last reading is not parsed again.
+
+    Args:
+        path: of the log.
+        thinned: of a log of more than `FEW_ROWS` rows keep a part, in bounded memory: the first and the last row, those
+            with the lowest and the highest value of each column in each stretch, those that begin an epoch, and evenly
+            spaced ones. The first best evaluation is always among them.
+    """
+    if not io.isfile(path):
         return Table()
     stamp = (io.size(path), str(io.last_modified(path)))
-    known = _parsed.get(path)
+    known = _parsed.get((path, thinned))
     if known and known[0] == stamp:
         return known[1]
-    with io.open(path, encoding="utf-8") as log_file:
-        table = parse_table(log_file.read())
+    table = _table(_thinned(path, stamp[0]) if thinned else chunks(path))
     while len(_parsed) >= _MOST_PARSED:
         _parsed.pop(next(iter(_parsed)))
-    _parsed[path] = (stamp, table)
+    _parsed[path, thinned] = (stamp, table)
     return table
 
 
@@ -109,27 +142,50 @@ def parse_table(text: str) -> Table:
     A last line without its line end is still being written, so it is left out. A second header starts further columns.
     Where a run was resumed from an earlier step, the rows that it walked a second time replace the first ones.
     """
-    lines = text.split("\n")[:-1]
-    starts = [index for index, line in enumerate(lines) if line.startswith("epoch\tstep")]
-    parts = [
-        _columns(lines[start].split("\t"), lines[start + 1 : end]) for start, end in pairwise([*starts, len(lines)])
-    ]
-    return _without_rewalked(_stack(parts))
+    return _table(_Parser().parse(text.split("\n")[:-1]))
 
 
-def _columns(header: list[str], lines: Iterable[str]) -> dict[str, Floats]:
-    rows = [line.split("\t") for line in lines if line]
+def chunks(path: str) -> Iterator[Columns]:
+    """Go through all rows of a log in bounded memory, as columns of some thousand rows each.
+
+    A byte that is no text makes its cell NaN.
+    """
+    parser, rest = _Parser(), b""
+    with io.open(path, "rb") as log_file:
+        while block := log_file.read(BLOCK):
+            whole, end, rest = (rest + block).rpartition(b"\n")
+            if end:
+                yield from parser.parse(whole.decode("utf-8", "replace").split("\n"))
+
+
+class _Parser:
+    """Turns lines into columns; knows the header that holds, from one block of lines to the next."""
+
+    def __init__(self) -> None:
+        self._header: list[str] = []
+
+    def parse(self, lines: list[str]) -> Iterator[Columns]:
+        """Yield the columns of the rows after each header."""
+        starts = [index for index, line in enumerate(lines) if line.startswith("epoch\tstep")]
+        for start, end in pairwise([-1, *starts, len(lines)]):
+            if start >= 0:
+                self._header = lines[start].split("\t")
+            rows = [line for line in lines[start + 1 : end] if line]
+            if self._header and rows:
+                yield _columns(self._header, rows)
+
+
+def _columns(header: Sequence[str], lines: Sequence[str]) -> Columns:
     width = len(header)
-    padded = [row if len(row) == width else (row + [""] * width)[:width] for row in rows]
-    return {name: _floats(cells) for name, cells in zip(header, zip(*padded, strict=True), strict=False)}
-
-
-def _floats(cells: Iterable[str]) -> Floats:
-    cells = list(cells)
+    if all(line.count("\t") == width - 1 for line in lines):
+        cells = "\t".join(lines).split("\t")
+    else:
+        cells = [cell for line in lines for cell in (line.split("\t") + [""] * width)[:width]]
     try:
-        return np.array([float(cell) for cell in cells])
+        values = np.array([float(cell or "nan") for cell in cells])
     except ValueError:
-        return np.array([_float(cell) for cell in cells])
+        values = np.array([_float(cell) for cell in cells])
+    return dict(zip(header, values.reshape(-1, width).T, strict=True))
 
 
 def _float(cell: str) -> float:
@@ -139,8 +195,47 @@ def _float(cell: str) -> float:
         return float("nan")
 
 
-def _stack(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
-    parts = [part for part in parts if part]
+def _thinned(path: str, size: int) -> Iterator[Columns]:
+    """Go through the rows that are kept of a log of `size` bytes."""
+    with io.open(path, "rb") as log_file:
+        first = log_file.read(BLOCK)
+    rows = first.count(b"\n") * size / max(1, len(first))
+    stretch = round(rows / STRETCHES) if rows > FEW_ROWS else 1
+    for columns in chunks(path):
+        kept = _kept_rows(columns, stretch)
+        yield {name: values[kept] for name, values in columns.items()}
+
+
+def _kept_rows(columns: Columns, stretch: int) -> NDArray[np.intp]:
+    """Choose rows: of each stretch of so many the extremes of each column, and some between; and where things begin."""
+    steps, epochs = columns["step"], columns["epoch"]
+    count = len(steps)
+    if stretch <= 1:
+        return np.arange(count)
+    stretches = -(-count // stretch)
+    begins = np.arange(stretches) * stretch
+    kept = [np.arange(0, count, max(1, stretch // _ROWS_BETWEEN)), np.array([count - 1])]
+    for values in columns.values():
+        padded = np.full(stretches * stretch, np.nan)
+        padded[:count] = values
+        table = padded.reshape(stretches, stretch)
+        kept += [begins + np.where(np.isnan(table), limit, sign * table).argmin(1) for sign, limit in _BOTH_WAYS]
+    news = np.flatnonzero(np.diff(epochs) != 0)
+    kept += [news, news + 1] if len(news) <= _ROWS_BETWEEN * stretches else []
+    walked_again = np.flatnonzero(np.diff(steps) <= 0)
+    found = np.unique(np.concatenate([*kept, walked_again, walked_again + 1]))
+    return found[found < count]
+
+
+_BOTH_WAYS = ((1.0, np.inf), (-1.0, np.inf))
+"""(sign, what NaN counts as) for the lowest and for the highest value."""
+
+
+def _table(parts: Iterator[Columns]) -> Table:
+    return _without_rewalked(_stack(list(parts)))
+
+
+def _stack(parts: list[Columns]) -> Columns:
     if len(parts) <= 1:
         return parts[0] if parts else {}
     names = dict.fromkeys(name for part in parts for name in part)
@@ -150,7 +245,7 @@ def _stack(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
     }
 
 
-def _without_rewalked(columns: dict[str, Floats]) -> Table:
+def _without_rewalked(columns: Columns) -> Table:
     steps = columns.get("step", np.empty(0))
     if not len(steps):
         return Table()

@@ -20,12 +20,12 @@ Row = dict[str, Cell]
 
 
 def evaluated(name: object) -> str:
-    """Give the name by which a Trainer knows a metric of an evaluation."""
+    """Return the name by which a Trainer knows a metric of an evaluation."""
     return f"{EVAL}{str(name).removeprefix(EVAL)}"
 
 
 def train_row(epoch: int, step: int, window: Window, *, metrics: Mapping[str, float], last: Mapping[str, float]) -> Row:
-    """Give a row of train.log.tsv.
+    """Return a row of train.log.tsv.
 
     Args:
         epoch: from 1.
@@ -52,7 +52,7 @@ def valid_row(
     more: Mapping[str, Cell],
     best_score: float | None,
 ) -> Row:
-    """Give a row of valid.log.tsv.
+    """Return a row of valid.log.tsv.
 
     Args:
         epoch: from 1.

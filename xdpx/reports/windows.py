@@ -21,8 +21,8 @@ class Window:
         """Add one update's facts, in order, in double precision: the same sums wherever a run was interrupted."""
         self.num_updates += 1
         for name, value in facts.items():
-            # Of an update that was skipped under fp16 the gradient's length is no number.
-            self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) else 0.0)
+            # Of an update that was skipped under fp16 the gradient's length is NaN or infinite; a loss that is shows.
+            self.sums[name] = self.sums.get(name, 0.0) + (value if isfinite(value) or name == "loss_sum" else 0.0)
 
     def join(self, other: Window) -> None:
         """Add the updates of another window, which came after."""
@@ -32,20 +32,20 @@ class Window:
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def mean(self, name: str) -> float:
-        """Give the mean over updates; 0 where the fact never came."""
+        """Return the mean over updates; 0 where the fact never came."""
         return self.sums.get(name, 0.0) / self.num_updates if self.num_updates else 0.0
 
     def ratio(self, name: str, count: str) -> float:
-        """Give one sum over another; NaN where nothing was counted."""
+        """Return one sum over another; NaN where nothing was counted."""
         return self.sums.get(name, 0.0) / self.sums[count] if self.sums.get(count) else float("nan")
 
     @property
     def updates_per_second(self) -> float:
-        """Give the speed in optimizer updates."""
+        """The speed in optimizer updates."""
         return self.num_updates / self.seconds if self.seconds > 0 else 0.0
 
     def per_second(self, name: str) -> float:
-        """Give the sum per second of training."""
+        """Return the sum per second of training."""
         return self.sums.get(name, 0.0) / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -61,7 +61,7 @@ class Stopwatch:
         self._last = self._clock()
 
     def lap(self) -> float:
-        """Give the seconds since the last lap."""
+        """Return the seconds since the last lap."""
         now = self._clock()
         seconds = now - (self._last if self._last is not None else now)
         self._last = now

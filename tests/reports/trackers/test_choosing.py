@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import transformers.integrations as theirs
 
-from xdpx.reports.trackers.calling import Calling
-from xdpx.reports.trackers.choosing import OURS, THEIRS, TrackerMissing, installed, tracker_for, trackers_for
+from xdpx.reports.trackers.choosing import OURS, THEIRS, Calling, TrackerMissing, installed, tracker_for, trackers_for
 from xdpx.reports.trackers.json_lines import JsonLines
 
 
@@ -74,3 +75,12 @@ def test_a_tracker_that_refuses_says_so_with_its_own_reason(monkeypatch):
 def test_a_tracker_of_the_original_is_made_where_it_can_be(monkeypatch):
     monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_URL", "https://127.0.0.1")
     assert type(tracker_for("kubeflow")) is theirs.integration_utils.KubeflowCallback
+
+
+def test_the_function_gets_a_copy_of_what_is_logged_and_the_step_on_the_first_process():
+    heard, logs = [], {"loss": 1.0}
+    for first in (True, False):
+        state = SimpleNamespace(is_world_process_zero=first, global_step=9)
+        Calling(lambda values, step: heard.append((values, step))).on_log(None, state, None, logs=logs)
+    assert heard == [({"loss": 1.0}, 9)]
+    assert heard[0][0] is not logs

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 
 import pytest
 
 from xdpx.reports.run_logs import read_run
 from xdpx.reports.trackers.tables import RunTables
+from xdpx.utils.local_files import LocalFiles
 
 
 def args_of(folder, **more):
@@ -144,9 +146,26 @@ def test_a_remote_folder_holds_them_too():
 
 
 @pytest.mark.parametrize("name", ["args.py", "train.log.tsv"])
-def test_a_disk_that_refuses_is_said_once_and_training_goes_on(tmp_path, capsys, name):
-    (tmp_path / name).mkdir()
+def test_a_disk_that_refuses_is_said_once_and_training_goes_on(tmp_path, capsys, monkeypatch, name):
+    def refuse(self, path, mode="rb", _open=LocalFiles.open, **text):
+        if mode[0] in "wax" and name in path:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return _open(self, path, mode, **text)
+
+    monkeypatch.setattr(LocalFiles, "open", refuse)
     run = Run(args_of(tmp_path))
     run.log(2, 0.5)
     run.evaluate(2, acc=1.0)
     assert capsys.readouterr().err.count("No more is written to train.log.tsv and valid.log.tsv") == 1
+
+
+@pytest.mark.parametrize("name", ["args.py", "train.log.tsv", "valid.log.tsv"])
+def test_a_folder_in_the_place_of_a_table_is_set_aside_and_the_table_is_written(tmp_path, name):
+    (tmp_path / name).mkdir()
+    run = Run(args_of(tmp_path))
+    run.log(2, 0.5)
+    run.evaluate(2, acc=1.0)
+    run.end(2)
+    logs = read_run(str(tmp_path))
+    assert (len(logs.train), len(logs.valid), logs.samples_per_step is None) == (1, 1, False)
+    assert (tmp_path / f"{name}.damaged-1").is_dir()

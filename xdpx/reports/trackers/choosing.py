@@ -5,7 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from xdpx.config import packages
+
+KIND = "tracker"
+"""Packages offer theirs as entry points `xdpx.tracker`."""
 
 OURS = {
     "tensorboard": "xdpx.reports.trackers.tensorboard:TensorBoardCallback",
@@ -41,7 +47,7 @@ class TrackerMissing(RuntimeError, ImportError):
 
 
 def trackers_for(report_to: Any) -> list[Any]:
-    """Give the trackers that `report_to` asks for.
+    """Return the trackers that `report_to` asks for.
 
     Args:
         report_to: a name, "all" (whatever is installed), or a list of names, of functions `(values, step)`, and of
@@ -56,8 +62,25 @@ def trackers_for(report_to: Any) -> list[Any]:
     return [tracker_for(name) for name in names if name is not None and name != "none"]
 
 
+def own_trackers(report_to: Any) -> list[Any]:
+    """Return the trackers of a training that writes the tables of a run by itself, and needs no tracker for them."""
+    wanted = list(report_to) if isinstance(report_to, list | tuple) else [report_to]
+    return trackers_for([name for name in wanted if name != "tables"])
+
+
+def troubles_of(report_to: Any) -> Iterator[str]:
+    """Yield what is wrong with each name in `report_to`, without importing what it stands for."""
+    for name in report_to if isinstance(report_to, list | tuple) else [report_to]:
+        if isinstance(name, str) and name not in {"all", "none"}:
+            package = THEIRS.get(name, ("", ""))[1]
+            if name not in {*OURS, *THEIRS, *packages.offered(KIND)}:
+                yield _unknown(name, sorted({*OURS, *THEIRS, *packages.offered(KIND)}))
+            elif package and importlib.util.find_spec(package) is None:
+                yield _needing(name, package)
+
+
 def tracker_for(wanted: Any) -> Any:
-    """Give one tracker: for a name a new one; for a function one that calls it; an object as it is."""
+    """Return one tracker: for a name a new one; for a function one that calls it; an object as it is."""
     if isinstance(wanted, str):
         return _make(wanted)
     if isinstance(wanted, type):
@@ -65,8 +88,6 @@ def tracker_for(wanted: Any) -> Any:
     if any(name.startswith("on_") for name in dir(wanted)):
         return wanted
     if callable(wanted):
-        from xdpx.reports.trackers.calling import Calling
-
         return Calling(wanted)
     advice = "Use a name, a function of (values, step), or an object with events such as on_log."
     raise ValueError(f"report_to: {wanted!r} is no tracker. {advice}")
@@ -78,6 +99,11 @@ def installed() -> list[str]:
 
 
 def _make(name: str) -> Any:
+    taken = packages.ambiguity(KIND, name, shipped=name in {*OURS, *THEIRS})
+    if taken:
+        raise ValueError(f"report_to: {taken.problem} {taken.remedy}")
+    if name in packages.offered(KIND):
+        return packages.load(packages.offered(KIND)[name][0])()
     if name in OURS:
         module, _, kind = OURS[name].partition(":")
     elif name in THEIRS:
@@ -85,7 +111,7 @@ def _make(name: str) -> Any:
         if package and importlib.util.find_spec(package) is None:
             raise TrackerMissing(_needing(name, package))
     else:
-        raise ValueError(f"report_to: {_unknown(name, sorted({*OURS, *THEIRS}))}")
+        raise ValueError(f"report_to: {_unknown(name, sorted({*OURS, *THEIRS, *packages.offered(KIND)}))}")
     try:
         return getattr(importlib.import_module(module), kind)()
     except (ImportError, RuntimeError) as error:
@@ -102,3 +128,15 @@ def _unknown(name: str, known: list[str]) -> str:
     hint = f"Did you mean '{near[0]}'? " if near else ""
     all_or_none = "'all' is whatever is installed, 'none' nothing"
     return f"no tracker is called '{name}'. {hint}There are {', '.join(known)}; {all_or_none}."
+
+
+class Calling:
+    """Calls `function(values, step)` with a copy of everything that is logged, on the first process of all."""
+
+    def __init__(self, function: Callable[[dict[str, Any], int], object]) -> None:
+        self.function = function
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+        """Hand over what was logged."""
+        if state.is_world_process_zero:
+            self.function(dict(logs), state.global_step)

@@ -46,11 +46,11 @@ class Bars:
         self.prediction_bar.update(1)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the bar over the batches away."""
+        """Remove the bar over the batches."""
         self._end_prediction_bar()
 
     def on_predict(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the bar over the batches away."""
+        """Remove the bar over the batches."""
         self._end_prediction_bar()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -83,7 +83,7 @@ class Printing:
 
 
 def shown(logs: Mapping[str, Any], max_str_len: int | None = None) -> dict[str, Any]:
-    """Give what a console shows of `logs`: four digits of each float, no text beyond a length, and no `total_flos`."""
+    """Return what a console shows of `logs`: four digits of each float, no long text, and no `total_flos`."""
     return {name: _shown(value, max_str_len) for name, value in logs.items() if name != "total_flos"}
 
 

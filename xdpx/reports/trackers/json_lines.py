@@ -12,6 +12,7 @@ from xdpx.logger import log
 from xdpx.reports.trackers.values import number_in
 from xdpx.utils.io_utils import io
 from xdpx.utils.paths import StrPath
+from xdpx.utils.replacing import adding
 
 FILE_NAME = "logs.jsonl"
 
@@ -35,7 +36,7 @@ class JsonLines:
         row = {"time": datetime.now().astimezone().isoformat(timespec="milliseconds"), "step": state.global_step}
         line = json.dumps({**row, **{name: _plain(value) for name, value in logs.items()}}, allow_nan=False)
         try:
-            with io.open(path, "a") as file:
+            with adding(path) if self.path is None else io.open(path, "a") as file:
                 file.write(line + "\n")
         except OSError as error:
             self._works = False
@@ -43,7 +44,7 @@ class JsonLines:
 
 
 def _plain(value: Any) -> Any:
-    """Give what strict JSON can hold: "nan" and "inf" are text there."""
+    """Return what strict JSON can hold: "nan" and "inf" are text there."""
     number = number_in(value)
     if number is not None:
         return number if math.isfinite(number) else str(number)

@@ -6,14 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from xdpx.config.args_file import ARGS_FILE
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
-from xdpx.reports.run_logs import Table, read_table
+from xdpx.reports.run_logs import chunks, read_table
 from xdpx.reports.run_tables import COLUMNS, EVAL, TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
 from xdpx.reports.trackers.values import number_in
 from xdpx.reports.windows import Window
 from xdpx.utils import commit, io
+from xdpx.utils.aside import is_unreadable, set_aside
 from xdpx.utils.decisions import is_better
 from xdpx.utils.paths import StrPath
 
@@ -23,6 +26,8 @@ SHOWN_OTHERWISE = frozenset(
 """What is logged beside the loss and has a column of another name, or none because it follows from others."""
 COSTS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
 """How numbers end that tell what an evaluation cost, and not what it gave."""
+_COURSE = ("step", "loss", "gnorm", "clip", "wps", "ups")
+"""Columns of train.log.tsv that tell how a training went."""
 
 
 class RunTables:
@@ -50,17 +55,21 @@ class RunTables:
         folder = str(args.output_dir if self.folder is None else self.folder)
         before = state.global_step or -1  # nothing stays of an earlier run, not even its evaluation at step 0
         try:
-            commit.write_text(io.join(folder, ARGS_FILE), settings_text(args))
+            path = io.join(folder, ARGS_FILE)
+            trouble = is_unreadable(path) if io.exists(path) else ""
+            if trouble:
+                set_aside(path, trouble, then="it is written anew")
+            commit.write_text(path, settings_text(args), private=True)
             self._train, self._valid = (GrowingTable(io.join(folder, name)) for name in (TRAIN_LOG, VALID_LOG))
             self._train.drop_after(before)
             self._valid.drop_after(before)
         except OSError as error:
             self._give_up(error)
             return
-        scored = read_table(self._valid.path)
+        scored = read_table(self._valid.path, thinned=True)
         last = scored.row(len(scored) - 1) if len(scored) else {}
         self._best, self._scored = last.get("best_score"), Scored(-1, Window(), 0.0)
-        self._course = Course.read(read_table(self._train.path), scored_at=last.get("step", 0.0))
+        self._course = Course.read(self._train.path, scored_at=last.get("step", 0.0))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
         """Write a row when the loss of training is logged."""
@@ -148,18 +157,24 @@ class Course:
         self.step, self.seconds, self.speed, self.window = 0, 0.0, 0.0, Window()
 
     @classmethod
-    def read(cls, table: Table, *, scored_at: float) -> Course:
+    def read(cls, path: str, *, scored_at: float) -> Course:
         """Go through the rows that are there; the window holds those after the step `scored_at`."""
         course = cls()
-        for index in range(len(table)):
-            course.add(table.row(index))
-            if course.step <= scored_at:
-                course.window = Window()
+        for columns in chunks(path) if io.isfile(path) else ():
+            known = {
+                name: np.nan_to_num(columns[name], posinf=np.inf, neginf=-np.inf).tolist()
+                for name in _COURSE
+                if name in columns
+            }
+            for numbers in zip(*known.values(), strict=True):
+                course.add(dict(zip(known, numbers, strict=True)))
+                if course.step <= scored_at:
+                    course.window = Window()
         return course
 
     def add(self, row: Mapping[str, Cell] | Mapping[str, float]) -> None:
-        """Take a row."""
-        number = {name: float(row.get(name) or 0.0) for name in ("step", "loss", "gnorm", "clip", "wps", "ups")}
+        """Add a row."""
+        number = {name: float(row.get(name) or 0.0) for name in _COURSE}
         updates = int(number["step"]) - self.step
         seconds = _seconds(updates, number["ups"])
         sums = {"loss": number["loss"], "grad_norm": number["gnorm"], "clipped": number["clip"]}
@@ -169,17 +184,17 @@ class Course:
         self.window.join(Window(updates, seconds, {**sums, "num_tokens": number["wps"] * seconds}))
 
     def take(self) -> Window:
-        """Give the window, and begin a new one."""
+        """Return the window, and begin a new one."""
         window, self.window = self.window, Window()
         return window
 
     def wall(self, step: int) -> float:
-        """Give the seconds of training until `step`; beyond the last row it is taken to go on as fast."""
+        """Return the seconds of training until `step`; beyond the last row it is taken to go on as fast."""
         return self.seconds + _seconds(step - self.step, self.speed)
 
 
 def settings_text(args: Any) -> str:
-    """Give the text of args.py: the settings, by the names of x-train, that a reader of the tables needs."""
+    """Return the text of args.py: the settings, by the names of x-train, that a reader of the tables needs."""
     name, ascending = deciding_metric(args)
     settings = {
         "batch_size": args.train_batch_size * args.world_size,
@@ -195,13 +210,13 @@ def settings_text(args: Any) -> str:
 
 
 def deciding_metric(args: Any) -> tuple[str, bool]:
-    """Give the metric that decides what is best, without prefix, and whether higher is better."""
+    """Return the metric that decides what is best, without prefix, and whether higher is better."""
     name = args.metric_for_best_model or "loss"
     return name.removeprefix(EVAL), bool(args.greater_is_better)
 
 
 def _metrics_in(logged: Mapping[str, Any]) -> dict[str, float]:
-    """Give what an evaluation gave, without prefix, and without what it cost."""
+    """Return what an evaluation gave, without prefix, and without what it cost."""
     found = {name.removeprefix(EVAL): number_in(value) for name, value in logged.items()}
     return {
         name: float(value)
@@ -215,5 +230,5 @@ def _seconds(updates: int, speed: float) -> float:
 
 
 def _epoch(state: Any) -> int:
-    """Give the epoch that a step belongs to, from 1."""
+    """Return the epoch that a step belongs to, from 1."""
     return max(1, math.ceil(state.epoch or 0))

@@ -80,7 +80,7 @@ def _folder_of_run() -> str:
 
 
 def new_writer(folder: str, *, purge_step: int | None = None) -> Any:
-    """Give a `SummaryWriter` for a folder.
+    """Return a `SummaryWriter` for a folder.
 
     Args:
         folder: any path that TensorBoard can write to.

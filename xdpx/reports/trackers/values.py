@@ -9,7 +9,7 @@ PHASES = ("eval", "test")
 
 
 def number_in(value: Any) -> float | int | None:
-    """Give the number that `value` is, or None: a Python, NumPy or torch number, or an array of one element."""
+    """Return the number that `value` is, or None: a Python, NumPy or torch number, or an array of one element."""
     if hasattr(value, "item") and getattr(value, "size", None) is not None:
         count = value.numel() if hasattr(value, "numel") else value.size
         value = value.item() if count == 1 else None
