@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io as memory
 import logging
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from xdpx.logger import Log, log
+from xdpx.logger import Log, log, warn_user
 from xdpx.utils import io
 
 
@@ -50,6 +52,29 @@ def test_a_warning_may_be_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         log.warning("only once in this process", once=True)
     assert capsys.readouterr().err == "| warning: only once in this process\n"
+
+
+def test_a_warning_goes_by_the_logger_that_users_of_another_library_silence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, heard = logging.getLogger("other.room"), memory.StringIO()
+    handler = logging.StreamHandler(heard)
+    monkeypatch.setattr(theirs, "handlers", [handler, logging.StreamHandler(sys.stderr)])
+    monkeypatch.setattr(theirs, "filters", [lambda record: "dull" not in record.getMessage()])
+    for text in ("dull", "bright"):
+        log.warning(text, under="other.room")
+    assert capsys.readouterr().err == "| warning: bright\n"  # once, and in our hand
+    assert heard.getvalue() == "bright\n"
+    theirs.setLevel(logging.ERROR)
+    log.warning("silenced", under="other.room")
+    theirs.setLevel(logging.NOTSET)
+    assert not capsys.readouterr().err
+
+
+def test_a_warning_of_python_s_counts_as_the_line_of_the_user() -> None:
+    with pytest.warns(FutureWarning, match="old") as told:
+        warn_user("old", FutureWarning)
+    assert told[0].filename == __file__
 
 
 def test_only_the_master_tells_what_goes_well(

@@ -27,6 +27,10 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
+OWN_CODE = "| your own code is used: fake_rooms.py of user/modules\n"
+"""What is said where the user's modules are needed."""
+
+
 def door(desk: Path, *words: str, code: str = "") -> subprocess.CompletedProcess[str]:
     """Run `python xdpx/run.py ...`, or some code, in that directory."""
     command = [sys.executable, "-c", code] if code else [sys.executable, RUN, *words]
@@ -36,20 +40,20 @@ def door(desk: Path, *words: str, code: str = "") -> subprocess.CompletedProcess
 
 def test_a_command_does_its_run_and_exits_with_zero(desk: Path) -> None:
     told = door(desk, "x-draw", "draw", "side=4")
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (told.returncode, told.stderr) == (0, OWN_CODE)
     assert "side=4" in (desk / "out/one/picture.txt").read_text()
 
 
 def test_a_command_can_be_told_everything_on_its_line(desk: Path) -> None:
     told = door(desk, "x-draw", "shape=square", "side=3", "save_dir=out/one", "batch_size=32")
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (told.returncode, told.stderr) == (0, OWN_CODE)
     assert "side=3" in (desk / "out/one/picture.txt").read_text()
 
 
 def test_what_is_missing_on_a_line_without_a_config_is_told_as_in_a_config(desk: Path) -> None:
     told = door(desk, "x-draw", "shpae=square", "side=3", "save_dir=out/one", "--dry")
     assert told.returncode == 2
-    assert told.stderr.startswith("command line: ")
+    assert told.stderr.startswith(f"{OWN_CODE}command line: ")
     assert "shpae (command line): no such key in x-draw. Did you mean 'shape'?" in told.stderr
 
 
@@ -113,7 +117,7 @@ def test_a_dry_run_does_nothing_but_print(desk: Path) -> None:
 def test_a_dry_run_as_json_prints_nothing_else(desk: Path) -> None:
     told = door(desk, "x-draw", "draw", "--dry", "--json", "x-draw", "draw", "side=5")
     assert [run["side"] for run in json.loads(told.stdout)] == [3, 5]
-    assert told.stderr == ""
+    assert told.stderr == OWN_CODE
 
 
 def test_a_dry_run_as_json_keeps_stdout_empty_when_something_is_wrong(desk: Path) -> None:
@@ -137,7 +141,7 @@ def test_an_unknown_topic_of_help_is_refused(desk: Path) -> None:
 def test_a_pipe_that_closes_early_makes_no_noise(desk: Path) -> None:
     line = f"{sys.executable} {RUN} x-draw --schema | head -c 10"
     told = subprocess.run(["bash", "-c", line], cwd=desk, capture_output=True, text=True, timeout=60, check=True)
-    assert told.stderr == ""
+    assert told.stderr == OWN_CODE
 
 
 def test_our_tokenizers_do_not_hide_the_library_of_that_name(desk: Path) -> None:

@@ -6,7 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xdpx.arguments import (
+    from xdpx.config.faults import ConfigError
+    from xdpx.config.loading import load
+    from xdpx.config.parameters import Parameters, param
+    from xdpx.engines.pytorch.seeding import set_seed
+    from xdpx.trainer.arguments import (
         HfArgumentParser,
         HubStrategy,
         IntervalStrategy,
@@ -17,11 +21,7 @@ if TYPE_CHECKING:
         Seq2SeqTrainingArguments,
         TrainingArguments,
     )
-    from xdpx.config.faults import ConfigError
-    from xdpx.config.loading import load
-    from xdpx.config.parameters import Parameters, param
-    from xdpx.dataloaders.collation import DataCollatorWithPadding, default_data_collator
-    from xdpx.engines.pytorch.seeding import set_seed
+    from xdpx.trainer.data.collation import DataCollatorWithPadding, default_data_collator
     from xdpx.trainer.hooks.builtin import (
         DefaultFlowCallback,
         EarlyStoppingCallback,
@@ -31,21 +31,22 @@ if TYPE_CHECKING:
     from xdpx.trainer.hooks.events import TrainerCallback
     from xdpx.trainer.hooks.state import ExportableState, TrainerControl, TrainerState
     from xdpx.trainer.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+    from xdpx.trainer.search import BestRun
     from xdpx.trainer.seq2seq import Seq2SeqTrainer
+    from xdpx.trainer.standing_in import stand_in_for_transformers
     from xdpx.trainer.trainer import Trainer
-    from xdpx.trials.search import BestRun
 
-__version__ = "1.0.0.dev0"
+__version__ = "1.0.0.dev1"
 
 _HOMES = {
-    "xdpx.arguments": (
+    "xdpx.trainer.arguments": (
         "HfArgumentParser", "HubStrategy", "IntervalStrategy", "OptimizerNames", "ParallelMode", "SaveStrategy",
         "SchedulerType", "Seq2SeqTrainingArguments", "TrainingArguments",
     ),
     "xdpx.config.faults": ("ConfigError",),
     "xdpx.config.loading": ("load",),
     "xdpx.config.parameters": ("Parameters", "param"),
-    "xdpx.dataloaders.collation": ("DataCollatorWithPadding", "default_data_collator"),
+    "xdpx.trainer.data.collation": ("DataCollatorWithPadding", "default_data_collator"),
     "xdpx.engines.pytorch.seeding": ("set_seed",),
     "xdpx.trainer.hooks.builtin": (
         "DefaultFlowCallback", "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",
@@ -54,8 +55,9 @@ _HOMES = {
     "xdpx.trainer.hooks.state": ("ExportableState", "TrainerControl", "TrainerState"),
     "xdpx.trainer.outputs": ("EvalLoopOutput", "EvalPrediction", "PredictionOutput", "TrainOutput"),
     "xdpx.trainer.seq2seq": ("Seq2SeqTrainer",),
+    "xdpx.trainer.standing_in": ("stand_in_for_transformers",),
     "xdpx.trainer.trainer": ("Trainer",),
-    "xdpx.trials.search": ("BestRun",),
+    "xdpx.trainer.search": ("BestRun",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -67,11 +69,12 @@ __all__ = [
     "EvalPrediction", "EvalLoopOutput", "PredictionOutput", "TrainOutput", "BestRun",
     "IntervalStrategy", "SaveStrategy", "HubStrategy", "SchedulerType", "OptimizerNames", "ParallelMode",
     "DataCollatorWithPadding", "default_data_collator", "set_seed",
+    "stand_in_for_transformers",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Give a public name; its room is imported when it is asked for, so that `import xdpx` costs nothing."""
+    """Return a public name; its room is imported when it is asked for, so that `import xdpx` costs nothing."""
     if name not in _HOME:
         raise AttributeError(f"module 'xdpx' has no attribute '{name}'")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)

@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import IO, Any, Self, TypeVar
 
 from xdpx.utils.distributed_utils import is_master
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import Progress
+from xdpx.utils.redaction import redact
 
 T = TypeVar("T")
 ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
@@ -46,7 +49,7 @@ def _write_line(text: str) -> None:
 
 
 def _text_of(record: logging.LogRecord) -> str:
-    text = record.getMessage()
+    text = redact(record.getMessage())
     return f"{record.levelname.lower()}: {text}" if record.levelno >= logging.WARNING else text
 
 
@@ -59,9 +62,9 @@ class LogFile(logging.Handler):
 
     def __init__(self, path: StrPath) -> None:
         super().__init__()
-        from xdpx.utils.io_utils import io
+        from xdpx.utils.replacing import adding
 
-        self._file: IO[Any] = io.open(path, "a")
+        self._file: IO[Any] = adding(path)
         logging.getLogger("xdpx").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -93,6 +96,24 @@ class LogFile(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _listeners(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """Yield the handlers of a logger and of those above it, but none that writes to the console, where ours does."""
+    above: logging.Logger | None = logger
+    while above is not None:
+        for handler in above.handlers:
+            if getattr(handler, "stream", None) not in {sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__}:
+                yield handler
+        above = above.parent if above.propagate else None
+
+
+def warn_user(text: str, category: type[Warning]) -> None:
+    """Raise one of Python's warnings for the line of the user's program that led here, however deep this is called."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "xdpx":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def wrong_name(name: str | None) -> str:
@@ -147,8 +168,9 @@ class Log:
         self._console = _Console()
         self._logger.addHandler(self._console)
         self._lock = threading.Lock()
-        self._summaries: dict[str, tuple[Any, Any]] = {}
-        self._accumulated: dict[tuple[str, str], tuple[ReduceFunction, list[Any]]] = {}
+        self._scoring = False
+        self._summaries: dict[tuple[bool, str], tuple[Any, Any]] = {}  # by whether held-out data were scored
+        self._accumulated: dict[tuple[str, str], tuple[ReduceFunction, list[tuple[bool, Any]]]] = {}
         self._warned: set[str] = set()
 
     # ---- lines
@@ -157,12 +179,31 @@ class Log:
         """Tell something."""
         self._logger.info("%s", text)
 
-    def warning(self, text: str, *, once: bool = False) -> None:
-        """Tell something that the user should look at; with `once`, only the first time in this process."""
+    def warning(self, text: str, *, once: bool = False, under: str | None = None) -> None:
+        """Tell something that the user should look at.
+
+        Args:
+            text: what.
+            once: only the first time in this process.
+            under: name of the logger that users of another library silence, filter or listen to for this.
+        """
         if once and text in self._warned:
             return
         self._warned.add(text)
-        self._logger.warning("%s", text)
+        if under is None:
+            self._logger.warning("%s", text)
+        else:
+            self._pass_through(logging.getLogger(under), text)
+
+    def _pass_through(self, logger: logging.Logger, text: str) -> None:
+        """Tell a warning as a logger of another library would: by its level and filters, and to who listens there."""
+        record = logger.makeRecord(logger.name, logging.WARNING, "", 0, "%s", (text,), None)
+        if not (logger.isEnabledFor(record.levelno) and self._logger.isEnabledFor(record.levelno)):
+            return
+        if logger.filter(record):
+            for handler in [*self._logger.handlers, *_listeners(logger)]:
+                if record.levelno >= handler.level:
+                    handler.handle(record)
 
     def speak_from(self, level: int) -> None:
         """Tell what is at least as grave as a level of `logging`, on this process, whatever its rank."""
@@ -182,13 +223,22 @@ class Log:
     def progress(
         self, items: Iterable[T] = (), *, total: int | None = None, what: str = "", unit: str = "it"
     ) -> Progress[T]:
-        """Give a bar over `items` (or counted by hand with `update`); plain lines where nobody watches."""
+        """Return a bar over `items` (or counted by hand with `update`); plain lines where nobody watches."""
         return Progress(items, total=total, what=what, unit=unit, shown=is_master())
 
     # ---- summaries
 
+    @contextmanager
+    def scoring(self) -> Generator[None]:
+        """Let what is added inside belong to the data that are scored there, not to training."""
+        before, self._scoring = self._scoring, True
+        try:
+            yield
+        finally:
+            self._scoring = before
+
     def add_summary(self, name: str, value: Any, n: float = 1) -> None:
-        """Add a number to the average shown in the next row of the training log.
+        """Add a number to the average shown in the next row of the training log; while scoring, in the row of scores.
 
         Args:
             name: of the column.
@@ -198,17 +248,23 @@ class Log:
         """
         value = value.detach() if hasattr(value, "detach") else value
         with self._lock:
-            total, count = self._summaries.get(name, (0.0, 0))
-            self._summaries[name] = (total + value * n, count + n)
+            place = self._scoring, name
+            total, count = self._summaries.get(place, (0.0, 0))
+            self._summaries[place] = (total + value * n, count + n)
 
     def take_summaries(self) -> dict[str, float]:
-        """Give the average of each summary since the last call, and begin anew."""
+        """Return the average of each summary of training since the last call, and begin anew."""
+        return self._averages(scored=False)
+
+    def _averages(self, *, scored: bool) -> dict[str, float]:
         with self._lock:
-            taken, self._summaries = self._summaries, {}
+            taken = {name: self._summaries.pop((of, name)) for of, name in list(self._summaries) if of == scored}
         return {name: float(total) / float(count) if count else float("nan") for name, (total, count) in taken.items()}
 
     def add_accumulative_summary(self, name: str, values: Any, reduce_fn: ReduceFunction, prefix: str = "") -> None:
         """Collect something at each step of an evaluation, to be reduced once at its end.
+
+        What only training adds is reduced with the next evaluation; what both add, over the evaluation alone.
 
         Args:
             name: of the collection.
@@ -217,19 +273,20 @@ class Log:
             prefix: put in front of each column.
         """
         with self._lock:
-            self._accumulated.setdefault((name, prefix), (reduce_fn, []))[1].append(values)
+            self._accumulated.setdefault((name, prefix), (reduce_fn, []))[1].append((self._scoring, values))
 
     def take_accumulated(self) -> dict[str, float]:
-        """Reduce what was collected since the last call, and begin anew."""
+        """Reduce what was collected since the last call, average what was added while scoring, and begin anew."""
+        found = self._averages(scored=True)
         with self._lock:
             taken, self._accumulated = self._accumulated, {}
-        return {
-            f"{prefix}{column}": float(value)
-            for (_, prefix), (reduce_fn, values) in taken.items()
-            for column, value in reduce_fn(values).items()
-        }
+        for (_, prefix), (reduce_fn, collected) in taken.items():
+            of_scoring = any(scored for scored, _ in collected)
+            reduced = reduce_fn([values for scored, values in collected if scored == of_scoring])
+            found |= {f"{prefix}{column}": float(value) for column, value in reduced.items()}
+        return found
 
 
 log = Log()
 
-__all__ = ["MARK", "Log", "LogFile", "Progress", "log"]
+__all__ = ["MARK", "Log", "LogFile", "Progress", "log", "warn_user"]

@@ -11,6 +11,8 @@ if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname
 
 from collections.abc import Sequence
 
+from xdpx.utils import utf8
+
 
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the words of a command line ask for. Gives the exit code."""
@@ -23,8 +25,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def x_exp() -> int:
     """Look at an experiment, plan it, run it."""
+    utf8.ensure()
     return main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(x_exp())

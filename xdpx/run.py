@@ -9,12 +9,16 @@ if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname
     # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from xdpx.utils import utf8
 
 if TYPE_CHECKING:
     from xdpx.commands.command_line import Job, Options
+
+T = TypeVar("T")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -28,16 +32,32 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _line(words: list[str]) -> int:
-    from xdpx.commands.command_line import parse
+    from xdpx.commands.command_line import LOOKING_ON, parse
     from xdpx.config.user_modules import load_user_modules
+    from xdpx.utils import io
 
-    load_user_modules()  # first, because they may add commands too
-    jobs, options = parse(words)
+    io.when_remote(load_user_modules)  # they may hold credentials
+    jobs, options = _with_own_names(lambda: parse(words))
     if options.help:
-        return _help([job.command for job in jobs], options.topic)
+        return _with_own_names(lambda: _help([job.command for job in jobs], options.topic))
+    if not {job.command for job in jobs} <= LOOKING_ON or any("://" in word for word in words):
+        load_user_modules()
     if options.schema:
         return _schema([job.command for job in jobs])
     return _dry(jobs, options) if options.dry else _do(jobs, options)
+
+
+def _with_own_names(work: Callable[[], T]) -> T:
+    """Do some work; where it meets a name that is unknown here, import the user's modules and do it again."""
+    from xdpx.config.faults import ConfigError
+    from xdpx.config.user_modules import load_user_modules
+
+    try:
+        return work()
+    except ConfigError:
+        if not load_user_modules():
+            raise
+    return work()
 
 
 def _do(jobs: list[Job], options: Options) -> int:
@@ -110,6 +130,7 @@ def _own_words(command: str, words: list[str]) -> int:
 
 
 def _door(command: str) -> int:
+    utf8.ensure()
     return main([command, *sys.argv[1:]])
 
 
@@ -149,4 +170,5 @@ def x_script() -> int:
 
 
 if __name__ == "__main__":
+    utf8.ensure()
     sys.exit(main())

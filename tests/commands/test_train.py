@@ -19,7 +19,7 @@ import pytest
 from xdpx import run as door
 from xdpx.datasets import register_sampler
 from xdpx.datasets.plan import Sampler
-from xdpx.runs.status import read_status
+from xdpx.training.status import read_status
 from xdpx.utils.commit import Lease
 
 BASE: dict[str, Any] = {
@@ -35,7 +35,6 @@ Start = Callable[..., int]
 def start(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start x-train with the given keys in `tmp_path`; gives its exit code."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda settings: None)
 
     def train(save_dir: str = "run", **keys: Any) -> int:
         return door.main(["x-train", str(write(data, save_dir, keys))])
@@ -91,7 +90,7 @@ def test_a_sampler_of_ones_own_decides_the_order(start: Start) -> None:
         """Groups of consecutive samples."""
 
         def plan(self, samples: Any, **options: int) -> Any:
-            """Give the rows of each group as they lie in the file."""
+            """Return the rows of each group as they lie in the file."""
             size = options["batch_size"]
             groups = [[np.arange(start, start + size)] for start in range(0, samples - size + 1, size)]
             return SimpleNamespace(num_groups=len(groups), group=groups.__getitem__)
@@ -245,8 +244,16 @@ def test_a_seed_of_null_draws_one_and_keeps_it_over_a_resume(start: Start) -> No
     ({"train_subset": "test*"}, "train_subset"),
     ({"batch_size": 200}, "batch_size"),
     ({"min_steps": 13}, "min_steps"),
-    ({"use_bmuf": True}, "needs several processes"),
-    ({"distributed_world_size": 4}, "needs several processes"),
+    ({"use_bmuf": True, "ema_decay": 0.9}, "contradicts use_bmuf"),
+    ({"use_bmuf": True, "nproc": 2, "max_eval_steps": 1}, "no batch for each of 2"),
+    ({"nproc": 200}, "leaves some of 200 without a share"),
+    ({"nproc": 2, "distributed_world_size": 3}, "contradicts distributed_world_size 3"),
+    ({"nproc": 2, "loss": "circle"}, "compares the rows of a batch"),
+    ({"nproc": 2, "optimizer": "sparse_adam"}, "cannot add up"),
+    ({"nproc": 2, "device_id": 1}, "CUDA_VISIBLE_DEVICES"),
+    ({"distributed_rank": 1}, "where rank 0 is"),
+    ({"distributed_init_method": "env://"}, "RANK, WORLD_SIZE and MASTER_ADDR are not set"),
+    ({"distributed_init_method": "tcp://here", "distributed_world_size": 2}, "tcp://<host of rank 0>:<port>"),
     ({"deepspeed_zero_stage": 2}, "DeepSpeed"),
     ({"fp16_scale_tolerance": 0.1}, "is switched off with fp16_backend"),
     ({"fp16": True, "fp16_backend": "apex", "fp16_init_scale": 64}, "Set fp16_backend to 'fairseq'"),
@@ -293,7 +300,7 @@ def test_a_full_disk_stops_the_run_and_keeps_what_was_saved(data: Path, start: S
 import resource, sys
 from xdpx.runs import training
 training.draw_figures = lambda settings: None
-from xdpx.runs.callbacks import saving
+from xdpx.training.callbacks import saving
 save = saving.Saving._save_state
 def limited(self, session):
     if session.number == 8:  # from here on no file can grow beyond 10 kB, as on a full disk

@@ -11,9 +11,8 @@ import pytest
 
 from xdpx import TrainerCallback
 from xdpx import run as door
-from xdpx.runs import listeners
-from xdpx.runs.status import read_status
-from xdpx.trainer.hooks import callbacks, register
+from xdpx.trainer.hooks import callbacks, listeners, register
+from xdpx.training.status import read_status
 
 BASE: dict[str, Any] = {
     "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8, "hidden_size": 8, "max_update": 12,
@@ -48,7 +47,6 @@ Start = Callable[..., int]
 def start(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start x-train with the given keys in `tmp_path`, where a user's module lies; gives its exit code."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda settings: None)
     name = f"mine_{abs(hash(tmp_path))}"
     (tmp_path / "user/modules").mkdir(parents=True)
     (tmp_path / f"user/modules/{name}.py").write_text(MODULE)
@@ -106,9 +104,11 @@ def test_an_error_in_a_callback_names_it_and_its_event(start: Start, capsys: pyt
 @pytest.mark.parametrize(("entry", "says"), [
     ("thrfity", "Did you mean 'thrifty'"),
     ({"thrifty": {"stepps": 3}}, "unexpected keyword argument 'stepps'"),
-    ("nowhere.at_all:Thing", "nowhere.at_all cannot be imported"),
+    ("nowhere.at_all:Thing", "nowhere.at_all is none of your modules"),
+    ("xdpx.nowhere:Thing", "xdpx.nowhere cannot be imported"),
     ("mine:Missing", "has no 'Missing'"),
-    ("json:JSONDecoder", "has no event"),
+    ("json:JSONDecoder", "json is none of your modules"),
+    ("xdpx:TrainingArguments", "has no event"),
     ({"thrifty": {}, "jsonl": {}}, "one name per entry"),
 ])  # fmt: skip
 def test_what_cannot_be_a_callback_is_refused_before_anything_is_trained(

@@ -15,7 +15,9 @@ commands: Registry[Any] = Registry(
         "x-script confusion_matrix": "xdpx.commands.confusion_matrix:ConfusionMatrix",
         "x-script export_onnx": "xdpx.commands.export_onnx:ExportOnnx",
         "x-script export_torchscript": "xdpx.commands.export_torchscript:ExportTorchscript",
+        "x-script pkm_init": "xdpx.commands.pkm_init:PKMInit",
         "x-script prune_heads": "xdpx.commands.prune_heads:PruneHeads",
+        "x-script run_profiling": "xdpx.commands.run_profiling:RunProfiling",
         "x-viz": "xdpx.commands.visualise:Visualise",
     },
 )

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def find(roots: Sequence[str], keywords: Sequence[str]) -> list[str]:
-    """Give the folders that hold meta.hjson and every keyword in their path, sorted."""
+    """Return the folders that hold meta.hjson and every keyword in their path, sorted."""
     found = set()
     for root in roots:
         if not io.isdir(root):
@@ -53,7 +53,7 @@ def find(roots: Sequence[str], keywords: Sequence[str]) -> list[str]:
 
 
 def row_of(folder: str) -> dict[str, Any]:
-    """Give what the meta data of a folder tell: the size of each split, and how the data are made."""
+    """Return what the meta data of a folder tell: the size of each split, and how the data are made."""
     from xdpx.datasets.meta import read_meta
 
     meta = read_meta(folder)

@@ -33,7 +33,7 @@ class Outcome:
 
 
 def inspect(run: Run) -> Iterable[Fault]:
-    """Give what the command itself finds wrong with a run; nothing for one of a loop that has finished before."""
+    """Return what the command itself finds wrong with a run; nothing for one of a loop that has finished before."""
     if run.total > 1 and has_finished(run):
         return []
     check = getattr(run.picked("command")(run), "check", None)
@@ -56,7 +56,7 @@ def has_finished(run: Run) -> bool:
 
 
 def stored_status(run: Run) -> dict[str, Any]:
-    """Give what status.json in the output folder of a run says; empty when there is none."""
+    """Return what status.json in the output folder of a run says; empty when there is none."""
     folder = output_folder(run)
     path = io.join(folder, "status.json") if folder else ""
     if not path or not io.isfile(path):
@@ -70,7 +70,7 @@ def stored_status(run: Run) -> dict[str, Any]:
 
 
 def output_folder(run: Run) -> str:
-    """Give the folder a command writes to: its first parameter that is a new directory; '' when it has none."""
+    """Return the folder a command writes to: its first parameter that is a new directory; '' when it has none."""
     declared = catalogue.entry("command", run.command).parameters
     keys = [item.key for item in declared if item.path == "new_directory"]
     return str(run.values.get(keys[0], "")) if keys else ""
@@ -151,7 +151,7 @@ def _send(process: SpawnProcess, number: int) -> None:
 
 
 def _verdict(code: int) -> tuple[int, str]:
-    """Give (exit code, status in words) of a process; a negative code is the signal that killed it."""
+    """Return (exit code, status in words) of a process; a negative code is the signal that killed it."""
     if code < 0:
         return 128 - code, f"killed by {signal.Signals(-code).name}"
     words = {0: "finished", outcomes.PREEMPTED: "preempted", outcomes.INTERRUPTED: "interrupted"}

@@ -72,7 +72,7 @@ class BceThreshold:
         if known.out_file is None:
             sys.stdout.write(text)
         else:
-            write_text(known.out_file, text)
+            write_text(known.out_file, text, own=False)
 
     @property
     def _classes(self) -> range:
@@ -80,7 +80,7 @@ class BceThreshold:
         return range(0 if self.parameters.label_separator is not None else 1, len(self._labels))
 
     def _read(self, path: str) -> tuple[Any, Any]:
-        """Give the probabilities and which classes are right, both (N, C)."""
+        """Return the probabilities and which classes are right, both (N, C)."""
         import numpy as np
 
         from xdpx.commands.predicted_file import read_classes, read_columns, read_probabilities
@@ -98,7 +98,7 @@ class BceThreshold:
         return prob, wanted
 
     def _choose(self, wanted: Any, score: Any) -> float:
-        from xdpx.losses.metrics import best_cut
+        from xdpx.metrics import best_cut
 
         known = self.parameters
         cut = best_cut(
@@ -111,7 +111,7 @@ class BceThreshold:
 
     def _report(self, prob: Any, wanted: Any, chosen: Sequence[float]) -> None:
         """Print precision, recall and F1 of each class and of all, with 0.5 and with what was chosen."""
-        from xdpx.losses.metrics import several_labels
+        from xdpx.metrics import several_labels
         from xdpx.reports.tables import as_text
 
         classes = list(self._classes)
@@ -130,7 +130,7 @@ class BceThreshold:
         sys.stdout.write(as_text(rows, list(rows[0])))
 
     def _predict(self, prob: Any, thresholds: Sequence[float]) -> Any:
-        """Give what `bce` predicts, as truth values (N, C): every class that reaches its threshold, or the first."""
+        """Return what `bce` predicts, as truth values (N, C): every class that reaches its threshold, or the first."""
         import numpy as np
 
         found = np.zeros(prob.shape, bool)
@@ -144,7 +144,7 @@ class BceThreshold:
 
 
 def rounded_down(threshold: float, score_N: Any, *, digits: int, lowest: float) -> float:
-    """Give a threshold with few digits that takes the same rows: up, it could lose rows that its score counts.
+    """Return a threshold with few digits that takes the same rows: up, it could lose rows that its score counts.
 
     Args:
         threshold: rows at or above it are taken.
@@ -162,6 +162,6 @@ def rounded_down(threshold: float, score_N: Any, *, digits: int, lowest: float) 
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_config import run_config
+    from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

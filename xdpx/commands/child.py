@@ -10,10 +10,13 @@ from io import TextIOBase
 from multiprocessing import parent_process
 from typing import BinaryIO, TextIO
 
+from xdpx.commands.command_line import LOOKING_ON
 from xdpx.commands.outcomes import exit_code
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run
 from xdpx.config.user_modules import load_user_modules
+from xdpx.launch.local import run_together
+from xdpx.utils import io
 from xdpx.utils.local_files import NAMELESS
 
 OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
@@ -30,6 +33,11 @@ def perform(run: Run) -> int:
         if error.errno in NAMELESS and error.filename is None:
             error.filename = run.values.get(OUTPUTS.get(run.command, ""))
         raise
+
+
+def together(run: Run, count: int) -> int:
+    """Do one run in so many processes of this machine, and return its exit code."""
+    return run_together(count, main, run, "", max(1, (os.cpu_count() or 1) // count), False)
 
 
 def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
@@ -56,7 +64,9 @@ def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
 
 
 def _load_and_perform(run: Run) -> int:
-    load_user_modules()
+    io.when_remote(load_user_modules)  # they may hold credentials
+    if run.command not in LOOKING_ON:
+        load_user_modules()
     return perform(run)
 
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def find_runs(roots: Sequence[str]) -> list[str]:
-    """Give the folders below `roots` that hold checkpoints, sorted. Raises FileNotFoundError for a missing root."""
+    """Return the folders below `roots` that hold checkpoints, sorted. Raises FileNotFoundError for a missing root."""
     found = set()
     for root in roots:
         if not io.isdir(root):
@@ -68,7 +68,7 @@ def _is_checkpoint(name: str) -> bool:
 
 
 def _clean(run: str, *, dry: bool) -> int:
-    """Delete one run's surplus and give the number of bytes freed."""
+    """Delete one run's surplus and return the number of bytes freed."""
     from xdpx.utils.commit import Lease, LeaseHeld
 
     try:
@@ -109,13 +109,13 @@ def find_surplus(run: str) -> Surplus:
 
 
 def _best_steps(run: str, saved: Sequence[int]) -> set[int]:
-    """Give the saved steps that can claim to be best: by `<best>`, and by the scores of what was saved."""
+    """Return the saved steps that can claim to be best: by `<best>`, and by the scores of what was saved."""
     from xdpx.checkpoints.aliases import best_step
     from xdpx.reports.run_logs import read_run
 
     if not saved:
         return set()
-    logs = read_run(run)
+    logs = read_run(run, train=False)
     scores = dict(zip(logs.valid["step"].astype(int).tolist(), logs.major_scores.tolist(), strict=True))
     scored = {step: scores[step] for step in saved if scores.get(step) == scores.get(step, float("nan"))}
     if not scored:

@@ -12,6 +12,9 @@ from xdpx.config.faults import ConfigError, Fault, nearest
 WORD_COMMANDS = ("x-io", "x-script")
 """Commands that read their own words."""
 
+LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
+"""Commands that need no code of the user; scripts that build a user's model import it themselves."""
+
 FLAGS = {
     "--dry": "check everything and print each run with all its values, then stop",
     "--json": "with --dry: print one JSON array, a flat object for each run, and nothing else",
@@ -94,7 +97,7 @@ class _Reader:
         self.check_whole()
 
     def own_words(self, command: str) -> list[str]:
-        """Take the words up to the next command. For x-script every word that begins with `x-` is the next command."""
+        """Read the words up to the next command. For x-script every word that begins with `x-` is the next command."""
         known = {*self.commands, *WORD_COMMANDS}
         ends = (i for i, word in enumerate(self.words) if word in known or (command == "x-script" and word[:2] == "x-"))
         end = next(ends, len(self.words))
@@ -122,7 +125,7 @@ class _Reader:
             setattr(self.options, name.removeprefix("--").replace("-", "_"), True)
 
     def topic(self) -> str:
-        """Take the word after --help, when it can be one."""
+        """Read the word after --help, when it can be one."""
         follows = self.words and not self.words[0].startswith("-") and self.words[0] not in self.commands
         return self.words.pop(0) if follows else ""
 
@@ -169,7 +172,7 @@ class _Reader:
 
 
 def usage() -> str:
-    """Say what commands and flags there are."""
+    """Return which commands and flags there are."""
     from xdpx import __version__
 
     docs = {entry.name: entry.doc for entry in catalogue.entries("command") if " " not in entry.name}

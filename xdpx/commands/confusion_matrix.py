@@ -38,7 +38,7 @@ class ConfusionMatrix:
     def run(self) -> None:
         """Print the table, or write it."""
         from xdpx.commands.predicted_file import read_classes, read_columns
-        from xdpx.losses.metrics import confusion
+        from xdpx.metrics import confusion
         from xdpx.reports.tables import as_text
         from xdpx.tokenizers.target_map import TargetMap
         from xdpx.utils.commit import write_text
@@ -52,7 +52,7 @@ class ConfusionMatrix:
         )
         table = confusion(target, pred, len(labels)).tolist()
         if known.out_file is not None:
-            write_text(known.out_file, _comma_separated(labels.labels, table))
+            write_text(known.out_file, _comma_separated(labels.labels, table), own=False)
             return
         rows = [{"target": label, **dict(zip(labels.labels, row, strict=True))} for label, row in zip(
             labels.labels, table, strict=True)]  # fmt: skip
@@ -69,6 +69,6 @@ def _comma_separated(labels: Sequence[str], table: Sequence[Sequence[int]]) -> s
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_config import run_config
+    from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

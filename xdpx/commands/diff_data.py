@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _shown(mark: str, path: str, surplus: Counter[bytes]) -> Iterator[str]:
-    """Give the lines of a file that are too many, each once, in its order."""
+    """Yield the lines of a file that are too many, each once, in its order."""
     for line in lines_of(NAME, path) if surplus else ():
         times = surplus.pop(digest(line), 0)
         if times:

@@ -70,7 +70,7 @@ def label_counts(folder: str) -> dict[tuple[str, str], int]:
 
 
 def _compared(left: Mapping[tuple[str, str], int], right: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Give a row for each split and label: both counts, and their shares of the split."""
+    """Return a row for each split and label: both counts, and their shares of the split."""
     rows = []
     for split, label in dict.fromkeys([*left, *right]):
         row: dict[str, Any] = {"split": split, "label": label}

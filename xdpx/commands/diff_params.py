@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """Give the flat parameters of a run folder, an args.py or a config. Raises ConfigError when there are none."""
+    """Return the flat parameters of a run folder, an args.py or a config. Raises ConfigError when there are none."""
     from xdpx.config.args_file import ARGS_FILE, read_args
 
     args_file = io.join(path, ARGS_FILE) if io.isdir(path) else path

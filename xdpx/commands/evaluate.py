@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from xdpx.checkpoints import layout
+from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters, Input, Plan, find_input, make_plan
+from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
-from xdpx.reports.tables import as_tsv, union_of_keys
+from xdpx.reports.tables import as_text, as_tsv, union_of_keys
 from xdpx.utils import io
-from xdpx.utils.commit import write_text
+from xdpx.utils.commit import read_manifest, write_text
+from xdpx.utils.distributed_utils import is_master
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
@@ -25,7 +29,7 @@ SAME_SCORE = 1e-6
 
 
 class Evaluate:
-    """Give the metrics of a model, each computed once over a whole input."""
+    """Compute the metrics of a model, each computed once over a whole input."""
 
     class Parameters(InferenceParameters):
         """The keys of `x-eval`."""
@@ -39,7 +43,9 @@ class Evaluate:
         )
         max_eval_steps: int | None = param(None, doc="Score only so many batches of each input.", gt=0)
         compare_origin: bool = param(
-            False, doc="Fail when a metric differs by more than 1e-6 from the one logged in training."
+            False,
+            doc="Fail when a metric of the split that training scored differs by more than 1e-6 from the one logged; "
+            "other inputs are scored alone.",
         )
         ignore_novel_target: bool = param(False, doc="Score labels that training never saw as class 0.")
 
@@ -52,10 +58,11 @@ class Evaluate:
 
     def __init__(self, run: Run) -> None:
         self.source = run.source
+        self._run = run
         self.parameters: Evaluate.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give what can be seen to be wrong before the model is built."""
+        """Return what can be seen to be wrong before the model is built."""
         try:
             plan = self._plan()
             self._inputs(plan)
@@ -83,21 +90,35 @@ class Evaluate:
             problem = f"'{target}' holds something else than scores."
             yield Fault("save_to_file", problem, "It is not written over: choose another file.")
 
-    def run(self) -> None:
+    def run(self) -> int:
         """Score every input, print the table, keep it where asked for."""
+        count = self.parameters.nproc or 1
+        if adopt_launch(LaunchKeys(self.parameters.nproc)) == 0 and count > 1:
+            return child.together(self._run, count)
+        self._score_all()
+        return 0
+
+    def _score_all(self) -> None:
         from xdpx.inference.predictor import Predictor
 
         plan = self._plan()
         inputs = self._inputs(plan)
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
-        rows = [self._row(predictor, each) for each in inputs]
+        origin = _is_origin(plan) if self.parameters.compare_origin else None
+        comparable = [origin is not None and origin(each) for each in inputs]
+        rows = [self._row(predictor, each, like_training=like) for each, like in zip(inputs, comparable, strict=True)]
+        if not is_master():
+            return
         columns = union_of_keys(rows)
         sys.stdout.write(as_tsv(rows, columns))
         sys.stdout.flush()
         if self.parameters.save_to_file:
             self._save(rows, columns)
         if self.parameters.compare_origin:
-            compare(rows, plan, str(self.parameters.save_dir))
+            for row in (row for row, like in zip(rows, comparable, strict=True) if not like):
+                scored = plan.train.values["valid_subset"]
+                log.warning(f"compare_origin: training scored '{scored}', not {row['split']}: that is not compared")
+            compare([row for row, like in zip(rows, comparable, strict=True) if like], plan, self.parameters.save_dir)
 
     def _plan(self) -> Plan:
         return make_plan(self.parameters, self.source)
@@ -107,16 +128,20 @@ class Evaluate:
         names = [wanted] if isinstance(wanted, str) else wanted
         return [find_input(name, plan, "valid_subset", self.source) for name in names]
 
-    def _row(self, predictor: Predictor, source: Input) -> dict[str, Any]:
-        from xdpx.runs.evaluation import evaluate
+    def _row(self, predictor: Predictor, source: Input, *, like_training: bool) -> dict[str, Any]:
+        from xdpx.training.evaluation import class_rows, score
 
         options = self.parameters
         limit = options.max_eval_steps
-        if options.compare_origin and limit is None:
+        if like_training and limit is None:
             limit = predictor.plan.train.values.get("max_eval_steps")
         batches = predictor.scored_batches(source, most=limit, ignore_novel_target=options.ignore_novel_target)
-        metrics = evaluate(predictor.engine, predictor.state, batches, predictor.task.loss)
+        loss = predictor.task.loss
+        metrics, classes = score(predictor.engine, predictor.state, batches, loss, labels=predictor.labels)
         log.info(f"{source.name}: {predictor.report()}")
+        if classes:
+            what, rows = class_rows(classes)
+            log.info(f"{source.name}, {what}:\n{as_text(rows, list(rows[0]))}".rstrip())
         return {
             **({"config": options.config} if options.config else {}),
             **({"checkpoint": predictor.plan.checkpoint} if predictor.plan.checkpoint else {}),
@@ -135,7 +160,7 @@ class Evaluate:
         before += "\n" if before and not before.endswith("\n") else ""
         headers = [line for line in before.splitlines() if "split" in line.split("\t")]
         repeated = bool(headers) and headers[-1] == "\t".join(columns)
-        write_text(path, before + as_tsv(rows, columns, header=not repeated))
+        write_text(path, before + as_tsv(rows, columns, header=not repeated), own=False)
         log.info(f"scores kept in {path}")
 
 
@@ -147,22 +172,44 @@ def _holds_scores(path: str) -> bool:
 
 
 def _logged_scores(plan: Plan, save_dir: str) -> Mapping[str, float] | None:
-    """Give what training logged at the step of the plan's checkpoint, None when it did not."""
+    """Return what training logged at the step of the plan's checkpoint, None when it did not."""
     from xdpx.reports.run_logs import read_run
 
     step = layout.step_of(io.name(plan.checkpoint or ""))
-    valid = read_run(save_dir).valid
+    valid = read_run(save_dir, train=False).valid
     rows = [index for index, each in enumerate(valid["step"].tolist()) if each == step]
     return valid.row(rows[-1]) if rows else None
 
 
-def compare(rows: list[dict[str, Any]], plan: Plan, save_dir: str) -> None:
-    """Compare metrics with those logged in training.
+def _is_origin(plan: Plan) -> Callable[[Input], bool]:
+    """Return what tells whether an input is the split that training scored: by its store, or the raw file it came from.
+
+    Other data have other scores, which no log holds.
+    """
+    from xdpx.datasets.data_files import splits
+    from xdpx.datasets.store import SUFFIXES
+
+    scored, raw = str(plan.train.values["valid_subset"]), []
+    manifest = read_manifest(plan.data_dir, scored)
+    if manifest is not None and isinstance(manifest.facts.get("source"), Mapping):
+        raw = [str(manifest.facts["source"].get("path"))]
+    elif plan.prepro is not None:
+        with suppress(ConfigError):  # the raw files may be gone
+            raw = [splits(plan.prepro.values["data_source"], plan.prepro.values["data_files"]).get(scored, "")]
+    stores = [io.join(plan.data_dir, scored + suffix) for suffix in SUFFIXES.values()]
+    origins = {io.abspath(path) for path in (*stores, *raw) if path}
+    return lambda source: io.abspath(source.path) in origins
+
+
+def compare(rows: list[dict[str, Any]], plan: Plan, save_dir: str | None) -> None:
+    """Compare metrics of the split that training scored with those logged then.
 
     Raises:
         SystemExit: some differ; the text names them.
     """
-    logged = _logged_scores(plan, save_dir) or {}
+    if not rows:
+        return
+    logged = _logged_scores(plan, str(save_dir)) or {}
     differing = [
         f"  {row['split']} {name}: {value:.9g} now, {logged[f'valid_{name}']:.9g} in training"
         for row in rows

@@ -67,7 +67,7 @@ def _list(words: list[str]) -> int:
 
 
 def _experiment(line: Line) -> BaseExperiment:
-    """Give the experiment with what `--set` says. Raises ConfigError when it cannot be, or its fields do not fit."""
+    """Return the experiment with what `--set` says. Raises ConfigError when it cannot be, or its fields do not fit."""
     from xdpx.experiments.fields import with_values
     from xdpx.experiments.registry import resolve
 
@@ -124,7 +124,8 @@ def _plan(line: Line, experiment: BaseExperiment, *, compiling: bool) -> None:
     from xdpx.experiments.planning import plan_experiment
 
     device = device_named(line.values["device"]) if "device" in line.values else None
-    plan = plan_experiment(experiment, num_devices=line.values.get("devices"), compiling=compiling)
+    platform = None if device is None else device.platform
+    plan = plan_experiment(experiment, num_devices=line.values.get("devices"), compiling=compiling, platform=platform)
     verdict = None if device is None else judge(plan, device)
     if line.asks("json"):
         print(json.dumps(plan_data(line.exp, experiment, plan, verdict), default=str))

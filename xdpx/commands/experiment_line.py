@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,8 @@ RUN_FLAGS = {
     "restore_checkpoint_step": "decode_once, infer: of which update",
     "decode_output_pickle": "write a pickle beside the JSON lines",
     "enable_summary_writer": "false writes no summaries",
+    "callbacks": "callbacks of the Trainer: names or module:Class, with commas between; or JSON",
+    "report_to": "trackers: tensorboard, jsonl, wandb, ... with commas between",
     "jax_profiler_port": "port where a profiler can look in",
     "jax_traceback_filtering_option": "how JAX shortens its tracebacks",
     "pgle": "profile-guided scheduling on NVIDIA GPUs: auto, profile (trace some updates), a profile.pb, off",
@@ -62,6 +65,7 @@ NUMBERS = frozenset(
         "pgle_runs", "pgle_percentile", "peek_batches",
     }
 )  # fmt: skip
+LISTS = frozenset({"callbacks", "report_to"})
 ALONE = {"peek": "0/1"}
 """Flags that may stand without a value, and what they then mean."""
 
@@ -79,6 +83,7 @@ REFUSED = {
     "fdl": "Name an experiment by --exp and change it by --set NAME=value.",
     "fdl_config": "Name an experiment by --exp and change it by --set NAME=value.",
     "fdl_config_file": "Name an experiment by --exp and change it by --set NAME=value.",
+    "fdl_set": "Write --set NAME=value, with a field of the experiment (x-exp NAME --describe shows them).",
     "fdl_tags": "Change fields by --set NAME=value.",
     "checkpoint_todelete_subdir": "Old checkpoints are deleted; set CHECKPOINT_MAX_TO_KEEP to keep more.",
     "startup_random_jitter_max_secs": "Processes start when they are started.",
@@ -185,11 +190,13 @@ class _Reader:
             self.set_field(text)
         elif name in NUMBERS:
             self.number(name, text)
+        elif name in LISTS:
+            self.names(name, text)
         else:
             self.line.values[name] = text
 
     def take(self, value: str | None) -> str | None:
-        """Give the value of a flag: behind its `=`, or the next word."""
+        """Return the value of a flag: behind its `=`, or the next word."""
         if value is not None:
             return value
         return self.words.pop(0) if self.words and not self.words[0].startswith("--") else None
@@ -206,6 +213,14 @@ class _Reader:
             self.line.values[name] = int(text)
         else:
             self.fault(f"--{name}", f"is '{text}'.", "Use a whole number.")
+
+    def names(self, name: str, text: str) -> None:
+        try:
+            found = json.loads(text) if text.startswith(("[", "{")) else text.split(",")
+        except ValueError as error:
+            self.fault(f"--{name}", f"is '{text}', which is no JSON ({error}).", "Write names, with commas between.")
+            return
+        self.line.values[name] = found if isinstance(found, list) else [found]
 
     def unknown(self, name: str, word: str) -> None:
         known = [*OWN_FLAGS, *RUN_FLAGS, *ALWAYS_SO]

@@ -33,14 +33,14 @@ class ExportOnnx(ExportTorchscript):
         out_dir: str = param(doc="Folder for model.onnx, vocab.txt, labels.txt and inputs.json; theirs are replaced.")
 
     def check(self) -> list[Fault]:
-        """Give what can be seen to be wrong, and which packages are missing, before the model is built."""
+        """Return what can be seen to be wrong, and which packages are missing, before the model is built."""
         missing = [package for package in PACKAGES if find_spec(package) is None]
         problem = f"needs {' and '.join(missing)}, which this environment lacks."
         packages = [Fault(NAME, problem, "Run: pip install 'xdpx[export]'.")] if missing else []
         return [*packages, *super().check()]
 
     def packed(self, traced: Any, batches: Sequence[Any]) -> tuple[bytes, Any]:
-        """Give the file of a traced network, and what runs it."""
+        """Return the file of a traced network, and what runs it."""
         from xdpx.inference import onnx_file
 
         content = onnx_file.content_of(traced, batches)
@@ -49,6 +49,6 @@ class ExportOnnx(ExportTorchscript):
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_config import run_config
+    from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

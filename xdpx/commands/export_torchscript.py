@@ -43,7 +43,7 @@ class ExportTorchscript:
         self.parameters: ExportTorchscript.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give what can be seen to be wrong before the model is built."""
+        """Return what can be seen to be wrong before the model is built."""
         known = self.parameters
         found = []
         if not io.is_writable(known.out_dir):
@@ -73,7 +73,7 @@ class ExportTorchscript:
             print(f"  {time} (median of {tracing.RUNS})")
 
     def packed(self, traced: Any, batches: Sequence[Any]) -> tuple[bytes, Any]:
-        """Give the file of a traced network, and what runs it; `batches` are some of several shapes."""
+        """Return the file of a traced network, and what runs it; `batches` are some of several shapes."""
         from xdpx.inference import tracing
 
         del batches
@@ -101,6 +101,6 @@ def _size(num_bytes: int) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_config import run_config
+    from xdpx.commands.script_arguments import run_config
 
     return run_config(NAME, argv)

@@ -44,10 +44,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _settings_of(names: list[str], options: Mapping[str, str]) -> str:
+    from xdpx.config.user_modules import load_user_modules
     from xdpx.experiments.fields import values_of
     from xdpx.experiments.maxtext import from_fields
     from xdpx.experiments.registry import resolve
 
+    load_user_modules()
     need_paths(NAME, read_arguments(NAME, names), USAGE, exactly=1)
     experiment: Any = resolve(names[0])()
     fields = values_of(experiment)

@@ -27,8 +27,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = read_arguments(NAME, argv)
     need_paths(NAME, arguments, USAGE, exactly=2)
     checkpoint, folder = arguments.paths
-    from xdpx.checkpoints.model_files import write_weights
     from xdpx.engines.pytorch.strategies import shard_files
+    from xdpx.trainer.files.model_files import write_weights
 
     weights = shard_files.read_whole(io.plain(checkpoint))
     io.makedirs(folder)

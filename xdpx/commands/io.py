@@ -45,7 +45,7 @@ _LISTDIR_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the arguments say, and give the exit code: 0, 1 when the world is in the way, 2 for a wrong question."""
+    """Do what the arguments say, and return the exit code: 0, 1 when the world fails, 2 for a wrong question."""
     if not argv or argv[0] in {"-h", "--help", "help"}:
         _show(_overview())
         return 0 if argv else 2

@@ -20,7 +20,7 @@ def lines_of(name: str, path: str) -> Iterator[bytes]:
 
 
 def digest(line: bytes) -> bytes:
-    """Give 16 bytes that stand for a line."""
+    """Return 16 bytes that stand for a line."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from xdpx.config import user_modules
 from xdpx.config.faults import ConfigError
+from xdpx.utils.distributed_utils import LOST_PEER_CODE, is_lost_peer
+from xdpx.utils.memory_errors import comes_of_out_of_memory
+from xdpx.utils.redaction import redact
+from xdpx.utils.retries import causes
 
 FINISHED, WORLD, USER, PREEMPTED, INTERRUPTED = 0, 1, 2, 85, 130
 """Exit codes; 85 means stopped by a signal after saving a full checkpoint, so that the same command can go on."""
 
 
 def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
-    """Do the work and give its exit code; every error is told on stderr, in the words that its kind deserves."""
+    """Do the work and return its exit code; every error is told on stderr, in the words that its kind deserves."""
     try:
         return work() or FINISHED
     except SystemExit as stop:
@@ -42,17 +47,58 @@ def _code_of(stop: SystemExit) -> int:
 
 
 def _tell_error(error: Exception, *, verbose: bool) -> int:
-    if isinstance(error, OSError | FloatingPointError):  # the latter: a training that diverged, and says what to do
+    expected = isinstance(error, OSError | FloatingPointError)  # the latter: a training that diverged
+    if is_lost_peer(error):
+        _traceback_if(verbose)
+        _tell("another process of this training has ended, which ends this one: see what that one says.")
+        return LOST_PEER_CODE
+    if comes_of_out_of_memory(error) and not (expected and getattr(error, "errno", None) is None):
+        _traceback_if(verbose)
+        _tell(f"out of memory: {_one_line(error)}. {_LESS}")
+    elif expected or isinstance(error, EOFError):
         _traceback_if(verbose)
         _tell(_one_line(error))
-    elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    elif isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
         _traceback_if(verbose)
-        _tell(f"out of memory: {_one_line(error)} Lower batch_size (update_freq keeps the product) or max_len.")
+        _tell(f"{error.object!r}: is no UTF-8, which names of files must be. Rename it, or set PYTHONUTF8=1.")
     else:
-        traceback.print_exc()
-        own = _place_in_user_code(error)
-        _tell(f"the error comes from your module {own}." if own else _bug_text())
+        _tell_whose(error, verbose=verbose)
     return WORLD
+
+
+_LESS = "Lower batch_size (update_freq keeps the product), max_len or workers, or let it have more (ulimit -v)."
+
+
+def _tell_whose(error: Exception, *, verbose: bool) -> None:
+    """Tell an error that nobody expected: in a line or two where it is in the user's own code, else in full."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [index for index, frame in enumerate(frames) if _is_users(frame.filename)]
+    ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)]
+    if not own:
+        _print_traceback(error)
+        _tell(_bug_text())
+        return
+    place = frames[own[-1]]
+    where = f"{place.filename}:{place.lineno}"
+    if ours and ours[-1] > own[-1]:
+        _print_traceback(error)
+        _tell(f"the error comes from what your module {where} asks of xdpx: look there first ({place.line}).")
+        return
+    if verbose:
+        _print_traceback(error)
+    notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", []))
+    _tell(f"{type(error).__name__}: {_one_line(error)}\n  in {place.name}: {place.line}{notes}")
+    _tell(f"the error comes from your module {where}." + " --verbose shows the traceback." * (not verbose))
+
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_LIBRARIES = tuple({os.path.join(path, "") for path in sysconfig.get_paths().values() if path})
+
+
+def _is_users(file: str) -> bool:
+    """Tell whether a file is neither xdpx, nor Python, nor an installed package, nor made up by one of them."""
+    installed = "site-packages" in file or "dist-packages" in file
+    return not (installed or file.startswith((_PACKAGE, *_LIBRARIES, "<")))
 
 
 def _bug_text() -> str:
@@ -64,31 +110,23 @@ def _bug_text() -> str:
 def _one_line(error: Exception) -> str:
     """Write an error and its causes on one line."""
     parts: list[str] = []
-    link: BaseException | None = error
-    while link is not None and len(parts) < 4:
+    for link in causes(error):
+        if type(link).__name__ == "_RemoteTraceback":  # of a worker process, whole
+            continue
         text = " ".join(str(link).split()) or type(link).__name__
         if not any(text in part for part in parts):
             parts.append(text)
-        link = link.__cause__
-    return "; because: ".join(parts)
-
-
-def _place_in_user_code(error: Exception) -> str:
-    """Give file:line of the user's own module, when the error came out of it deeper than out of xdpx; otherwise ''."""
-    package = str(Path(__file__).parents[1])
-    places = tuple(str(folder.resolve()) for folder in user_modules.folders())
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.startswith(package):
-            return ""
-        if places and frame.filename.startswith(places):
-            return f"{frame.filename}:{frame.lineno}"
-    return ""
+    return "; because: ".join(parts[:4])
 
 
 def _traceback_if(verbose: bool) -> None:
     if verbose:
-        traceback.print_exc()
+        _tell(traceback.format_exc())
+
+
+def _print_traceback(error: Exception) -> None:
+    _tell("".join(traceback.format_exception(error)))
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(text.rstrip() + "\n")
+    sys.stderr.write(redact(text.rstrip()) + "\n")

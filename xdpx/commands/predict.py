@@ -10,12 +10,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters, Input, Plan, find_input, make_plan
+from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
 from xdpx.utils import io
-from xdpx.utils.commit import replacing
+from xdpx.utils.commit import replacing, sweep_beside
+from xdpx.utils.distributed_utils import is_master
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
@@ -60,10 +63,11 @@ class Predict:
 
     def __init__(self, run: Run) -> None:
         self.source = run.source
+        self._run = run
         self.parameters: Predict.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give what can be seen to be wrong before the model is built."""
+        """Return what can be seen to be wrong before the model is built."""
         try:
             plan = make_plan(self.parameters, self.source)
             jobs = self._jobs(plan)
@@ -87,14 +91,27 @@ class Predict:
         if io.abspath(target) == io.abspath(source.path):
             yield Fault(key, f"would replace its input '{target}'.", "Choose another file.")
 
-    def run(self) -> None:
+    def run(self) -> int:
         """Predict every file, one after another."""
+        count = self.parameters.nproc or 1
+        if adopt_launch(LaunchKeys(self.parameters.nproc)) == 0 and count > 1:
+            return child.together(self._run, count)
+        self._predict_all()
+        return 0
+
+    def _predict_all(self) -> None:
         from xdpx.inference.predictor import Predictor
 
         plan = make_plan(self.parameters, self.source)
         jobs = self._jobs(plan)
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
         for each, target in jobs:
+            if not is_master():  # the first process writes what this one helps to predict
+                for chunk in predictor.chunks(each, most=self.parameters.max_predict):
+                    if len(chunk.samples):
+                        predictor.predict(chunk)
+                continue
+            sweep_beside(kept_beside(target))
             rows = self._predict(predictor, each, target)
             log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report()}")
 
@@ -103,7 +120,7 @@ class Predict:
         return [(find_input(name, plan, "predict_file_map", self.source), target) for name, target in wanted.items()]
 
     def _predict(self, predictor: Predictor, source: Input, target: str) -> int:
-        """Predict one input and give the number of its rows."""
+        """Predict one input and return the number of its rows."""
         options = self.parameters
         most = options.max_predict
         chunks = predictor.chunks(source, most=most)
@@ -127,6 +144,12 @@ def _counted(chunks: Iterable[Chunk], bar: Any) -> Iterator[Chunk]:
         bar.update(chunk.num_rows)
 
 
+def kept_beside(target: str) -> str:
+    """Name the file that keeps what was predicted before an interruption."""
+    stem, extension = os.path.splitext(target)
+    return f"{stem}.interrupted{extension}"
+
+
 @contextmanager
 def kept_when_interrupted(target: str, mode: str = "w") -> Generator[IO[Any]]:
     """Open `target` for what appears there when the block ends well.
@@ -134,8 +157,7 @@ def kept_when_interrupted(target: str, mode: str = "w") -> Generator[IO[Any]]:
     After Ctrl-C what was written so far is kept beside it, as `<name>.interrupted<extension>`; the target stays as it
     was. After any other error nothing is kept.
     """
-    stem, extension = os.path.splitext(target)
-    beside = f"{stem}.interrupted{extension}"
+    beside = kept_beside(target)
     interruption = None
     with replacing(beside, mode, newline="\n" if mode == "w" else None) as out:
         try:
@@ -183,7 +205,7 @@ class TextWriter:
         self.num_rows += len(kept)
 
     def _cells(self, chunk: Chunk) -> dict[int, list[str]]:
-        """Give row -> the cells predicted for it; rows that gave no sample are absent."""
+        """Return row -> the cells predicted for it; rows that gave no sample are absent."""
         if not len(chunk.samples):
             return {}
         predictions = self._predictor.predict(chunk)
@@ -208,13 +230,13 @@ class TextWriter:
 
 
 def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]], loss: Any) -> Iterator[list[str]]:
-    """Give [logits as text, predicted label] of each row."""
+    """Yield [logits as text, predicted label] of each row."""
     for values, (label, *_) in zip(logits_of(predictions, loss).tolist(), rows, strict=True):
         yield [str(values), label]
 
 
 def logits_of(predictions: dict[str, Any], loss: Any) -> Any:
-    """Give logits: those of the model, or what gives its probabilities back, by default their logarithms."""
+    """Return logits: those of the model, or what gives its probabilities back, by default their logarithms."""
     if "logits" in predictions:
         return np.asarray(predictions["logits"], dtype=np.float64).round(6)
     prob = np.asarray(predictions["prob"], dtype=np.float64)

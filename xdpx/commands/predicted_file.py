@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import ConfigError, Fault, nearest
-from xdpx.tokenizers.target_map import TargetMap, plain_label
+from xdpx.tokenizers.target_map import TargetMap
 from xdpx.utils import io
 
 
 def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> list[list[str]]:
-    """Give the cells of some columns of a tab separated file with a header.
+    """Return the cells of some columns of a tab separated file with a header.
 
     Args:
         path: the file.
@@ -42,18 +42,18 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
 
 
 def read_classes(path: str, cells: Sequence[str], known: TargetMap, key: str) -> NDArray[np.int64]:
-    """Give the class of each label. Raises ConfigError for one that the target map lacks."""
-    found = known.classes([plain_label(cell) for cell in cells])
+    """Return the class of each label. Raises ConfigError for one that the target map lacks."""
+    found = known.classes(cells)
     if len(found) and found.min() < 0:
         label = cells[int(found.argmin())]
-        near = nearest(plain_label(label), known.labels)
+        near = nearest(label, known.labels)
         remedy = f"Did you mean '{near}'?" if near else "Give the target_map.txt of the data that were predicted."
         raise ConfigError(path, [Fault(key, f"holds '{label}', which is no label.", remedy)])
     return found
 
 
 def read_probabilities(path: str, cells: Sequence[str], num_classes: int) -> NDArray[np.float64]:
-    """Give the probabilities that x-pred wrote as lists, (N, C). Raises ConfigError where they are something else."""
+    """Return the probabilities that x-pred wrote as lists, (N, C). Raises ConfigError where they are something else."""
     try:
         prob = np.array([ast.literal_eval(cell) for cell in cells], np.float64)
     except (ValueError, SyntaxError) as error:

@@ -28,7 +28,7 @@ class Prepro:
         self._settings: BuildParameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give what is wrong between the keys and what is on disk. Reads no raw file and needs no torch."""
+        """Return what is wrong between the keys and what is on disk. Reads no raw file and needs no torch."""
         return [
             *self._about_folders(),
             *self._about_raw_files(),

@@ -1,4 +1,4 @@
-"""Take the least important attention heads out of a trained BERT: smaller, faster, and hardly worse.
+"""Remove the least important attention heads of a trained BERT: smaller, faster, and hardly worse.
 
 Usage: x-script prune_heads CONFIG [key=value ...] [--dry]
 
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from xdpx.commands.script_arguments import faults_of_paths, run_config
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import param
@@ -29,7 +30,7 @@ WEIGHTS = "pytorch_model.bin"
 
 
 class PruneHeads:
-    """Take the least important attention heads out of a trained BERT."""
+    """Remove the least important attention heads of a trained BERT."""
 
     class Parameters(InferenceParameters):
         """The keys of `x-script prune_heads`."""
@@ -47,20 +48,12 @@ class PruneHeads:
         self.parameters: PruneHeads.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give what can be seen to be wrong before the model is built."""
+        """Return what can be seen to be wrong before the model is built."""
         known = self.parameters
-        found = []
+        found = faults_of_paths(known, self.source, writes="save_path", reads=["train_subset", "valid_subset"])
         bad = [layer for layer in known.prune_config if not layer.removeprefix("-").isdigit()]
         if bad or not known.prune_config:
             found.append(Fault("prune_config", f"names the layers {bad}.", "Use numbers, e.g. {0: 2, -1: 4}."))
-        if not io.is_writable(known.save_path):
-            found.append(Fault("save_path", f"'{known.save_path}' cannot be written.", "Choose another place."))
-        try:
-            plan = make_plan(known, self.source)
-            for key in ("train_subset", "valid_subset"):
-                find_input(getattr(known, key), plan, key, self.source)
-        except ConfigError as error:
-            found += error.faults
         return found
 
     def run(self) -> None:
@@ -88,7 +81,7 @@ class PruneHeads:
         self._save(model)
 
     def _scores(self, predictor: Predictor, plan: Plan) -> dict[str, float]:
-        from xdpx.runs.evaluation import evaluate
+        from xdpx.training.evaluation import evaluate
 
         source = find_input(self.parameters.valid_subset, plan, "valid_subset", self.source)
         batches = predictor.scored_batches(source)
@@ -134,6 +127,4 @@ def _numbered(found: Any, gone: Any, count: int) -> Any:
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_config import run_config
-
     return run_config(NAME, argv)

@@ -29,7 +29,9 @@ SHIPPED = (
     "from_maxtext",
     "gather_shards",
     "pgle_profile",
+    "pkm_init",
     "prune_heads",
+    "run_profiling",
     "sub_data",
     "verify",
 )
@@ -39,7 +41,7 @@ USER_FOLDER = os.path.join("user", "scripts")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script that the first word names with the words after it, and give its exit code."""
+    """Run the script that the first word names with the words after it, and return its exit code."""
     if not argv or argv[0] in {"-h", "--help"}:
         _print_list()
         return 0
@@ -64,7 +66,7 @@ def _shipped(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def script_files() -> dict[str, str]:
-    """Give name -> path of the scripts that are files: the repository's own (not those shipped), then the user's."""
+    """Return name -> path of the scripts that are files: the repository's own (not those shipped), then the user's."""
     beside_package = Path(__file__).resolve().parents[2] / "scripts"
     folders = [str(beside_package), USER_FOLDER] if (beside_package.parent / "pyproject.toml").is_file() else []
     found = {}

@@ -1,11 +1,15 @@
-"""The words after `x-script <name>`: paths, keywords (`-word`) and flags (`--flag`), none of them dropped silently."""
+"""The words after `x-script <name>`: paths, keywords, flags, none dropped silently; or a config as of any command."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.inference.plan import InferenceParameters
 
 
 class ScriptArguments(NamedTuple):
@@ -42,3 +46,64 @@ def _unknown_flag(word: str, flags: Sequence[str]) -> Fault:
     near = nearest(word, flags)
     choices = f"It takes {', '.join(flags)}." if flags else "It takes no flags."
     return Fault(word, "no such flag.", f"Did you mean {near}?" if near else choices)
+
+
+FLAGS = ("--dry",)
+
+
+def faults_of_paths(
+    known: InferenceParameters, source: str, *, writes: str, ending: str = "", reads: Sequence[str]
+) -> list[Fault]:
+    """Return what is wrong with where a script writes and with what it reads, before a model is built.
+
+    Args:
+        known: the parameters of the script.
+        source: the config, for messages.
+        writes: the key that names the file or folder to write.
+        ending: of its name.
+        reads: the keys that name a split or a raw file.
+    """
+    from xdpx.inference.plan import find_input, make_plan
+
+    found, path = [], getattr(known, writes)
+    if not path.endswith(ending):
+        found.append(Fault(writes, f"is '{path}'.", f"Name a file that ends with {ending}."))
+    elif not io.is_writable(path):
+        found.append(Fault(writes, f"'{path}' cannot be written.", "Choose another place."))
+    try:
+        plan = make_plan(known, source)
+        for key in reads:
+            find_input(getattr(known, key), plan, key, source)
+    except ConfigError as error:
+        found += error.faults
+    return found
+
+
+def run_config(name: str, words: Sequence[str]) -> int:
+    """Check every run of the config that the words name, and do them, or with `--dry` print them. Gives the exit code.
+
+    Args:
+        name: of the script; its parameters are registered as the command `x-script <name>`.
+        words: a config, `key=value` words that win over it, and flags.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+    from xdpx.commands import batch
+    from xdpx.config.loading import load
+    from xdpx.config.printing import runs_text
+    from xdpx.config.user_modules import load_user_modules
+
+    load_user_modules()  # the run may be of a model of the user's own
+    overrides = [word for word in words if "=" in word and not word.startswith("-")]
+    arguments = read_arguments(name, [word for word in words if word not in overrides], flags=FLAGS)
+    usage = f"x-script {name} CONFIG [key=value ...] [--dry]"
+    if len(arguments.paths) > 1 or not overrides:
+        need_paths(name, arguments, usage, exactly=1)
+    runs = load(next(iter(arguments.paths), ""), f"x-script {name}", overrides, inspect=batch.inspect)
+    if not runs:
+        raise ConfigError(f"x-script {name}", [Fault("config", "stands for no run.", f"Usage: {usage}")])
+    if "--dry" in arguments.flags:
+        print(runs_text(runs))
+        return 0
+    return batch.run_all(runs)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from xdpx.checkpoints import aliases
 from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD, spmd_faults
-from xdpx.datasets.meta import read_meta
+from xdpx.datasets.meta import altered_keys, read_meta
+from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import wrong_name
+from xdpx.optimizers import NEEDED, PACKAGES
 from xdpx.processors import processors
-from xdpx.runs import run_folder
+from xdpx.reports.trackers.choosing import troubles_of
+from xdpx.runs import devices, run_folder
 from xdpx.runs.parameters import TrainParameters
-from xdpx.trainer.preemption import EXIT_CODE
+from xdpx.tokenizers import agreement
+from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils import io
+from xdpx.utils.distributed_utils import is_master
 
 
 class Train:
@@ -31,18 +38,30 @@ class Train:
         self._settings: TrainParameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give what is wrong between the keys and what is on disk. Needs no torch."""
+        """Return what is wrong between the keys and what is on disk. Needs no torch."""
         about_paths = [*self._about_weights(), *self._about_folder()]
         return [
             *self._about_data(), *self._about_meta(), *about_paths, *self._about_widths(), *self._about_callbacks(),
-            *self._about_engine(),
+            *self._about_engine(), *self._about_processes(),
         ]  # fmt: skip
 
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
+        if adopt_launch(self._launch_keys) == 0:
+            count = devices.processes_to_start(self._run, self._settings)
+            if count > 1:
+                return child.together(self._run, count)
         from xdpx.runs.training import train
 
         return 0 if train(self._run).finished else EXIT_CODE
+
+    @property
+    def _launch_keys(self) -> LaunchKeys:
+        known = self._settings
+        return LaunchKeys(
+            known.nproc, known.distributed_world_size, known.distributed_rank, known.local_rank,
+            known.distributed_init_method,
+        )  # fmt: skip
 
     def _about_data(self) -> Iterator[Fault]:
         settings = self._settings
@@ -58,8 +77,9 @@ class Train:
             yield Fault("valid_subset", f"there is no split '{settings.valid_subset}'.", remedy)
 
     def _about_meta(self) -> Iterator[Fault]:
-        """Give what contradicts the data: a config with the meta of another data_dir, or with its own idea of it."""
+        """Yield what contradicts the data: a config with the meta of another data_dir, or with its own idea of it."""
         values, meta = self._run.values, read_meta(self._settings.data_dir)
+        yield from altered_keys(self._settings.data_dir, meta)
         remedy = f"Inherit the meta of this data: __parent__: {io.join(self._settings.data_dir, 'meta')}."
         too_small = [key for key in ("vocab_size", "num_classes") if (values.get(key) or math.inf) < meta.get(key, 0)]
         other = [key for key in ("pad_index",) if meta.get(key, values.get(key)) != values.get(key)]
@@ -76,7 +96,8 @@ class Train:
         settings = self._settings
         meta = Meta.read(settings.data_dir)
         total = total_updates(settings, [meta.sizes[shard] for shard in shards_of(meta) if shard in meta.sizes])
-        for key in ("min_steps", "warmup_steps"):
+        blocks = ("warmup_iterations",) if settings.use_bmuf else ()
+        for key in ("min_steps", "warmup_steps", "swa_start", *blocks):
             count = self._run.values.get(key) or 0
             if count > total:
                 yield Fault(key, f"is {count}, but training has {total} updates.", f"Use at most {total}.")
@@ -91,25 +112,51 @@ class Train:
             yield from error.faults
             return
         for key, path in values.items():
-            if key.endswith("pretrained_model") and path and not io.exists(path):
+            if not key.endswith("pretrained_model") or not path:
+                continue
+            if not io.exists(path):
                 remedy = "Check the path; null starts from random weights."
                 yield Fault(key, f"is '{path}', which does not exist.", remedy, code="missing_path")
+            elif fault := agreement.of_weights(key, path, self._settings.data_dir):
+                yield fault
 
     def _about_callbacks(self) -> Iterator[Fault]:
         if self._settings.callbacks:
-            from xdpx.runs import listeners
+            from xdpx.trainer.hooks import listeners
 
             yield from listeners.faults_of(self._settings.callbacks, engine=self._settings.engine)
+        for trouble in troubles_of(self._settings.report_to):
+            yield Fault("report_to", trouble, "")
 
     def _about_engine(self) -> Iterator[Fault]:
         if self._settings.engine == SPMD:
             yield from spmd_faults(self._run)
+            return
+        for (prefix, kind), name in self._run.picks.items():
+            needed = NEEDED.get(name, ()) if kind == "optimizer" else ()
+            absent = next((module for module in needed if find_spec(module) is None), None)
+            if absent:
+                problem = f"is '{name}', which needs the package {absent}, not installed here."
+                remedy = f"Install it: {PACKAGES[absent].install}; or use adamw_torch, which needs torch alone."
+                yield Fault(f"{prefix}{kind}", problem, remedy)
+
+    def _about_processes(self) -> Iterator[Fault]:
+        """Yield what several processes cannot share, where a launcher or the config says how many there are."""
+        try:
+            count = adopt_launch(self._launch_keys)
+        except ConfigError as error:
+            yield from error.faults
+            return
+        if count > 1 and self._run.total > 1:
+            problem = f"holds {self._run.total} runs, but {count} processes were started, which do one together."
+            yield Fault("__parent__", problem, "Start x-train itself, which starts the processes of each run (nproc).")
+        yield from devices.faults_of(self._run, self._settings, count or devices.asked_for(self._settings))
 
     def _about_folder(self) -> Iterator[Fault]:
         settings = self._settings
         if wrong_name(settings.log_file):
             yield Fault("log_file", wrong_name(settings.log_file))
-        if settings.auto_suffix:
+        if settings.auto_suffix or not is_master():  # another process may have begun to write there
             return
         found = run_folder.content(settings.save_dir)
         if settings.resume is True and found != "run":
@@ -125,7 +172,7 @@ class Train:
 
 
 def total_updates(settings: TrainParameters, sizes: Sequence[int]) -> int:
-    """Give the updates of the whole schedule; with `lazy_load` as if all shards had the size of the mean one."""
+    """Return the updates of the whole schedule; with `lazy_load` as if all shards had the size of the mean one."""
     samples = sum(sizes) / len(sizes) if settings.lazy_load else sum(sizes)
     limits = [settings.max_update] if settings.max_update is not None else []
     if settings.max_epoch is not None:

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _committed(roots: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Give (folder, name) of every manifest below `roots`. Raises FileNotFoundError for a root that is not there."""
+    """Yield (folder, name) of every manifest below `roots`. Raises FileNotFoundError for a root that is not there."""
     for root in roots:
         if not io.isdir(root):
             raise FileNotFoundError(f"{root}: no such folder.")

@@ -42,7 +42,7 @@ class Visualise:
         self.parameters: Visualise.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
-        """Give a fault for each run that is not there or has no logs."""
+        """Return a fault for each run that is not there or has no logs."""
         faults = []
         if not expand(self.parameters.save_dir):
             faults.append(
@@ -73,7 +73,7 @@ class Visualise:
 
 
 def expand(save_dir: str) -> list[str]:
-    """Give the run folders that `save_dir` stands for: itself, or with `/*` or `**/*` those inside that hold logs."""
+    """Return the run folders that `save_dir` stands for: itself, or with `/*` or `**/*` those inside that hold logs."""
     for ending, recursive in (("**/*", True), ("/*", False)):
         if save_dir.endswith(ending):
             return _runs_below(save_dir.removesuffix(ending).rstrip("/") or "/", recursive=recursive)
