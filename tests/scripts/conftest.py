@@ -42,7 +42,7 @@ def light(request: pytest.FixtureRequest, tmp_path: Path) -> Light:
 
 
 def trained(folder: Path, kind: str, name: str, keys: dict[str, Any]) -> Any:
-    """Leave a run as x-train does, by hand, and give its model."""
+    """Leave a run as x-train does, by hand, and return its model."""
     data, run = folder / "data", folder / "run"
     data.mkdir(), run.mkdir()
     (data / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS))

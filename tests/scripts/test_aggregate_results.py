@@ -41,9 +41,9 @@ def test_keywords_choose_runs_and_no_run_is_exit_code_1(runs, capsys):
     assert "no evaluated runs with lr2 and lr1" in capsys.readouterr().err
 
 
-def test_the_plain_file_does_the_same_as_x_script(runs):
-    command = [sys.executable, str(REPOSITORY / "scripts" / "aggregate_results.py"), runs]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+def test_the_folder_of_scripts_does_the_same_as_x_script(runs):
+    command = [sys.executable, str(REPOSITORY / "scripts"), "aggregate_results", runs]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0
     assert done.stdout.startswith("run\tbest_score")

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from xdpx.checkpoints.model_files import load_model
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
 from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.trainer.files.model_files import load_model
 
 
 class Tied(nn.Module):
