@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import http.client
-import importlib.util
 import logging
+import os
 import random
-import signal
 import sys
 import threading
 import uuid
@@ -21,18 +20,18 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import processes, spmd_devices
 from xdpx.logger import log
+from xdpx.runs import training
+
+# Several tests run at once, in processes of their own: threads that wait in turn for a core made them ten times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Other processes may have the cores: what an example finds counts, not its 200 ms.
 settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("xdpx")
 
-_spec = importlib.util.spec_from_file_location("spmd_devices", Path(__file__).with_name("spmd_devices.py"))
-assert _spec
-assert _spec.loader
-_devices = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_devices)
-_devices.imitate_devices()
+spmd_devices.imitate_devices()
 
 
 @pytest.fixture(autouse=True)
@@ -52,36 +51,57 @@ def _own_log_level() -> Iterator[None]:
     console.on_every_rank = on_every_rank
 
 
+@pytest.fixture(autouse=True)
+def _own_path() -> Iterator[None]:
+    """Let no folder that a test imports from, as every `user/modules` is, stand before those of later tests."""
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_figures() -> Iterator[Callable[..., None]]:
+    """Let x-train, in this process, draw nothing: twelve figures take longer than a tiny training. See `figures`."""
+    draw = training.draw_figures
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "draw_figures", lambda settings: None)
+        yield draw
+
+
+@pytest.fixture
+def figures(_no_figures: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let x-train draw its figures, as it does for its users."""
+    monkeypatch.setattr(training, "draw_figures", _no_figures)
+
+
+MOST_KEPT_COMPILED = 3 * 2**30
+"""Bytes of a process from which on compiled programs are forgotten; all of them together take more than ten GiB."""
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_let_go() -> Iterator[None]:
-    """Forget after each file what JAX compiled for it: kept to the end, all of it takes more than ten gigabytes."""
+    """Forget, after a file, what JAX compiled so far, once the process has grown large."""
     yield
     if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
-        gc.collect()
+        from xdpx.engines.pytorch.memory import resident_bytes
+
+        if resident_bytes() > MOST_KEPT_COMPILED:
+            sys.modules["jax"].clear_caches()
+            gc.collect()
 
 
 @pytest.fixture(scope="session")
 def jax_pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Run `script PORT INDEX FOLDER words...` as two JAX processes, and give the folder, which `prepare` fills before.
+    """Run `script PORT INDEX FOLDER words...` as two JAX processes; return the folder, which `prepare` fills."""
 
-    Their collectives on a CPU (gloo) have hung on a starved machine, in XLA and below our code, about once in ten runs:
-    they get one more chance, in a new folder.
-    """
-
-    def run(
-        script: Path, *words: str, prepare: Callable[[Path], object] = lambda _: None, seconds: float = 240
-    ) -> Path:
-        ends: list[tuple[int, str]] = []
-        for _ in range(2):
-            folder = tmp_path_factory.mktemp("pair")
-            prepare(folder)
-            ends = _devices.run_pair(script, [str(folder), *words], seconds=seconds)
-            if [code for code, _ in ends] == [0, 0]:
-                return folder
-            if -signal.SIGKILL not in {code for code, _ in ends}:
-                break
-        raise AssertionError("\n----\n".join(f"exit code {code}\n{text[-4000:]}" for code, text in ends))
+    def run(script: Path, *words: str, prepare: Callable[[Path], object] = lambda _: None) -> Path:
+        folder = tmp_path_factory.mktemp("pair")
+        prepare(folder)
+        port = str(processes.free_port())
+        lines = [[sys.executable, str(script), port, index, str(folder), *words] for index in "01"]
+        ended = processes.run_together(lines, [processes.environment()] * 2)
+        assert [each.code for each in ended] == [0, 0], processes.told(ended)
+        return folder
 
     return run
 
@@ -97,14 +117,20 @@ def s3_server() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture
+def forgotten_s3() -> Iterator[None]:
+    """Let no client of another test answer in this one, nor one of this in another: it keeps what it was made with."""
+    files = pytest.importorskip("s3fs").S3FileSystem
+    files.clear_instance_cache()
+    yield
+    files.clear_instance_cache()
+
+
 def _use_s3(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    from s3fs import S3FileSystem
-
-    S3FileSystem.clear_instance_cache()  # a client keeps the address it was made with
 
 
 def _new_bucket(endpoint: str) -> str:
@@ -118,9 +144,8 @@ def _new_bucket(endpoint: str) -> str:
 
 
 @pytest.fixture
-def s3_root(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3_root(s3_server: str, forgotten_s3: None, monkeypatch: pytest.MonkeyPatch) -> str:
     """`s3://` and a fresh bucket on the S3 server; the environment leads there."""
-    pytest.importorskip("s3fs")
     _use_s3(monkeypatch, s3_server)
     return f"s3://{_new_bucket(s3_server)}"
 
@@ -205,9 +230,8 @@ FAULTS = ("500", "503", "reset before", "answer lost", "answer cut")
 
 
 @pytest.fixture
-def bad_line(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, BadLine]]:
+def bad_line(s3_server: str, forgotten_s3: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, BadLine]]:
     """`s3://` and a fresh bucket that is reached over a bad line, and the line."""
-    pytest.importorskip("s3fs")
     line = BadLine(s3_server)
     server = line.start()
     _use_s3(monkeypatch, line.address)

@@ -66,7 +66,7 @@ class TroubledFile:
 
 
 def troubled_files(trouble: Trouble) -> LocalFiles:
-    """Give the local disk with every operation counted."""
+    """Return the local disk with every operation counted."""
     files: Any = LocalFiles()
     for name in CHANGING:
         setattr(files, name, trouble.around(name, getattr(files, name)))
@@ -90,7 +90,7 @@ class Tools:
 
     @staticmethod
     def raise_(number: int = errno.EIO) -> Callable[[], None]:
-        """Give a strike that raises an OSError of this kind."""
+        """Return a strike that raises an OSError of this kind."""
 
         def strike() -> None:
             raise OSError(number, os.strerror(number))
@@ -111,7 +111,7 @@ class Tools:
 
     @staticmethod
     def in_child(work: Callable[[], None]) -> int:
-        """Do the work in a forked child, and give its exit code: 0 when it ended, 9 when it was killed."""
+        """Do the work in a forked child, and return its exit code: 0 when it ended, 9 when it was killed."""
         child = os.fork()
         if child == 0:
             try:

@@ -10,11 +10,12 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from xdpx.checkpoints import rng
 from xdpx.checkpoints.folders import Ranks, recover
-from xdpx.checkpoints.model_files import ModelFiles
-from xdpx.checkpoints.trainer_files import Contents, OwnState, save_checkpoint
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.world import leave
+from xdpx.trainer.files import rng
+from xdpx.trainer.files.checkpoint_files import Contents, OwnState, save_checkpoint
+from xdpx.trainer.files.model_files import ModelFiles
 
 
 def main(folder: Path, rank: int, port: str, dies: int) -> None:
@@ -37,7 +38,7 @@ def main(folder: Path, rank: int, port: str, dies: int) -> None:
         contents = Contents({"global_step": step}, None, torch.optim.Adam(model.parameters()).state_dict(), {})
         own = OwnState({**rng.capture(), "rank": rank}, None)
         save_checkpoint(folder, step, contents, write, own=own, ranks=ranks)
-    distributed.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Trains small runs in forked children, kills them, and compares what they leave with an undisturbed run.
 
-Run as a program: `python resume_harness.py <folder> <variant> <kills per run> <runs> <seed>`. Prints JSON lines.
-With 0 runs there is one for each writing storage operation (or every 15th) of a whole training, killed before it.
-Everything heavy is imported once; each child starts within milliseconds.
+Run as a program: `python resume_harness.py <folder> <kills per run> <runs> <seed> <variant> ...`. Prints JSON lines.
+With 0 runs there is one for each writing storage operation (or every 40th) of a whole training, killed before it.
+Everything heavy is imported once, before the children are forked; each starts within milliseconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -27,7 +29,7 @@ from xdpx.utils.local_files import LocalFiles
 
 TIMES = {"ups", "wps", "train_wall"}
 STORAGE_VERBS = ("open", "sync", "sync_folder", "rename", "unlink", "put", "create", "delete", "touch")
-STRIDE = int(os.environ.get("XDPX_KILL_STRIDE", "15"))
+STRIDE = max(1, 40 // int(os.environ.get("XDPX_KILLS", "1")))
 """With 0 runs, a training is killed before every so many operations; 1 for each of them."""
 
 ABSENT = object()
@@ -85,7 +87,7 @@ def write_config(folder: Path, variant: str, save_dir: Path) -> Path:
 
 
 def start(work: Callable[[], int], output: Path) -> int:
-    """Do `work` in a forked child; give its process id."""
+    """Do `work` in a forked child; return its process id."""
     child = os.fork()
     if child:
         return child
@@ -107,8 +109,26 @@ def in_child(work: Callable[[], int], output: Path) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(start(work, output), 0)[1])
 
 
+def learning_imports(work: Callable[[], int], note: Path) -> Callable[[], int]:
+    """Do `work`, and note which modules it needed, for `import_what_was_needed`."""
+
+    def act() -> int:
+        code = work()
+        note.write_text("\n".join(name for name in sys.modules if name.split(".")[0] in {"torch", "xdpx", "sklearn"}))
+        return code
+
+    return act
+
+
+def import_what_was_needed(note: Path) -> None:
+    """Import here what every child would have to: seconds of each, in which no kill would tell anything."""
+    for name in note.read_text().split():
+        with contextlib.suppress(Exception):  # some exist only in the process that made them
+            importlib.import_module(name)
+
+
 def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:
-    """Give a training that kills itself before its storage operation `number`."""
+    """Return a training that kills itself before its storage operation `number`."""
 
     def work() -> int:
         count = 0
@@ -136,7 +156,7 @@ def killed_at_storage_operation(number: int, config: Path) -> Callable[[], int]:
 
 
 def disturbed(config: Path, output: Path, *, kills: int, seconds: float, operations: int, drawn: random.Random) -> int:
-    """Start the same command again and again; kill it up to `kills` times; give the exit code of the last."""
+    """Start the same command again and again; kill it up to `kills` times; return the exit code of the last."""
     for _ in range(kills):
         if drawn.random() < 0.5:
             code = in_child(killed_at_storage_operation(drawn.randint(1, operations), config), output)
@@ -153,14 +173,14 @@ def disturbed(config: Path, output: Path, *, kills: int, seconds: float, operati
 
 
 def table(path: Path) -> str:
-    """Give a log without what depends on the clock."""
+    """Return a log without what depends on the clock."""
     lines = [line.split("\t") for line in path.read_text().splitlines()]
     kept = [index for index, column in enumerate(lines[0]) if column not in TIMES]
     return "\n".join("\t".join(line[index] for index in kept) for line in lines)
 
 
 def left_by(folder: Path) -> dict[str, str]:
-    """Give hashes of everything that must not depend on interruptions."""
+    """Return hashes of everything that must not depend on interruptions."""
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("checkpoint-*.pt"))
     }
@@ -185,8 +205,12 @@ def text_of(value: Any) -> str:
 def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) -> None:
     torch.set_num_threads(1)
     training.draw_figures = lambda settings: None
+    folder.mkdir()
     make_data(folder, variant)
     reference = folder / "reference"
+    config = write_config(folder, variant, folder / "first")
+    in_child(learning_imports(lambda: door.main(["x-train", str(config)]), folder / "modules"), folder / "first.out")
+    import_what_was_needed(folder / "modules")
     config = write_config(folder, variant, reference)
     began = time.monotonic()
     code = in_child(killed_at_storage_operation(-1, config), folder / "reference.out")
@@ -208,10 +232,12 @@ def campaign(folder: Path, variant: str, *, kills: int, runs: int, seed: int) ->
             code = in_child(lambda config=config: door.main(["x-train", str(config)]), output)
         found = left_by(save_dir) if code == 0 else {}
         different = [name for name in {*expected, *found} if expected.get(name) != found.get(name)]
-        told = {"code": code, "different": sorted(different), "output": str(output)}
+        told = {"variant": variant, "code": code, "different": sorted(different), "output": str(output)}
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    campaign(Path(sys.argv[1]), sys.argv[2], kills=int(sys.argv[3]), runs=int(sys.argv[4]), seed=int(sys.argv[5]))
+    kills, runs, seed = map(int, sys.argv[2:5])
+    for variant in sys.argv[5:]:
+        campaign(Path(sys.argv[1], variant), variant, kills=kills, runs=runs, seed=seed)

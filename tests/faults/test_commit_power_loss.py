@@ -52,7 +52,7 @@ class Disk:
         self.kept, self.owed = dict(self.names), []
 
     def images(self) -> Iterator[dict[str, bytes]]:
-        """Give every state that may be found after the power failed now."""
+        """Yield every state that may be found after the power failed now."""
         for kept_changes in itertools.product([False, True], repeat=len(self.owed)):
             names = dict(self.kept)
             for (old, new, number), is_kept in zip(self.owed, kept_changes, strict=True):

@@ -17,14 +17,14 @@ import pytest
 import torch
 
 from xdpx.checkpoints.folders import FolderCommit, check, folder_name, newest, steps
-from xdpx.checkpoints.model_files import ModelFiles, write_weights
 from xdpx.checkpoints.publishing import discard
-from xdpx.checkpoints.rotation import rotate
-from xdpx.checkpoints.trainer_files import Contents, OwnState, save_checkpoint
+from xdpx.trainer.files.checkpoint_files import Contents, OwnState, save_checkpoint
+from xdpx.trainer.files.model_files import ModelFiles, write_weights
+from xdpx.trainer.files.rotation import rotate
 from xdpx.utils import io
 
-KILLS = int(os.environ.get("XDPX_SAVE_KILLS", "8"))
-"""Random SIGKILLs of a process that saves all the time. `XDPX_SAVE_KILLS=500` makes a night of it."""
+KILLS = 3 * int(os.environ.get("XDPX_KILLS", "1"))
+"""Random SIGKILLs of a process that saves all the time. `make faults` takes more."""
 
 
 def save(parent: Path | str, step: int, text: str) -> None:
@@ -216,7 +216,7 @@ from pathlib import Path
 sys.path[:0] = [sys.argv[2]]
 from tests.faults.test_folder_kills import save
 from xdpx.checkpoints.folders import recover, steps
-from xdpx.checkpoints.rotation import rotate
+from xdpx.trainer.files.rotation import rotate
 parent = Path(sys.argv[1])
 recover(parent)
 step = max(steps(parent), default=0)

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import environment, free_port, run_together
 from xdpx.checkpoints.folders import newest, steps
-from xdpx.checkpoints.trainer_files import TrainerCheckpoint
+from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 
 NOBODY = -1
 
 
 def run_pair(folder: Path, dies: int) -> list[int]:
-    """Give the exit codes of both."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    harness = Path(__file__).with_name("folder_pair.py")
-    environment = {**os.environ, "PYTHONPATH": str(harness.parents[2]), "OMP_NUM_THREADS": "1"}
-    both = [
-        subprocess.Popen([sys.executable, str(harness), str(folder), str(rank), port, str(dies)], env=environment)
-        for rank in range(2)
-    ]
-    return [one.wait(120) for one in both]
+    """Return the exit codes of both."""
+    harness, port = Path(__file__).with_name("folder_pair.py"), str(free_port())
+    lines = [[sys.executable, str(harness), str(folder), str(rank), port, str(dies)] for rank in range(2)]
+    return [each.code for each in run_together(lines, [environment()] * 2)]
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ class Disk:
         self.kept = applied(self.kept, safe)
 
     def images(self) -> Iterator[dict[str, bytes]]:
-        """Give every state that may be found after the power failed now."""
+        """Yield every state that may be found after the power failed now."""
         for chosen in itertools.product([False, True], repeat=len(self.owed)):
             names = applied(self.kept, [change for (_, change), it in zip(self.owed, chosen, strict=True) if it])
             for part in (0.0, 0.5, 1.0):

@@ -7,23 +7,34 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 HARNESS = Path(__file__).with_name("trainer_harness.py")
-KILLS = int(os.environ.get("XDPX_TRAINER_KILLS", "6"))
-"""SIGKILLs per variant. `XDPX_TRAINER_KILLS=500` makes a night of it."""
+KILLS = 3 * int(os.environ.get("XDPX_KILLS", "1"))
+"""SIGKILLs per variant. `make faults` takes more."""
+
+VARIANTS = ["plain", "best", "accumulated", "background"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(180 + 20 * KILLS)
-@pytest.mark.parametrize("variant", ["plain", "best", "accumulated", "background"])
-def test_killed_anywhere_a_training_ends_with_the_weights_of_the_undisturbed_one(tmp_path: Path, variant: str) -> None:
-    command = [sys.executable, str(HARNESS), str(tmp_path), variant, str(KILLS), "1"]
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What became of the runs of all variants, which one process starts."""
+    command = [sys.executable, str(HARNESS), str(tmp_path_factory.mktemp("killed")), str(KILLS), "1", *VARIANTS]
     environment = {**os.environ, "PYTHONPATH": str(HARNESS.parents[2]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    runs = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 80 * KILLS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_killed_anywhere_a_training_ends_with_the_weights_of_the_undisturbed_one(
+    told: list[dict[str, Any]], variant: str
+) -> None:
+    runs = [run for run in told if run["variant"] == variant]
     assert sum(run["kills"] for run in runs) >= KILLS
     for run in runs:
         assert (run["code"], run["different"]) == (0, []), Path(run["output"]).read_text()

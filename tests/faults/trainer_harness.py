@@ -1,7 +1,7 @@
 """Trains with the Trainer in forked children, kills them, and compares what they leave with an undisturbed run.
 
-Run as a program: `python trainer_harness.py <folder> <variant> <kills> <seed>`. Prints one JSON line per finished run,
-until so many kills have struck: half at a random moment, half at a random operation of the disk.
+Run as a program: `python trainer_harness.py <folder> <kills> <seed> <variant> ...`. Prints one JSON line per finished
+run, until so many kills have struck: half at a random moment, half at a random operation of the disk.
 """
 
 from __future__ import annotations
@@ -20,10 +20,17 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from tests.faults.resume_harness import STORAGE_VERBS, in_child, start, text_of
+from tests.faults.resume_harness import (
+    STORAGE_VERBS,
+    import_what_was_needed,
+    in_child,
+    learning_imports,
+    start,
+    text_of,
+)
 from xdpx import Trainer, TrainingArguments
 from xdpx.checkpoints import background, folders
-from xdpx.checkpoints.trainer_files import TrainerCheckpoint
+from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 from xdpx.utils.local_files import LocalFiles
 
 KILLS_PER_RUN = 3
@@ -81,7 +88,7 @@ def train(folder: Path, variant: str) -> int:
 
 
 def kept(trainer: Any) -> list[dict[str, Any]]:
-    """Give what was logged, without the summary of the last stretch: it counts only what this process did."""
+    """Return what was logged, without the summary of the last stretch: it counts only what this process did."""
     return [row for row in trainer.state.log_history if "train_runtime" not in row]
 
 
@@ -111,7 +118,7 @@ def counted_train(folder: Path, variant: str, deadly: int) -> int:
 
 
 def left_by(folder: Path) -> dict[str, Any]:
-    """Give what must not depend on interruptions."""
+    """Return what must not depend on interruptions."""
     found: dict[str, Any] = json.loads((folder / "told.json").read_text())
     found["steps"] = folders.steps(folder)
     for step in found["steps"]:
@@ -125,7 +132,7 @@ def left_by(folder: Path) -> dict[str, Any]:
 
 
 def disturbed(folder: Path, variant: str, seconds: float, operations: int, drawn: random.Random) -> tuple[int, int]:
-    """Start the same training again and again, killed up to three times; give (kills, last exit code)."""
+    """Start the same training again and again, killed up to three times; return (kills, last exit code)."""
     output, kills = folder.with_suffix(".out"), 0
     for _ in range(KILLS_PER_RUN):
         if drawn.random() < 0.5:
@@ -145,7 +152,10 @@ def disturbed(folder: Path, variant: str, seconds: float, operations: int, drawn
 def campaign(folder: Path, variant: str, *, kills: int, seed: int) -> None:
     """Kill so many times, and tell of each run what is different."""
     torch.set_num_threads(1)
+    folder.mkdir()
     reference, output = folder / "reference", folder / "reference.out"
+    in_child(learning_imports(lambda: train(folder / "first", variant), folder / "modules"), output)
+    import_what_was_needed(folder / "modules")
     began = time.monotonic()
     if in_child(lambda: counted_train(reference, variant, -1), output) != 0:
         raise SystemExit(output.read_text())
@@ -158,10 +168,17 @@ def campaign(folder: Path, variant: str, *, kills: int, seed: int) -> None:
         struck += times
         found = left_by(run) if code == 0 else {}
         different = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-        told = {"kills": times, "code": code, "different": different, "output": str(run.with_suffix(".out"))}
+        told = {
+            "variant": variant,
+            "kills": times,
+            "code": code,
+            "different": different,
+            "output": str(run.with_suffix(".out")),
+        }
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    campaign(Path(sys.argv[1]), sys.argv[2], kills=int(sys.argv[3]), seed=int(sys.argv[4]))
+    for variant in sys.argv[4:]:
+        campaign(Path(sys.argv[1], variant), variant, kills=int(sys.argv[2]), seed=int(sys.argv[3]))

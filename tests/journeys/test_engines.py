@@ -43,7 +43,7 @@ def x(command: str, name: str = "config", **keys: object) -> int:
 
 
 def train(model: str, engine: str, save_dir: str, **keys: object) -> dict[str, Any]:
-    """Train on one engine, and give the keys that it was done with."""
+    """Train on one engine, and return the keys that it was done with."""
     data = MODELS[model]["data_dir"]
     values = {
         "__parent__": f"{data}/meta",
@@ -59,7 +59,7 @@ def train(model: str, engine: str, save_dir: str, **keys: object) -> dict[str, A
 
 
 def table(path: str) -> list[dict[str, str]]:
-    """Give the rows of a log."""
+    """Return the rows of a log."""
     with Path(path).open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
 

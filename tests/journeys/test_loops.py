@@ -68,7 +68,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Prepare three splits and a module of the user's, and give what runs a command there."""
+    """Prepare three splits and a module of the user's, and return what runs a command there."""
     folder = tmp_path_factory.mktemp("loops")
     texts = {"raw/split0.txt": "good film\tpos\nbad film\tneg\n" * 8, "base.yaml": BASE, "folds.yml": FOLDS}
     texts |= {"raw/split1.txt": "good\tpos\nbad\tneg\n" * 8, "raw/split2.txt": "good one\tpos\nbad one\tneg\n" * 8}
@@ -87,7 +87,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def rows(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Give the rows of the last table on standard error or output."""
+    """Return the rows of the last table on standard error or output."""
     lines = (done.stdout + done.stderr).splitlines()
     start = max(index for index, line in enumerate(lines) if line.startswith("run  what varies"))
     return [line for line in lines[start + 1 :] if line[:1].isdigit()]

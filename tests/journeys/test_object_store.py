@@ -28,7 +28,7 @@ ROWS = {
 
 
 def configs(root: str, raw: str) -> dict[str, dict[str, Any]]:
-    """Give the configs of the road, by command: every path in them is below `root`, raw texts are in `raw`."""
+    """Return the configs of the road, by command: every path in them is below `root`, raw texts are in `raw`."""
     return {
         "x-prepro": {
             "data_source": raw, "data_files": {"train.tsv": "train", "dev.tsv": "dev"}, "data_dir": f"{root}/data",
@@ -47,7 +47,7 @@ def configs(root: str, raw: str) -> dict[str, dict[str, Any]]:
 
 
 def put_raw(folder: str) -> str:
-    """Write the raw files and give their folder."""
+    """Write the raw files and return their folder."""
     for name, rows in ROWS.items():
         with io.open(f"{folder}/{name}", "w") as file:
             file.write("".join(f"{row}\n" for row in rows))
@@ -55,7 +55,7 @@ def put_raw(folder: str) -> str:
 
 
 def put_configs(folder: str, road: dict[str, dict[str, Any]]) -> list[str]:
-    """Write one config per command and give the words of the line that runs them all."""
+    """Write one config per command and return the words of the line that runs them all."""
     words = []
     for command, keys in road.items():
         with io.open(f"{folder}/{command}.json", "w") as file:
@@ -69,7 +69,7 @@ def predicted(root: str) -> list[str]:
         return [line.split("\t")[0] for line in file][1:]
 
 
-def test_the_whole_road_lies_on_a_store_configs_and_all(s3_root: str) -> None:
+def test_the_whole_road_lies_on_a_store_configs_and_all(s3_root: str, figures: None) -> None:
     line = put_configs(f"{s3_root}/configs", configs(s3_root, put_raw(f"{s3_root}/raw")))
     assert main(line) == 0
     assert predicted(s3_root) == ROWS["unlabelled.tsv"]

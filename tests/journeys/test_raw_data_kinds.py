@@ -40,7 +40,7 @@ def x(command: str, family: str, **keys: Any) -> None:
 
 
 def train(**keys: Any) -> dict[str, str]:
-    """Train and give the last row of the evaluation log."""
+    """Train and return the last row of the evaluation log."""
     x("x-train", "cls_cnn", data_dir="data", save_dir="run", **SMALL, **keys)
     with Path("run/valid.log.tsv").open() as table:
         return list(csv.DictReader(table, delimiter="\t"))[-1]

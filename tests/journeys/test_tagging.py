@@ -50,7 +50,7 @@ def test_entities_are_learnt_scored_and_written(tmp_path: Path, monkeypatch: pyt
     Path("new.txt").write_text("bob\nsees\nnew\nyork\n\nparis\n")
     x("x-pred", "", save_dir="run", predict_file_map={"raw/dev.txt": "dev.tsv", "new.txt": "new.tsv"})
     assert Path("new.tsv").read_text().splitlines() == [
-        "text\ttags", "bob sees new york\tb-per o b-loc i-loc", "paris\tb-loc",
+        "text\ttags", "bob sees new york\tB-PER O B-LOC I-LOC", "paris\tB-LOC",
     ]  # fmt: skip
     rows = [line.split("\t") for line in Path("dev.tsv").read_text().splitlines()[1:]]
-    assert sum(tags.lower() == pred for _, tags, pred in rows) >= 14
+    assert sum(tags == pred for _, tags, pred in rows) >= 14

@@ -52,9 +52,12 @@ class Recipe:
 
 
 def on_cnn(**keys: Any) -> Recipe:
-    """Give the recipe of a task, loss or optimizer that any classifier will do for."""
+    """Return the recipe of a task, loss or optimizer that any classifier will do for."""
     return Recipe("single", model="cls_cnn", keys=keys)
 
+
+PLAIN: dict[str, Any] = {"loss": "cross_entropy", "major_metric": "acc"}
+"""Of a classifier without a family, whose keys belong to another optimizer."""
 
 EPISODES: dict[str, Any] = {
     "loss": "fewshot", "sampler": "episode", "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6,
@@ -68,12 +71,24 @@ TEACHER: dict[str, Any] = {
 """Wider and deeper than what learns from it."""
 
 
+MEMORY: dict[str, Any] = {"mem_k_dim": 8, "mem_heads": 2, "mem_knn": 3, "mem_keys": 4}
+MEMORIES: dict[str, Any] = {**MEMORY, "mem_positions": [-1]}
+"""So small that every key is near to some token."""
+
+
+def taught(model: str, **keys: Any) -> Recipe:
+    """Return the recipe of memories that imitate the feed-forward parts of a teacher."""
+    sizes = {"student_hidden_size": 32, "student_initializer_range": 0.2, "student_target_layers": [1, 3]}
+    sizes |= {f"student_{key}": value for key, value in {**MEMORY, **keys}.items()}
+    return student("texts", "pkm_distill", model, teacher_target_layers=[1, -1], student_model=model, **sizes)
+
+
 NARROW: dict[str, Any] = {"char_hidden_size": 8, "encoder_hidden_size": 8, "fusion_hidden_size": 8}
 """Widths of `bert_mix` above BERT."""
 
 
 def student(data: str, family: str, model: str | None = None, **keys: Any) -> Recipe:
-    """Give the recipe of a model that imitates a teacher."""
+    """Return the recipe of a model that imitates a teacher."""
     return Recipe(data, model=model, family=family, prefix="student_", keys={**TEACHER, **keys})
 
 
@@ -147,10 +162,29 @@ RECIPES: dict[str, Recipe] = {
     "label_smooth_ce": on_cnn(loss="label_smooth_ce"),
     "lamb": on_cnn(optimizer="lamb"),
     "lstm": Recipe("single"),
+    "pair": Recipe(
+        "bert_single",
+        model="bert_classification",
+        family="",
+        keys={
+            **PLAIN,
+            "optimizer": "pair",
+            "major_weight_decay": 0.01,
+            "second_groups": ["top"],
+            "second_optimizer": "lamb",
+            "second_learning_rate": 0.1,
+        },
+    ),
+    "sparse_adam": Recipe("single", model="cls_cnn", family="", keys={**PLAIN, "optimizer": "sparse_adam"}),
     "match_cnn": Recipe("pair"),
     "match_gru": Recipe("pair"),
     "match_lstm": Recipe("pair"),
     "pgd": on_cnn(task="pgd"),
+    "mlman": Recipe(
+        "bert_single",
+        family="mlman",
+        keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6},
+    ),
     "protonet": Recipe(
         "bert_single", keys={"proj_hidden_size": 8, "n_way": 3, "k_shot": 1, "q_query": 1, "batch_size": 6}
     ),
@@ -174,6 +208,20 @@ RECIPES: dict[str, Recipe] = {
         "several labels", model="bert_classification", family="bert_several_labels"
     ),
     "prompt_single": Recipe("prompt_single", model="bert_prompt"),
+    "bert_cl": Recipe(
+        "bert_cl_single",
+        model="simcse",
+        family="bert_cl",
+        keys={"num_cluster": [2, 3], "min_points_per_centroid": 4, "cluster_interval": 2, "lambda_proto_loss": 0.5},
+        alone=False,
+    ),
+    "bert_cl of classes": Recipe(
+        "bert_cl_single",
+        model="simcse",
+        family="bert_cl",
+        keys={"supervised": True, "negative_proto_size": 1},
+        alone=False,
+    ),
     "simcse": Recipe("bert_cl_single", alone=False),
     "simcse of pairs": Recipe("bert_cl_pair", model="simcse", alone=False),
     "simcse of triplets": Recipe("bert_cl_triplet", model="simcse", alone=False),
@@ -203,6 +251,21 @@ RECIPES: dict[str, Recipe] = {
     "freelb_cnn_distill": Recipe(
         "single with logits", model="cls_cnn", keys={"task": "freelb_cnn_distill", "loss": "static_distill"}
     ),
+    "bert_classification_pkm": Recipe("bert_single", family="bert_pkm", keys=MEMORIES),
+    "bert_classification_pkm, Euclidean": Recipe(
+        "bert_pair",
+        model="bert_classification_pkm",
+        family="bert_pkm",
+        keys={**MEMORIES, "mem_positions": [0, 1], "share_memory": True, "distance_fn": "euc", "query_norm": "layer"},
+    ),
+    "bert_lm_pkm": Recipe("bert_lm", family="bert_lm", keys={**MEMORIES, "distance_fn": "mah"}),
+    "bert_pretrain_pkm": Recipe("structbert", family="bert_pretrain", keys=MEMORIES),
+    "bert_classification_lopkm": Recipe("bert_single", family="bert_pkm", keys={**MEMORIES, "mem_cells": 1}),
+    "bert_lm_lopkm": Recipe("bert_lm", family="bert_lm", keys=MEMORIES),
+    "bert_pretrain_lopkm": Recipe("structbert", family="bert_pretrain", keys=MEMORIES),
+    "pkm_student": taught("pkm_student"),
+    "pkm_student of a kernel": taught("pkm_student", query_net="mlp", distance_fn="euc", init_kernel_alpha=0.4),
+    "lopkm_student": taught("lopkm_student"),
     "minilm": student("texts", "minilm"),
     "minilm of other heads": student(
         "bert_pair", "minilm", "minilm", teacher_num_attention_heads=4, relation_heads=8, distilled_layer=-2
@@ -218,8 +281,23 @@ RECIPES: dict[str, Recipe] = {
     ),
     "tinybert_for_td": student("bert_pair", "tinybert_td", student_fit_size=32),
     "balanced": on_cnn(sampler="balanced"),
+    "adafactor": on_cnn(optimizer="adafactor"),
+    "adagrad": on_cnn(optimizer="adagrad"),
+    "adamw_torch": on_cnn(optimizer="adamw_torch"),
+    "adamw_torch_fused": on_cnn(optimizer="adamw_torch_fused"),
+    "rmsprop": on_cnn(optimizer="rmsprop"),
+    "sgd": on_cnn(optimizer="sgd", learning_rate=0.5, optim_args="momentum=0.9"),
     "exponential_decay": on_cnn(lr_scheduler="exponential_decay"),
     "one_cycle": on_cnn(lr_scheduler="one_cycle"),
+    "constant_with_warmup": on_cnn(lr_scheduler="constant_with_warmup", warmup_steps=2),
+    "cosine": on_cnn(lr_scheduler="cosine"),
+    "cosine_warmup_with_min_lr": on_cnn(lr_scheduler="cosine_warmup_with_min_lr", min_lr_rate=0.1, warmup_steps=0.5),
+    "cosine_with_min_lr": on_cnn(lr_scheduler="cosine_with_min_lr", min_lr_rate=0.1),
+    "cosine_with_restarts": on_cnn(lr_scheduler="cosine_with_restarts", num_cycles=2),
+    "inverse_sqrt": on_cnn(lr_scheduler="inverse_sqrt", timescale=2),
+    "linear": on_cnn(lr_scheduler="linear", warmup_steps=1),
+    "polynomial": on_cnn(lr_scheduler="polynomial", power=2.0),
+    "warmup_stable_decay": on_cnn(lr_scheduler="warmup_stable_decay", num_decay_steps=0.3),
     "smart": on_cnn(task="smart"),
     "static_distill": Recipe("single with logits", model="cls_cnn", family="static_distill"),
     "static_distill of pairs": Recipe("pair with logits", model="match_cnn", keys={"loss": "static_distill"}),
@@ -229,8 +307,11 @@ RECIPES: dict[str, Recipe] = {
     "static_distill of a BERT for pairs": Recipe(
         "bert_pair with logits", model="bert_classification", keys={"loss": "static_distill"}
     ),
+    "string": Recipe("string", model="cls_cnn"),
+    "string_mix": Recipe("string_mix", model="cls_cnn"),
     "taylor_ce": on_cnn(loss="taylor_ce"),
     "warmup_constant": on_cnn(lr_scheduler="warmup_constant"),
+    "torchscript": Recipe("single", family="", keys=PLAIN),
     "xdp_cls_cnn": Recipe("single", family="cls_cnn"),
     "xdp_cls_cnn_bce": Recipe("single", family="cls_cnn"),
 }
@@ -332,6 +413,8 @@ DATA: dict[str, Data] = {
     "bert_pair with logits": Data(
         pairs_with_logits, {"loader": "pair_with_logits", "processor": "bert_pair_with_logits", **PIECES}
     ),
+    "string": Data(labelled, {"loader": "single", "processor": "string", "tokenizer": "space", "max_len": 16}),
+    "string_mix": Data(labelled, {"loader": "single_mix", "processor": "string_mix", **PIECES}),
     "texts": Data(sentences, {**CORPUS, "processor": "bert_single"}),
     "bert_single": Data(labelled, {"loader": "single", "processor": "bert_single", **PIECES}),
     "bert_prompt": Data(
@@ -387,7 +470,7 @@ DATA: dict[str, Data] = {
 
 
 def write_raw(kind: str, folder: Path) -> dict[str, Any]:
-    """Write the raw files of one kind of data, and give the config that preprocesses them into `folder`/data."""
+    """Write the raw files of one kind of data, and return the config that preprocesses them into `folder`/data."""
     dice = random.Random(7)
     (folder / "raw").mkdir(parents=True)
     for split, size in SIZES.items():
@@ -405,7 +488,7 @@ def model_of(name: str) -> str:
 
 
 def train_config(name: str, data_dir: Path, save_dir: Path, declared: set[str]) -> dict[str, Any]:
-    """Give the training config of a recipe: its family, made tiny.
+    """Return the training config of a recipe: its family, made tiny.
 
     Args:
         name: of the recipe.
@@ -419,5 +502,6 @@ def train_config(name: str, data_dir: Path, save_dir: Path, declared: set[str]) 
     tiny = {f"{recipe.prefix}{key}": value for key, value in TINY.items() if key in declared}
     places = {"data_dir": str(data_dir), "save_dir": str(save_dir)}
     places |= {"teacher_pretrained_model": str(save_dir) + "-teacher.pt"} if recipe.prefix else {}
+    places |= {"model_path": str(save_dir) + "-script.pth"} if "model_path" in declared else {}
     ignored = {"__ignore__": DROPPED} if family else {}
     return {"__parent__": parents, **ignored, f"{recipe.prefix}model": model, **COMMON, **tiny, **places, **recipe.keys}

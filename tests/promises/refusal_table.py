@@ -64,29 +64,29 @@ class Row(NamedTuple):
 
 
 def config(parent: str, *lines: str) -> Files:
-    """Give a config `c.hjson` that adds lines to a sound one."""
+    """Return a config `c.hjson` that adds lines to a sound one."""
     return {"c.hjson": "{\n  __parent__: " + parent + "\n" + "".join(f"  {line}\n" for line in lines) + "}\n"}
 
 
 def train(*lines: str) -> Files:
-    """Give a config of x-train in which only these lines are not sound."""
+    """Return a config of x-train in which only these lines are not sound."""
     return config("train.hjson", "save_dir: new", *lines)
 
 
 def prepro(*lines: str, **raw: str | bytes) -> Files:
-    """Give a config of x-prepro, and raw files in a folder of their own, `bad/`; dots in their names are `_`."""
+    """Return a config of x-prepro, and raw files in a folder of their own, `bad/`; dots in their names are `_`."""
     folder = ("data_source: bad",) if raw else ()
     files: Files = {f"bad/{name.replace('_', '.')}": content for name, content in raw.items()}
     return {**config("prepro.hjson", "data_dir: new", *folder, *lines), **files}
 
 
 def evaluate(*lines: str) -> Files:
-    """Give a config of x-eval."""
+    """Return a config of x-eval."""
     return config("eval.hjson", *lines)
 
 
 def predict(*lines: str) -> Files:
-    """Give a config of x-pred."""
+    """Return a config of x-pred."""
     return config("pred.hjson", *lines)
 
 
@@ -135,7 +135,7 @@ KEYS = [
     Row("a misspelt key of the tokenizer", "x-prepro c", ["rm_pnc", "Did you mean 'rm_punc'"], prepro("rm_pnc: true")),
     Row("a misspelt key of the parser", "x-prepro c", ["delimeter", "Did you mean 'delimiter'"], prepro("delimeter: ','")),
     Row("a misspelt special key", "x-train c", ["__parents__", "Did you mean '__parent__'"], train("__parents__: x")),
-    Row("a key of another module", "x-train c", ["warmup_steps", "lr_scheduler", "warmup_constant"], train("warmup_steps: 10")),
+    Row("a key of another module", "x-train c", ["warmup_steps", "lr_scheduler", "constant_with_warmup"], train("warmup_steps: 10")),
     Row("a key that is switched off", "x-train c", ["opt_level", "fp16"], train("opt_level: O2")),
     Row("a required key is missing", "x-train c", ["eval_interval: is missing", "integer"], {"c.hjson": TRAIN.replace("  eval_interval: 2\n", "").replace("save_dir: run", "save_dir: new")}),
     Row("a required key of the processor is missing", "x-prepro c", ["max_len: is missing", "integer"], {"c.hjson": PREPRO.replace("  max_len: 8\n", "").replace("data_dir: data", "data_dir: new")}),
@@ -150,6 +150,10 @@ NAMES = [
     Row("a misspelt model", "x-train c", ["no 'cls_cn'", "Did you mean 'cls_cnn'"], train("model: cls_cn")),
     Row("a misspelt loss", "x-train c", ["no 'cross_entrpy'", "Did you mean 'cross_entropy'"], train("loss: cross_entrpy")),
     Row("a misspelt optimizer", "x-train c", ["no 'adm'", "Did you mean 'adam'"], train("optimizer: adm")),
+    Row("an optimizer of a package that is missing", "x-train c", ["optimizer", "is 'adamw_anyprecision', which needs the package torchdistx", "adamw_torch"], train("optimizer: adamw_anyprecision")),
+    Row("an optimizer that takes the backward pass", "x-train c", ["optimizer", "takes the backward pass upon itself", "adafactor"], train("optimizer: lomo")),
+    Row("settings of an optimizer that are no pairs", "x-train c", ["optim_args", "'momentum' is no pair", "momentum=0.9"], train("optimizer: sgd", "optim_args: momentum")),
+    Row("a schedule that waits for scores", "x-train c", ["lr_scheduler", "only the Trainer has", "cosine"], train("lr_scheduler: reduce_lr_on_plateau")),
     Row("a misspelt schedule", "x-train c", ["no 'onecycle'", "Did you mean 'one_cycle'"], train("lr_scheduler: onecycle")),
     Row("a misspelt dataset", "x-train c", ["'defalt'", "Did you mean 'default'"], train("dataset: defalt")),
     Row("a misspelt sampler", "x-train c", ["'defaul'", "Did you mean 'default'"], train("sampler: defaul")),
@@ -268,7 +272,7 @@ CONFLICTS = [
     Row("query scores without queries", "x-train c", ["query_level_f1", "no query ids"], train("query_level_f1: true")),
     Row("a class beyond the last", "x-train c", ["negative_classes_in_f1", "holds .7.", "0 to 1"], train("negative_classes_in_f1: [7]")),
     Row("a dropout of all", "x-train c", ["dropout", "is 1.5", ">= 0 and < 1"], train("dropout: 1.5")),
-    Row("several processes", "x-train c", ["distributed_world_size", "one process"], train("distributed_world_size: 2")),
+    Row("more processes than samples of a batch", "x-train c", ["batch_size", "over all devices", "fewer processes"], train("nproc: 99")),
     Row("a parameter of the run, outside extra_config", "x-eval c", ["hidden_size", "x-eval does not use it. To override the run's own, write extra_config: . hidden_size:"], evaluate("hidden_size: 16")),
     Row("an override of another run's parameter", "x-eval c", ["extra_config.hiden_size", "Did you mean 'hidden_size'"], evaluate("extra_config: {", "hiden_size: 16", "}")),
     Row("an override that the weights contradict", "x-eval c", ["other sizes in 7 weights", "Use the config"], evaluate("extra_config: {", "hidden_size: 16", "}")),
@@ -298,6 +302,8 @@ CONFLICTS = [
     Row("a scheme that nobody knows", "x-io exists zork://a/b", ["'zork://' is no known kind of path", "s3://, oss://"]),
     Row("a data_source with a scheme that nobody knows", "x-prepro c", ["data_source", "'zork://' is no known kind of path", "s3://, oss://"], prepro("data_source: zork://a/b")),
     Row("a warm-up longer than training", "x-train c", ["c.hjson:5", "warmup_steps", "is 5, but training has 4 updates", "at most 4"], train("lr_scheduler: warmup_constant", "warmup_steps: 5")),
+    Row("an average that begins after training", "x-train c", ["c.hjson:4", "swa_start", "is 5, but training has 4 updates", "at most 4"], train("swa_start: 5")),
+    Row("blocks that begin after training", "x-train c", ["warmup_iterations", "is 500, but training has 4 updates", "at most 4"], train("use_bmuf: true")),
     Row("nothing to score", "x-eval c", ["valid_subset", "names nothing"], evaluate("valid_subset: []")),
     Row("predictions over their input", "x-pred c", ["predict_file_map", "replace its input 'raw/dev.txt'"], {"c.hjson": PREDICT.replace("out.tsv", "raw/dev.txt")}),
     Row("predictions of two files in one", "x-pred c", ["predict_file_map", "'out.tsv' twice"], {"c.hjson": PREDICT.replace("out.tsv", "out.tsv\n    raw/train.txt: out.tsv")}),
@@ -320,7 +326,7 @@ RAW = [
     Row("a broken parquet", "x-prepro c", ["bad/train.parquet", "parquet"], prepro('data_files: "*.parquet"', "parser: parquet", "fields: [\n'text'\n'label'\n]", train_parquet="PAR1 nothing PAR1")),
     Row("a broken excel sheet", "x-prepro c", ["bad/train.xlsx", "xlsx|Excel|excel"], prepro('data_files: "*.xlsx"', "parser: excel", "sheet_name: one", train_xlsx="PK nothing")),
     Row("broken jsonl", "x-prepro c", ["bad/train.jsonl", ":2: ", "JSON"], prepro('data_files: "*.jsonl"', "parser: jsonl", "fields: [\n'text'\n'label'\n]", train_jsonl='{"text": "a", "label": "x"}\n{"text": "b", \n')),
-    Row("jsonl without a field", "x-prepro c", ["bad/train.jsonl", ":2: ", "1 column, not 2"], prepro('data_files: "*.jsonl"', "parser: jsonl", "fields: [\n'text'\n'label'\n]", train_jsonl='{"text": "a", "label": "x"}\n{"text": "b", "lable": "x"}\n')),
+    Row("jsonl without a field", "x-prepro c", ["bad/train.jsonl", ":2: ", "no field 'label', but 'lable'"], prepro('data_files: "*.jsonl"', "parser: jsonl", "fields: [\n'text'\n'label'\n]", train_jsonl='{"text": "a", "label": "x"}\n{"text": "b", "lable": "x"}\n')),
     Row("labels that are no numbers", "x-prepro c", ["bad/train.txt", "pos", "target_type|index|number"], prepro("target_type: index", train_txt=ONE)),
     Row("a gap in numbered labels", "x-prepro c", ["bad|target", "1"], prepro("target_type: index", train_txt="a\t0\nb\t2\n")),
     Row("a label that the target map lacks", "x-prepro c", ["bad/train.txt", ":2: ", "'meh'", "labels are pos, neg", "target_map_file"], prepro("target_map_file: labels.txt", train_txt=ONE + "so so\tmeh\n") | {"labels.txt": "pos\nneg\n"}),
@@ -352,8 +358,10 @@ DAMAGE = [
     Row("no state to resume from is whole", RESUME, ["run", "2, 4", "whole"], {"run/checkpoint-2.pts": CUT, "run/checkpoint-4.pts": FLIP}, WORLD),
     Row("states without manifests", RESUME, ["run", "manifest|whole"], {"run/checkpoint-2.pts.manifest.json": GONE, "run/checkpoint-4.pts.manifest.json": GONE}, WORLD),
     Row("a run without states", RESUME, ["run", "save_full_checkpoint"], {f"run/checkpoint-{n}.pts{end}": GONE for n in (2, 4) for end in ("", ".manifest.json")}, WORLD),
-    Row("an args.py that is damaged", "x-eval eval", ["run/args.py"], {"run/args.py": CUT}),
-    Row("an args.py with code inside", "x-eval eval", ["run/args.py"], {"run/args.py": "__import__('os').system('touch hacked')"}),
+    Row("an args.py that is damaged", "x-eval eval", ["run/args.py"], {"run/args.py": CUT}, WORLD),
+    Row("an args.py that somebody changed", "x-eval eval", ["run/args.py"], {"run/args.py": "__import__('os').system('touch hacked')"}, WORLD),
+    Row("a damaged args.py, with nothing to compare", "x-eval eval", ["run/args.py"], {"run/args.py": CUT, "run/resources.manifest.json": GONE}),
+    Row("an args.py with code inside", "x-eval eval", ["run/args.py"], {"run/args.py": "__import__('os').system('touch hacked')", "run/resources.manifest.json": GONE}),
     Row("no args.py", "x-eval eval", ["run", "args.py"], {"run/args.py": GONE}),
     Row("a vocabulary that is gone", "x-pred pred", ["vocab.txt"], {"run/vocab.txt": GONE, "data/vocab.txt": GONE}),
     Row("checkpoints that are all gone", "x-eval eval", ["run", "checkpoint"], {f"run/checkpoint-{n}{end}": GONE for n in (2, 4) for end in (".pt", ".pts", ".manifest.json", ".pts.manifest.json")}),

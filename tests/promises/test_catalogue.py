@@ -12,7 +12,7 @@ import pytest
 
 from xdpx.config import catalogue
 from xdpx.config.declarations import Declaration, Entry
-from xdpx.config.declared import entry_of
+from xdpx.config.parameters import entry_of
 from xdpx.config.registry import registry_of
 
 ENTRIES = [(kind, name) for kind, table in catalogue.shipped().items() for name in table]

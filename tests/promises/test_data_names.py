@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdpx.commands.script import SHIPPED
 from xdpx.config import catalogue
-from xdpx.losses.metrics.named import CLASSIFICATION, OF_SCORES, OF_TOKENS
+from xdpx.metrics.named import CLASSIFICATION, OF_SCORES, OF_TOKENS
 
 PARSERS = {"none", "csv", "json", "jsonl", "excel", "parquet", "table", "datasets"}
 SCRIPTS = {

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from xdpx.config import catalogue
+from xdpx.config.faults import Fault
+from xdpx.config.hjson_reader import read_hjson
 from xdpx.config.reading import read_runs
+from xdpx.config.registry import ROOMS
+from xdpx.config.source_text import SourceText
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md")])
@@ -25,7 +29,7 @@ WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spell
 SPOKEN_OF = {"EarlyStoppingCallback", "callbacks", "compute_loss", "compute_loss_func", "data_collator", "eval_dataset",
              "grad_norm", "should_save", "should_training_stop", "train", "train_dataset"}  # fmt: skip
 """What stands among the arguments in the table of the two vocabularies, and is none."""
-ASIDE = {"auto", "early_stopping_patience", "jsonl", "on_evaluate", "on_log", "on_optimizer_step", "warmup_constant"}
+ASIDE = {"auto", "early_stopping_patience", "jsonl", "on_evaluate", "on_log"}
 """What its last column names beside arguments and keys."""
 COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script", "x-exp"}
 
@@ -46,6 +50,17 @@ def known_keys() -> set[str]:
 
 
 @pytest.mark.parametrize("text", params("hjson"))
+def test_every_documented_config_is_read_without_a_fault(text: str) -> None:
+    faults: list[Fault] = []
+    read_hjson(SourceText(text, "block.hjson"), faults)
+    assert [str(fault) for fault in faults] == []
+
+
+def test_no_documented_config_is_passed_over() -> None:
+    assert sum(page.read_text(encoding="utf-8").count("```hjson") for page in PAGES) == len(params("hjson")) >= 25
+
+
+@pytest.mark.parametrize("text", params("hjson"))
 def test_every_key_in_a_documented_config_exists(text: str, tmp_path: Path) -> None:
     alone = re.sub(r"__parent__: *\[.*?^  \]|__parent__: [^\n]*", "", text, flags=re.DOTALL | re.MULTILINE)
     (tmp_path / "block.hjson").write_text(alone, encoding="utf-8")
@@ -62,8 +77,9 @@ def test_every_documented_command_exists(text: str) -> None:
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
-def test_readme_prints_the_tree_as_it_is() -> None:
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_readme_prints_the_tree_as_it_is(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
     tree = re.search(r"^xdpx/\n(.*?)^examples/", text, re.MULTILINE | re.DOTALL)
     assert tree is not None
     printed = {line.split()[0].strip("/") for line in tree.group(1).splitlines()}
@@ -71,47 +87,115 @@ def test_readme_prints_the_tree_as_it_is() -> None:
     assert printed == rooms
 
 
+def test_the_chinese_readme_shows_no_command_that_the_english_one_does_not() -> None:
+    english, chinese = ((REPOSITORY / page).read_text(encoding="utf-8") for page in ("README.md", "README.zh.md"))
+    commands = [line.partition("#")[0].strip() for language, text in BLOCK.findall(chinese) if language == "bash"
+                for line in text.splitlines()]  # fmt: skip
+    assert len(commands) >= 12
+    assert [command for command in commands if command not in english] == []
+
+
+EXTENSION_GUIDE = (REPOSITORY / "docs/extend.md").read_text(encoding="utf-8")
+
+
+def code_of(*headings: str) -> list[str]:
+    """Return the Python blocks that stand below these headings of the extension guide."""
+    parts = [part for part in re.split("^## ", EXTENSION_GUIDE, flags=re.MULTILINE) if part.startswith(headings)]
+    assert len(parts) == len(headings)
+    return [text for part in parts for language, text in BLOCK.findall(part) if language == "python"]
+
+
+def ran(words: list[str], folder: Path, **environment: str) -> str:
+    """Run Python in a folder and return what it says; it must end well."""
+    settings = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **environment}
+    line = [sys.executable, *words]
+    done = subprocess.run(line, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def a_desk_for_the_extensions(folder: Path) -> None:
+    """Write raw data in the guide's own format, and configs that select everything which the guide adds."""
+    (folder / "raw").mkdir()
+    rows = "\n\n".join(f"title {i % 2}\nsome text {i % 2} of row {i}\n{'ab'[i % 2]}" for i in range(40))
+    for split in ("train", "dev"):
+        (folder / f"raw/{split}.txt").write_text(rows, encoding="utf-8")
+    prepro = {"data_source": "raw", "data_dir": "data", "parser": "stanzas", "loader": "titled", "title_weight": 3}
+    prepro |= {"tokenizer": "letters", "processor": "clipped", "max_len": 16, "keep": "tail"}
+    train = {"__parent__": "data/meta", "data_dir": "data", "save_dir": "run", "model": "bag_of_words"}
+    train |= {"loss": "my_focal", "task": "twice", "focal_gamma": 1.0, "embedding_dim": 8, "batch_size": 8}
+    train |= {"learning_rate": 0.1, "max_epoch": 2, "eval_interval": -1, "major_metric": "sureness"}
+    train |= {"optimizer": "nesterov", "momentum": 0.8, "lr_scheduler": "half_cosine", "sampler": "even_first"}
+    train |= {"dataset": "enough", "min_samples": 10}
+    train |= {"callbacks": [{"keep_good": {"at_least": 0.5}}, "my_tracker"], "log_interval": 5}
+    for name, values in (("prepro", prepro), ("train", train)):
+        (folder / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
+
+
+EXTENSIONS = ("From a file to batches", "From batches to weights", "What looks on")
+CHAIN = ["-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]
+
+
 def test_the_code_of_the_extension_guide_trains(tmp_path: Path) -> None:
     modules = tmp_path / "user/modules"
     modules.mkdir(parents=True)
-    code = [text for name, text in blocks("python") if name.startswith("extend")]
-    assert len(code) == 4
-    for number, text in enumerate(code):
+    for number, text in enumerate(code_of(*EXTENSIONS)):
         (modules / f"own_{number}.py").write_text(text, encoding="utf-8")
-    (tmp_path / "raw").mkdir()
-    rows = "".join(f"title {i % 2}\tsome text {i % 2} of row {i}\t{'ab'[i % 2]}\n" for i in range(40))
-    for split in ("train", "dev"):
-        (tmp_path / f"raw/{split}.txt").write_text(rows, encoding="utf-8")
-    prepro = {"data_source": "raw", "data_dir": "data", "loader": "titled", "title_weight": 3, "tokenizer": "space"}
-    prepro |= {"processor": "single", "max_len": 16}
-    train = {"__parent__": "data/meta", "data_dir": "data", "save_dir": "run", "model": "bag_of_words"}
-    train |= {"loss": "my_focal", "task": "embedding_noise", "focal_gamma": 1.0, "embedding_dim": 8, "batch_size": 8}
-    train |= {"learning_rate": 0.1, "max_epoch": 2, "eval_interval": -1, "major_metric": "acc"}
-    for name, values in (("prepro", prepro), ("train", train)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
-    line = [sys.executable, "-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    a_desk_for_the_extensions(tmp_path)
+    told = ran(CHAIN, tmp_path)
+    assert "best sureness" in told
+    assert (tmp_path / "run/my_tracker.jsonl").exists()
+
+
+def test_the_extension_guide_shows_every_kind_that_a_config_selects() -> None:
+    rooms = set(
+        re.findall(r"^from (xdpx[\w.]*) import (?:\w+, )*register", "\n".join(code_of(*EXTENSIONS)), re.MULTILINE)
+    )
+    assert rooms == set(ROOMS.values()) - {"xdpx.commands"}
+
+
+@pytest.mark.slow
+def test_an_installed_package_offers_what_the_extension_guide_adds(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "installed"
+    (source / "our_models").mkdir(parents=True)
+    (source / "our_models/__init__.py").write_text("")
+    kinds = {f"{room} register": kind for kind, room in ROOMS.items() if kind != "sampler"}
+    kinds["xdpx.datasets register_sampler"] = "sampler"
+    offered: dict[str, list[str]] = {}
+    for number, text in enumerate(code_of(*EXTENSIONS)):
+        (source / f"our_models/own_{number}.py").write_text(text, encoding="utf-8")
+        [found] = re.findall(r"^from (xdpx[\w.]*) import (?:\w+, )*(register\w*)", text, re.MULTILINE)
+        [(name, own)] = re.findall(r'^@register\w*\("(\w+)"\)\nclass (\w+)', text, re.MULTILINE)
+        offered.setdefault(f"xdpx.{kinds[' '.join(found)]}", []).append(f'{name} = "our_models.own_{number}:{own}"')
+    lines = ["[project]", 'name = "our-models"', 'version = "1.0"']
+    for group, entries in offered.items():
+        lines += [f'[project.entry-points."{group}"]', *entries]
+    (source / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
+    install = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
+    ran([*install, str(source)], tmp_path)
+    a_desk_for_the_extensions(tmp_path)
+    ran(CHAIN, tmp_path, PYTHONPATH=os.pathsep.join([str(REPOSITORY), str(target)]))
+    assert (tmp_path / "run/my_tracker.jsonl").exists()
+
+
+def test_the_script_of_the_extension_guide_runs(tmp_path: Path) -> None:
+    [script] = code_of("In a script for the Trainer")
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+    ran(["script.py"], tmp_path)
 
 
 def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     code = [text for name, text in blocks("python") if name.startswith("trainer.md")]
     assert len(code) == 5
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "page.py"]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    ran(["page.py"], tmp_path)
 
 
 def test_the_code_of_the_experiments_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     code = [text for name, text in blocks("python") if name.startswith("experiments.md")]
-    assert len(code) == 5
+    assert len(code) == 6
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "JAX_NUM_CPU_DEVICES": "8"}
-    line = [sys.executable, "page.py"]
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    ran(["page.py"], tmp_path, JAX_NUM_CPU_DEVICES="8")
 
 
 def test_experiments_and_flags_that_the_pages_name_exist() -> None:
@@ -148,13 +232,13 @@ def test_the_table_of_two_vocabularies_names_what_exists() -> None:
     )
     assert counterparts - names_of_arguments() == SPOKEN_OF
     assert mentioned - names_of_arguments() - known_keys() == ASIDE
-    assert not (SPOKEN_OF | ASIDE) - names_of_the_trainer() - {"auto", "jsonl", "warmup_constant"}
+    assert not (SPOKEN_OF | ASIDE) - names_of_the_trainer() - {"auto", "jsonl"}
     values = {name for row in theirs for name in row if re.fullmatch(r'\w+="\w+"', name)}
     assert not [value for value in values if not accepted(*value.replace('"', "").split("="))]
 
 
 def vocabularies() -> list[list[list[str]]]:
-    """Give the words in code type of each column of the table of the two vocabularies, row by row."""
+    """Return the words in code type of each column of the table of the two vocabularies, row by row."""
     page = (REPOSITORY / "docs/trainer.md").read_text(encoding="utf-8")
     table = page.split("| x-train | TrainingArguments | mind |", 1)[1].split("\n\n", 1)[0]
     cells = [[re.findall(r"`([^`]+)`", cell) for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
@@ -162,15 +246,15 @@ def vocabularies() -> list[list[list[str]]]:
 
 
 def names_of_arguments() -> set[str]:
-    """Give the names of the arguments, those of earlier years too."""
+    """Return the names of the arguments, those of earlier years too."""
     from xdpx import TrainingArguments
-    from xdpx.arguments.legacy import OLD_NAMES
+    from xdpx.trainer.arguments.legacy import OLD_NAMES
 
     return {item.name for item in fields(TrainingArguments)} | set(OLD_NAMES)
 
 
 def names_of_the_trainer() -> set[str]:
-    """Give what a Trainer, a callback and its control have, and what is logged under another name."""
+    """Return what a Trainer, a callback and its control have, and what is logged under another name."""
     import inspect
 
     import xdpx

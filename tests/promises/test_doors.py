@@ -21,11 +21,15 @@ NAMED_IMPORTS = {
     "config/user_modules.py",
     "datasets/inputs/libraries.py",
     "experiments/registry.py",
+    "models/pytorch/deployed.py",
     "models/pytorch/preparing.py",
-    "optimizers/pytorch/packages.py",
+    "optimizers/pytorch/families.py",
     "reports/trackers/choosing.py",
     "reports/trackers/tensorboard.py",
+    "tasks/__init__.py",
     "tasks/spmd/paired.py",
+    "tokenizers/nltk.py",
+    "trainer/standing_in.py",
 }
 """Files that import by a name: shipped tables, packages that may be missing, and the user's own modules; never a name
 found in a data file."""

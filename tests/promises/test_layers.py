@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,29 +33,34 @@ LIGHT_ROOMS = {
     "processors",
     "datasets",
     "inference",
+    "training",
     "commands",
 }
-LIGHT_FILES = {f"trainer/{name}.py" for name in ("__init__", "loop", "progress", "preemption")}
-"""What x-train needs of a room that is heavy otherwise, before it has read its config."""
 
 
 def room_of(file: Path) -> str:
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_names(node: ast.AST) -> list[str]:
+def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         return [f"{node.module}.{a.name}" if node.module == "xdpx" else str(node.module) for a in node.names]
-    return [a.name for a in node.names] if isinstance(node, ast.Import) else []
+    return [a.name for a in node.names]
+
+
+@functools.cache
+def imports_of(source: str) -> list[ast.Import | ast.ImportFrom]:
+    """Return each import of a file, at any depth. Each file is parsed once for all the tests here."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def rooms_imported_by(source: str) -> Iterator[tuple[int, str]]:
     """Yield (line, room) for each `xdpx.<room>` that an import names, at any depth of the file."""
-    for node in ast.walk(ast.parse(source)):
+    for node in imports_of(source):
         for name in imported_names(node):
             root, _, rest = name.partition(".")
             if root == "xdpx" and rest and not rest.startswith("__"):
-                yield node.lineno, rest.split(".")[0]  # type: ignore[attr-defined]
+                yield node.lineno, rest.split(".")[0]
 
 
 def upward_imports(source: str, home: str) -> list[str]:
@@ -67,52 +74,54 @@ def upward_imports(source: str, home: str) -> list[str]:
 
 
 def module_level_imports(source: str) -> set[str]:
-    tree = ast.parse(source)
-    return {name.split(".")[0] for node in tree.body for name in imported_names(node)}
+    return {name.split(".")[0] for node in imports_of(source) if not node.col_offset for name in imported_names(node)}
 
 
-FILES = sorted(file for file in PACKAGE.rglob("*.py") if room_of(file) != "__init__")
+SOURCES = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
+FILES = [file for file in SOURCES if room_of(file) != "__init__"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_imports_point_down(file: Path) -> None:
-    faults = upward_imports(file.read_text(encoding="utf-8"), room_of(file))
-    assert not faults, f"{file.relative_to(REPOSITORY)}: {faults}"
+def test_imports_point_down() -> None:
+    faults = {str(file.relative_to(REPOSITORY)): upward_imports(SOURCES[file], room_of(file)) for file in FILES}
+    assert not {file: found for file, found in faults.items() if found}
 
 
 def test_an_arrow_that_points_up_is_found() -> None:
-    assert upward_imports("from xdpx.trainer.loop import fit", "datasets")
+    assert upward_imports("from xdpx.training.loop import fit", "datasets")
     assert upward_imports("def f():\n    from xdpx.models import models", "loaders")
     assert not upward_imports("from xdpx.utils import io", "datasets")
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(PACKAGE)))
-def test_light_rooms_import_no_heavy_package_at_module_level(file: Path) -> None:
-    if room_of(file) in LIGHT_ROOMS or str(file.relative_to(PACKAGE)) in LIGHT_FILES:
-        heavy = module_level_imports(file.read_text(encoding="utf-8")) & HEAVY
-        assert not heavy, f"{file.relative_to(REPOSITORY)} imports {heavy} at module level; import it where it is used."
+def test_light_rooms_import_no_heavy_package_at_module_level() -> None:
+    light = [file for file in FILES if room_of(file) in LIGHT_ROOMS]
+    heavy = {str(file.relative_to(REPOSITORY)): module_level_imports(SOURCES[file]) & HEAVY for file in light}
+    assert not {file: found for file, found in heavy.items() if found}, "import these where they are used"
 
 
-MODULES = {".".join(file.relative_to(REPOSITORY).with_suffix("").parts): file for file in PACKAGE.rglob("*.py")}
+def test_a_heavy_import_at_module_level_is_found() -> None:
+    assert module_level_imports("import torch.nn\ndef f():\n    import jax") & HEAVY == {"torch"}
+
+
+MODULES = {".".join(file.relative_to(REPOSITORY).with_suffix("").parts): file for file in SOURCES}
 
 
 def modules_imported_by(source: str) -> set[str]:
-    """Give the files of xdpx that a file names, inside functions and for types alike.
+    """Return the files of xdpx that a file names, inside functions and for types alike.
 
     Python itself minds only imports at module level. But an import put off into a function or for a type is how a
     circle is usually hidden: the two files still cannot be read, tested or moved alone. So all of them count here.
     """
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in imports_of(source):
         if isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-        elif isinstance(node, ast.Import):
+        else:
             found |= {alias.name for alias in node.names}
     return found & MODULES.keys()
 
 
 def circle(imports: dict[str, set[str]]) -> list[str]:
-    """Give the names along one circle, [] when there is none."""
+    """Return the names along one circle, [] when there is none."""
     open_names, done = list[str](), set[str]()
 
     def follow(name: str) -> list[str]:
@@ -130,14 +139,92 @@ def circle(imports: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_two_files_import_each_other_in_a_circle() -> None:
-    sources = {name: file.read_text(encoding="utf-8") for name, file in MODULES.items()}
-    assert circle({name: modules_imported_by(source) for name, source in sources.items()}) == []
+    assert circle({name: modules_imported_by(SOURCES[file]) for name, file in MODULES.items()}) == []
 
 
 def test_a_circle_is_found() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert circle({"a": {"b", "c"}, "b": {"c"}}) == []
     assert modules_imported_by("def f():\n    from xdpx.utils.io_utils import io") == {"xdpx.utils.io_utils"}
+
+
+OBJECTS = {
+    "trainer": "trainer",
+    "callback_handler": "trainer",
+    "experiment": "experiments",
+    "tuner": "tuning",
+    "launcher": "launch",
+}
+"""Names under which an object of a room is handed around."""
+
+UNTYPED = {None, "Any", "object"}
+
+
+def named_and_typed(node: ast.AST) -> list[tuple[str, str | None]]:
+    """Return the name and the annotation of each parameter of a function, or declared attribute of a class."""
+    if isinstance(node, ast.ClassDef):
+        declared = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+        return [(ast.unparse(each.target), ast.unparse(each.annotation)) for each in declared]
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return []
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return [(each.arg, ast.unparse(each.annotation) if each.annotation else None) for each in given]
+
+
+def hidden_arrows(source: str) -> list[str]:
+    """Name each object of a room that is taken without a type, so that nobody sees what of it is used."""
+    return [
+        f"line {node.lineno}: `{name}` is an object of {OBJECTS[name]}, typed {kind}. Take what you need of it."
+        for node in ast.walk(ast.parse(source))
+        for name, kind in named_and_typed(node)
+        if name in OBJECTS and kind in UNTYPED
+    ]
+
+
+def test_no_object_of_a_room_is_handed_around_without_a_type() -> None:
+    faults = {str(file.relative_to(REPOSITORY)): hidden_arrows(SOURCES[file]) for file in FILES}
+    assert not {file: found for file, found in faults.items() if found}
+
+
+def test_an_object_without_a_type_is_found() -> None:
+    assert hidden_arrows("class Loss:\n    def __init__(self, trainer: Any) -> None: ...")
+    assert hidden_arrows("async def f(*, experiment): ...")
+    assert hidden_arrows("class Stretch:\n    trainer: Any")
+    assert not hidden_arrows("def f(trainer: Searching, name: Any) -> None: ...")
+
+
+TABLES = {"config/registry.py", "config/builtin_names.py"}
+"""Where names of modules stand, besides the `__init__` of a room."""
+
+
+def rooms_named_by(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, room) for each `xdpx.<room>` in a string: neither in a docstring, nor what people type to start."""
+    tree = ast.parse(source)
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            for room in re.findall(r"(?<!python -m )\bxdpx\.(\w+)", node.value):
+                yield node.lineno, room
+
+
+def names_of_higher_rooms(source: str, home: str) -> list[str]:
+    return [
+        f"line {line}: a string names `{room}`, which is no lower room. Import it there, or let it register itself."
+        for line, room in rooms_named_by(source)
+        if room != home and FLOOR.get(room, -1) >= FLOOR[home]
+    ]
+
+
+def test_no_string_names_a_higher_room_outside_the_tables() -> None:
+    plain = [file for file in FILES if file.name != "__init__.py" and str(file.relative_to(PACKAGE)) not in TABLES]
+    faults = {str(file.relative_to(REPOSITORY)): names_of_higher_rooms(SOURCES[file], room_of(file)) for file in plain}
+    assert not {file: found for file, found in faults.items() if found}
+
+
+def test_a_string_that_names_a_higher_room_is_found() -> None:
+    assert names_of_higher_rooms('HOME = "xdpx.trainer.trainer"', "losses")
+    assert names_of_higher_rooms('def f(name):\n    return import_module(f"xdpx.tasks.{name}")', "config")
+    assert not names_of_higher_rooms('"""Read by xdpx.trainer."""\nHOME = "xdpx.utils.io_utils"', "losses")
 
 
 def test_no_file_has_a_name_that_the_house_forbids() -> None:

@@ -33,7 +33,7 @@ def builder() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def chapters(builder: ModuleType) -> dict[str, dict[str, str]]:
-    """Give the text of every name, by kind."""
+    """Return the text of every name, by kind."""
     titles = [part.split("\n", 1) for part in re.split(r"^## ", builder.page(), flags=re.MULTILINE)[1:]]
     cut = [
         (re.split(r"^### ", text, flags=re.MULTILINE)[1:], kind)

@@ -45,7 +45,6 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["x-train", "train"]) == 0
     finally:
         os.chdir(before)
-    shutil.rmtree(desk / "run/plots")
     (desk / "run/snapshot.zip").unlink()
     return desk
 
@@ -78,7 +77,7 @@ def damaged(data: bytes, how: str) -> bytes:
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Give {path: hash of its content} for everything below `root`; '' for a folder."""
+    """Return {path: hash of its content} for everything below `root`; '' for a folder."""
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for path in sorted(root.rglob("*"))
@@ -170,7 +169,7 @@ def test_a_folder_that_a_living_run_uses_is_left_to_it(desk: Path, capfd: Captur
 
 
 def obey_modes() -> None:
-    """Give up root's privilege to read and write whatever the modes of files say; needs no other user."""
+    """Return up root's privilege to read and write whatever the modes of files say; needs no other user."""
     drop_capability, override_modes, override_reading = 24, 1, 2
     for capability in (override_modes, override_reading):
         if os.getuid() == 0 and ctypes.CDLL(None).prctl(drop_capability, capability, 0, 0, 0) != 0:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from tests import processes
+from tests.processes import free_port
 
 _spec = importlib.util.spec_from_file_location("trainer_parts", Path(__file__).with_name("trainer_parts.py"))
 assert _spec is not None
@@ -28,27 +28,12 @@ WORDS = ("full_shard", "shard_grad_op", "no_shard", "full_shard offload", "shard
          "shard_grad_op offload auto_wrap")  # fmt: skip
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def launch(*lines: list[str]) -> str:
-    """Run command lines at the same time, each in this environment with one thread; give what they wrote to stderr."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1]), "GLOO_SOCKET_IFNAME": "lo",
-                   "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1"}  # fmt: skip
-    running = [
-        subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for line in lines
-    ]
-    try:
-        told = [process.communicate(timeout=300)[1] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert not any(process.returncode for process in running), "\n".join(told)[-6000:]
-    return "".join(told)
+    """Run command lines at the same time, and return what they wrote."""
+    around = processes.environment(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1")
+    ended = processes.run_together(lines, [around] * len(lines))
+    assert not any(each.code for each in ended), processes.told(ended)
+    return "".join(each.text for each in ended)
 
 
 def torchrun(*words: str) -> list[str]:
@@ -288,7 +273,8 @@ def test_15_and_28_two_nodes_train_together_and_the_second_logs_when_asked(
     said = launch(*(torchrun(*node, f"--node_rank={rank}", *line) for rank, line in enumerate(lines)))
     found = check(tmp_path)
     for disk in disks:  # pain 15: whoever saves, and wherever, every disk holds whole checkpoints and nothing else
-        assert sorted(path.name for path in disk.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+        status = ["status.json"] if disk == disks[0] else []  # of the first process alone
+        assert sorted(path.name for path in disk.iterdir()) == ["checkpoint-1", "checkpoint-2", *status]
         files = {path.name for path in (disk / "checkpoint-2").iterdir()}
         assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"} <= files
     assert [rank["local_main"] for rank in found] == [True, True]

@@ -191,7 +191,7 @@ def run_all(trainer: Any) -> Any:
 
 
 def overriding(name: str, change: Any) -> Any:
-    """Give a Trainer whose method `name` hands its own result through `change(self, result)`."""
+    """Return a Trainer whose method `name` hands its own result through `change(self, result)`."""
 
     def method(self: Any, *values: Any, **options: Any) -> Any:
         return change(self, getattr(door.Trainer, name)(self, *values, **options))
@@ -315,7 +315,7 @@ def test_07_a_model_may_have_several_labels_of_any_name(tmp_path: Path) -> None:
 
 
 def weighted(door: Any, *, counted: bool) -> Any:
-    """Give the Trainer of the documents, with their signature, or one with today's, which divides by the count."""
+    """Return the Trainer of the documents, with their signature, or one with today's, which divides by the count."""
 
     def loss_of(model: Any, inputs: Any, return_outputs: bool, count: Any) -> Any:
         labels = inputs.pop("labels")

@@ -32,7 +32,7 @@ class Line(nn.Module):
         self.weight = nn.Parameter(torch.tensor([1.0]))
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the squared error and the line."""
+        """Return the squared error and the line."""
         y = self.weight * x
         return ((y - labels) ** 2).mean(), y
 

@@ -81,7 +81,7 @@ class NoisyNet(Net):
 
 
 def seeded(kind: Callable[..., nn.Module] = Net, *values: Any, **options: Any) -> Any:
-    """Give a model whose weights are the same every time."""
+    """Return a model whose weights are the same every time."""
     torch.manual_seed(0)
     return kind(*values, **options)
 
@@ -120,7 +120,7 @@ def text_rows(count: int = 16, length: int = 8) -> list[dict[str, Any]]:
 
 
 def arguments(folder: Path | str, **changes: Any) -> Any:
-    """Give arguments for a short, quiet run on the CPU that saves nothing unless asked to."""
+    """Return arguments for a short, quiet run on the CPU that saves nothing unless asked to."""
     usual: dict[str, Any] = {
         "learning_rate": 0.01,
         "per_device_train_batch_size": 4,
@@ -136,7 +136,7 @@ def arguments(folder: Path | str, **changes: Any) -> Any:
 
 
 def build(folder: Path | str, model: Any = None, data: Any = None, *, kind: Any = None, **changes: Any) -> Any:
-    """Give a Trainer over `data`; the keyword arguments that the Trainer does not take go to its arguments."""
+    """Return a Trainer over `data`; the keyword arguments that the Trainer does not take go to its arguments."""
     own = {
         "compute_metrics",
         "callbacks",
@@ -163,7 +163,7 @@ def losses(trainer: Any) -> list[float]:
 
 
 def stopper(step: int) -> Any:
-    """Give a callback that ends training after a step, as if the process had been told to."""
+    """Return a callback that ends training after a step, as if the process had been told to."""
 
     class Stopper(door.TrainerCallback):  # type: ignore[misc, name-defined]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

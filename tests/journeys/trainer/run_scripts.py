@@ -35,7 +35,7 @@ TODAY = {
 
 
 def prepared(name: str, library: str) -> str:
-    """Give the text of a script with its import line exchanged, and nothing else unless the original needs it."""
+    """Return the text of a script with its import line exchanged, and nothing else unless the original needs it."""
     text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     if len(IMPORT.findall(text)) != 1:
         raise ValueError(f"{name}.py must have one line that begins with 'from transformers import'")
@@ -44,11 +44,11 @@ def prepared(name: str, library: str) -> str:
     return IMPORT.sub(f"from {library} import", text)
 
 
-def run(name: str, library: str, folder: Path) -> None:
-    """Run one script in its folder; keep its traceback when it fails."""
+def run(name: str, text: str, folder: Path) -> None:
+    """Run the text of one script in its folder; keep its traceback when it fails."""
     folder.mkdir(parents=True)
     script = folder / f"{name}.py"
-    script.write_text(prepared(name, library), encoding="utf-8")
+    script.write_text(text, encoding="utf-8")
     home = Path.cwd()
     os.chdir(folder)
     try:
@@ -65,7 +65,7 @@ def main() -> None:
     library, folder, *names = sys.argv[1:]
     sys.argv = sys.argv[:1]  # a script must not find our words
     for name in names or sorted(path.stem for path in SCRIPTS.glob("*.py")):
-        run(name, library, Path(folder).resolve() / name)
+        run(name, prepared(name, library), Path(folder).resolve() / name)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ What the original made of them lies in `expected/`, written by record.py. Number
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,16 +18,25 @@ from typing import Any
 
 import pytest
 
+import xdpx
+from xdpx.training.status import STATUS_FILE
+
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in (HERE / "scripts").glob("*.py"))
 OF_THE_CLOCK = ("_runtime", "_per_second", "_preparation_time", "_wait_share")
 TOLERANCE = 1e-6
+UPSTREAM = HERE / "upstream"
+IN_THE_STYLE_OF_UPSTREAM = sorted(path.stem for path in UPSTREAM.glob("*.py") if path.stem != "small_things")
+OF_LIBRARIES = {"sft": "trl", "dpo": "trl", "sentences": "sentence_transformers", "few_shot": "setfit"}
+"""What derives from the Trainer of transformers: name of the script, and the package it needs (extra `clients`)."""
+EXACT = ("loss", "grad_norm", "learning_rate", "epoch", "step", "train_loss", "total_flos")
+"""What is logged of training is the same to the last digit; sums of an evaluation are in double precision here."""
 
 
 def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
-    """Name every place where two outcomes differ. What ours logs of the clock beyond the original is no difference."""
+    """Name every place where two outcomes differ. What ours logs or leaves beyond the original is no difference."""
     if isinstance(expected, list) and isinstance(found, list):
-        found = [each for each in found if each in expected or not str(each).endswith(OF_THE_CLOCK)]
+        found = [each for each in found if each in expected or not str(each).endswith((*OF_THE_CLOCK, STATUS_FILE))]
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(set(expected) | {name for name in found if not name.endswith(OF_THE_CLOCK)}):
             if key in expected and key in found:
@@ -61,3 +72,72 @@ def test_a_script_for_the_original_ends_as_with_the_original(name: str, outcomes
     expected = json.loads((HERE / "expected" / f"{name}.json").read_text(encoding="utf-8"))
     found = json.loads((outcomes / name / "outcome.json").read_text(encoding="utf-8"))
     assert not list(differences(expected, found))
+
+
+def outcome(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a script as a program, in this process but in a folder of its own, and return what it told."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(UPSTREAM))
+    monkeypatch.delitem(sys.modules, "small_things", raising=False)  # its dice begin anew
+    runpy.run_path(str(UPSTREAM / f"{name}.py"), run_name="__main__")
+    return json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+
+
+def same_digits(ours: Any, theirs: Any) -> None:
+    """Hold two outcomes together: what is logged of training to the last digit."""
+    assert len(ours["history"]) == len(theirs["history"]) >= 4
+    for one, other in zip(ours["history"], theirs["history"], strict=True):
+        assert {key: one[key] for key in EXACT if key in one} == {key: other[key] for key in EXACT if key in other}
+    assert not list(differences(without_times(theirs), ours))
+
+
+@pytest.mark.parametrize("name", IN_THE_STYLE_OF_UPSTREAM)
+def test_a_script_in_the_style_of_upstream_logs_the_same_digits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("accelerate")
+    pytest.importorskip("datasets")
+    public = {each: getattr(xdpx, each) for each in xdpx.__all__ if each != "__version__"}
+    transformers = sys.modules["transformers"]  # importing it by name may give another one
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    theirs = outcome(name, tmp_path / "theirs", monkeypatch)
+    for each in public.keys() & set(dir(transformers)):
+        monkeypatch.setattr(transformers, each, public[each])
+    same_digits(outcome(name, tmp_path / "ours", monkeypatch), theirs)
+
+
+def without_times(value: Any) -> Any:
+    """Leave out what a clock decides."""
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if not key.endswith(OF_THE_CLOCK)}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def of_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which all scripts of installed libraries have run, on the original and on ours."""
+    folder = tmp_path_factory.mktemp("libraries")
+    names = [name for name, package in OF_LIBRARIES.items() if importlib.util.find_spec(package)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    for library in ("transformers", "xdpx"):
+        line = [sys.executable, "-W", "ignore", str(HERE / "run_libraries.py"), library, str(folder / library), *names]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "package"), OF_LIBRARIES.items())
+def test_a_library_that_derives_from_the_original_logs_the_same_digits_on_ours(
+    name: str, package: str, request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip("accelerate")
+    pytest.importorskip(package)
+    folder: Path = request.getfixturevalue("of_libraries")
+    found = []
+    for library in ("xdpx", "transformers"):
+        failure = folder / library / name / "failure.txt"
+        assert not failure.exists(), failure.read_text(encoding="utf-8")
+        found.append(json.loads((folder / library / name / "outcome.json").read_text(encoding="utf-8")))
+    same_digits(*found)

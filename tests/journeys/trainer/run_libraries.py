@@ -1,0 +1,31 @@
+"""Run the scripts in `of_libraries` on a Trainer: `run_libraries.py xdpx|transformers FOLDER NAME ...`.
+
+They use libraries that derive from the Trainer of transformers; with `xdpx` ours stands in for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from run_scripts import run
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Run what was asked for, each in a folder of its own."""
+    library, folder, *names = sys.argv[1:]
+    sys.argv = sys.argv[:1]  # a script must not find our words
+    sys.path.insert(0, str(HERE / "upstream"))
+    if library == "xdpx":
+        import xdpx
+
+        xdpx.stand_in_for_transformers()
+    for name in names:
+        text = (HERE / "of_libraries" / f"{name}.py").read_text(encoding="utf-8")
+        run(name, text, Path(folder).resolve() / name)
+
+
+if __name__ == "__main__":
+    main()

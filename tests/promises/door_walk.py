@@ -1,0 +1,89 @@
+"""Train a little through a door in the working directory, and write what was called: `python door_walk.py DOOR FILE`.
+
+Lines of FILE are `xdpx/file.py:qualified.name`; those that were called within one update in the middle begin with `*`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import xdpx
+
+PACKAGE = Path(xdpx.__file__).parent
+CALLED: set[str] = set()
+WITHIN: set[str] = set()
+UPDATE = 2
+resumed = 0
+
+
+def note(frame: FrameType, event: str, argument: object) -> None:
+    """Note a call of ours. The loop is a generator: it is resumed for each update."""
+    global resumed
+    code = frame.f_code
+    if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
+        return
+    name = f"xdpx/{Path(code.co_filename).relative_to(PACKAGE)}:{code.co_qualname}"
+    resumed += code.co_qualname == "take_steps"
+    CALLED.add(name)
+    if resumed == UPDATE:
+        WITHIN.add(name)
+
+
+def x_train() -> None:
+    """Train a classifier of single texts."""
+    from xdpx.run import main
+
+    Path("raw").mkdir()
+    rows = "".join(f"some text {number % 2} of row {number}\t{'ab'[number % 2]}\n" for number in range(40))
+    for split in ("train", "dev"):
+        Path(f"raw/{split}.txt").write_text(rows)
+    prepro = {"data_source": "raw", "data_dir": "data", "loader": "single", "tokenizer": "space", "max_len": 16}
+    train = {"__parent__": "data/meta", "data_dir": "data", "save_dir": "run", "model": "bow", "loss": "cross_entropy"}
+    train |= {"embedding_dim": 8, "batch_size": 8, "learning_rate": 0.1, "max_epoch": 2}
+    train |= {"eval_interval": -1, "log_interval": 2, "major_metric": "acc"}
+    Path("prepro.json").write_text(json.dumps(prepro | {"processor": "single"}))
+    Path("train.json").write_text(json.dumps(train))
+    assert main(["x-prepro", "prepro.json", "x-train", "train.json"]) == 0
+
+
+def trainer() -> None:
+    """Train a line through points."""
+    import torch
+
+    class Line(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": ((self.slope * x - labels) ** 2).mean()}
+
+    rows = [{"x": torch.tensor([1.0]), "labels": torch.tensor([2.0])} for _ in range(32)]
+    arguments = xdpx.TrainingArguments("out", use_cpu=True, report_to=[], num_train_epochs=1, save_strategy="epoch")
+    xdpx.Trainer(model=Line(), args=arguments, train_dataset=rows).train()  # type: ignore[arg-type]
+
+
+def x_exp() -> None:
+    """Train the experiment of the guide of extensions, which no other test does."""
+    from xdpx.main import main
+
+    guide = (PACKAGE.parent / "docs/extend.md").read_text(encoding="utf-8")
+    found = re.search(r"^## An experiment.*?```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    Path("mine.py").write_text(found[1], encoding="utf-8")
+    Path("speech.txt").write_text("".join(f"{number} to be or not\n" for number in range(200)))
+    assert main(["--exp=mine.py:Mine", "--job_log_dir=job"]) == 0
+
+
+if __name__ == "__main__":
+    door, file = sys.argv[1:]
+    threading.setprofile(note)
+    sys.setprofile(note)
+    {"x_train": x_train, "trainer": trainer, "x_exp": x_exp}[door]()
+    sys.setprofile(None)
+    Path(file).write_text("".join(f"{'* ' * (name in WITHIN)}{name}\n" for name in sorted(CALLED)))
