@@ -51,10 +51,10 @@ def measure_batch_size(batch_size: int) -> Row:
     from xdpx.engines.pytorch import gradients
     from xdpx.reports.growing_table import GrowingTable
     from xdpx.runs.assembly import build_parts
-    from xdpx.runs.callbacks.logging import LOG, Logging
-    from xdpx.runs.ledger import Ledger
-    from xdpx.trainer.loop import Session, fit
-    from xdpx.trainer.progress import Progress
+    from xdpx.training.accumulation import MetricAccumulator
+    from xdpx.training.callbacks.logging import LOG, Logging
+    from xdpx.training.loop import Session, fit
+    from xdpx.training.progress import Progress
 
     config = write_config("loop", train_values("sst2", prepare("sst2", 128), save=False) | {"batch_size": batch_size})
     run = load(config, "x-train")[0]
@@ -74,8 +74,8 @@ def measure_batch_size(batch_size: int) -> Row:
     state = parts.engine.start(1)
     ratios = []
     for round_number in range(ROUNDS + 1):
-        ledger = Ledger(parts.engine, windows=(LOG,))
-        logging = Logging(GrowingTable("memory://loop.tsv"), ledger, parts.loss.train_metrics, interval=10)
+        accumulator = MetricAccumulator(parts.engine, windows=(LOG,))
+        logging = Logging(GrowingTable("memory://loop.tsv"), accumulator, parts.loss.train_metrics, interval=10)
         session = Session(parts.engine, state, Progress(), STEPS, STEPS)
         first = seconds(lambda: fit(session, groups, [logging]))  # noqa: B023 - called at once
         second = seconds(lambda: bare.train(tensors))

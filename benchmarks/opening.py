@@ -24,7 +24,7 @@ print(seconds * 1000)
 
 
 def build() -> str:
-    """Write the store once, in parts, as preprocessing does; give its path."""
+    """Write the store once, in parts, as preprocessing does; return its path."""
     import numpy as np
 
     from xdpx.datasets.writing import PartWriter, assemble

@@ -69,7 +69,7 @@ def proportional_memory(root: int) -> int:
 
 
 def peak_memory(*words: str) -> int:
-    """Run a command and give the largest memory that it and its workers held together, in bytes."""
+    """Run a command and return the largest memory that it and its workers held together, in bytes."""
     process = subprocess.Popen(
         [sys.executable, "-m", "xdpx.run", *words], cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

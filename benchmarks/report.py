@@ -6,9 +6,10 @@ import os
 import platform
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -24,7 +25,7 @@ class Row:
     kept: bool
 
     def cells(self) -> list[str]:
-        """Give the row as text cells."""
+        """Return the row as text cells."""
         return [self.what, self.measured, self.promised, "yes" if self.kept else "NO"]
 
 
@@ -37,24 +38,29 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def markdown(sections: dict[str, list[Row]]) -> str:
-    """Render the sections as one page."""
-    packages = ", ".join(
-        f"{name} {version(name)}"
-        for name in ("torch", "transformers", "tokenizers", "datasets", "numpy", "jax", "flax", "optax")
-    )
+    """Render the sections as one page; each says when and where it was measured."""
     lines = [
         "# Benchmarks",
         "",
         "Ratios measured side by side in one run of `make bench`; median (smallest to largest). Times of a shared",
         "machine say little by themselves, so only ratios and limits stand here.",
-        "",
-        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()} · "
-        f"Python {platform.python_version()} · {packages}",
     ]
     for name, rows in sections.items():
-        lines += ["", f"## {name}", "", "| what | measured | promised | kept |", "|---|---|---|---|"]
+        lines += ["", f"## {name}", "", stamp(), "", "| what | measured | promised | kept |", "|---|---|---|---|"]
         lines += ["| " + " | ".join(row.cells()) + " |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def stamp() -> str:
+    """Return the date, the machine, and the versions of the packages that are installed."""
+    packages = []
+    for name in ("torch", "transformers", "tokenizers", "datasets", "numpy", "jax", "flax", "optax"):
+        with suppress(PackageNotFoundError):
+            packages.append(f"{name} {version(name)}")
+    python = f"Python {platform.python_version()}"
+    return (
+        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()} · {python} · {', '.join(packages)}"
+    )
 
 
 def sections_of(text: str) -> dict[str, str]:
@@ -63,11 +69,11 @@ def sections_of(text: str) -> dict[str, str]:
     return {part.split("\n", 1)[0]: part.split("\n", 1)[1].strip() for part in parts}
 
 
-def write_results(sections: dict[str, list[Row]]) -> None:
-    """Write RESULTS.md; sections that this run did not measure keep what they had."""
+def write_results(sections: dict[str, list[Row]], path: Path = RESULTS) -> None:
+    """Write the page of results; sections that this run did not measure keep what they had."""
     page = markdown(sections)
-    kept = sections_of(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept = sections_of(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name, body in kept.items():
         if name not in sections:
             page += f"\n## {name}\n\n{body}\n"
-    RESULTS.write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8")

@@ -1,8 +1,7 @@
-"""The JAX half: an update beside a hand-written one of the same model, data, start-up, plans, saves; on a GPU, MFU."""
+"""The JAX half: an update beside a hand-written one of the same model, data, start-up, plans, saves."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
 import subprocess
@@ -10,35 +9,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Row, spread
-from benchmarks.work import DATA, REPOSITORY, WORK, peer
+from benchmarks.work import DATA, REPOSITORY, WORK
 
 STEPS, ROUNDS, WARM_UP = 12, 7, 3
 STARTS = 5
 SAVES = 4
-BILLION = {
-    "layers": 13, "dims": 2560, "heads": 20, "vocab": 32128, "length": 2048, "rows": 8, "steps": 30, "warm_up": 5,
-}  # fmt: skip
-"""C4Spmd1BAdam4Replicas on one device: as wide and as deep, with rows that fit."""
 
 
 def measure() -> list[Row]:
-    """Compare updates, time starts, plans and saves; where there is a GPU, a decoder of 1B in bf16."""
-    import jax
-
+    """Compare updates, time starts, plans and saves."""
     parts = built()
-    rows = [*steps_and_data(parts), *saves(parts), *starts(), plan()]
-    return rows + (billion() if jax.devices()[0].platform == "gpu" else [])
+    return [*steps_and_data(parts), *saves(parts), *starts(), plan()]
 
 
 # ---- an update
 
 
 def built(**fields: Any) -> Any:
-    """Give the parts of an experiment that reads packed text of sst2, one character per token, on one device.
+    """Return the parts of an experiment that reads packed text of sst2, one character per token, on one device.
 
     Args:
         fields: of the experiment, to be set to others.
@@ -78,7 +69,7 @@ class Bare:
 
     @classmethod
     def of(cls, parts: Any) -> Bare:
-        """Give it for the same model and the same weights."""
+        """Return it for the same model and the same weights."""
         import jax
         import optax
 
@@ -103,7 +94,7 @@ class Bare:
         return cls(model, (params, optimizer.init(params)), jax.jit(step, donate_argnums=0))
 
     def train(self, batches: list[Any]) -> list[Any]:
-        """Take one update per batch, over arrays that are there; give the losses, still on the device."""
+        """Take one update per batch, over arrays that are there; return the losses, still on the device."""
         import jax
 
         losses = []
@@ -126,7 +117,7 @@ class Ours:
         self.groups = self.feed.groups(0)
 
     def watched(self) -> Iterator[Any]:
-        """Give the groups, and note how long each took to make and to put onto the device."""
+        """Yield the groups, and note how long each took to make and to put onto the device."""
         while True:
             started = time.perf_counter()
             place, group = next(self.groups)
@@ -135,10 +126,10 @@ class Ours:
             yield place, group
 
     def train(self, groups: Iterator[Any], steps: int) -> list[Any]:
-        """Take so many updates; give their facts, still on the device."""
+        """Take so many updates; return their facts, still on the device."""
         import jax
 
-        from xdpx.trainer.loop import take_steps
+        from xdpx.training.loop import take_steps
 
         facts = []
         for step in take_steps(self.parts.engine, self.state, groups, after=0, until=steps):
@@ -174,7 +165,7 @@ def steps_and_data(parts: Any) -> list[Row]:
 
 
 def first_losses(ours: Ours, bare: Bare, batches: list[Any]) -> float:
-    """Take the first updates with both over the same batches, and give the largest difference of their losses."""
+    """Take the first updates with both over the same batches, and return the largest difference of their losses."""
     facts = ours.train(iter([(None, [batch]) for batch in batches]), len(batches))
     numbers = [ours.parts.engine.facts_to_host(told) for told in facts]
     mine = [told["loss_sum"] / told["count"] for told in numbers]
@@ -240,29 +231,12 @@ def plan() -> Row:
 
 
 def command(words: list[str], *, code: int) -> tuple[float, str]:
-    """Run x-exp in a fresh process and give its seconds and output; stop when it ends with another exit code."""
+    """Run x-exp in a fresh process and return its seconds and output; stop when it ends with another exit code."""
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "xdpx.main", *words], cwd=REPOSITORY, capture_output=True, text=True)
     if done.returncode != code:
         raise SystemExit(f"x-exp {' '.join(words)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return time.perf_counter() - started, done.stdout
-
-
-# ---- a GPU
-
-
-def billion() -> list[Row]:
-    """Train a decoder of 1B in bf16 with both, each in a process of its own: the share of peak FLOPs, and tokens/s."""
-    WORK.mkdir(exist_ok=True)
-    spec = Path(WORK / "billion.json")
-    spec.write_text(json.dumps(BILLION), encoding="utf-8")
-    ours, plain = (peer("spmd_flax.py", library, str(spec)) for library in ("xdpx", "flax"))
-    ratio = ours["tokens_per_second"] / plain["tokens_per_second"]
-    return [
-        Row(f"MFU, {ours['parameters'] / 1e9:.2f}B decoder in bf16 (a plain flax and optax script: {plain['mfu']:.2f})",
-            f"{ours['mfu']:.2f}", ">= 0.50", ours["mfu"] >= 0.5),
-        Row("tokens/s over the plain script's", f"{ratio:.2f}x", ">= 0.98x", ratio >= 0.98),
-    ]  # fmt: skip
 
 
 def seconds(work: Callable[[], object]) -> float:

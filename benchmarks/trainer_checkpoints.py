@@ -54,7 +54,7 @@ def saving() -> list[Row]:
 
 
 def saves(library: ModuleType) -> list[float]:
-    """Give the seconds of each save but the first."""
+    """Return the seconds of each save but the first."""
     place = f"{library.__name__}-saves"
     shutil.rmtree(folder(place), ignore_errors=True)
     watch = clock(library)

@@ -25,10 +25,8 @@ STARTS = 3
 
 
 def measure() -> list[Row]:
-    """Time steps, starts and, where there is a GPU, a BERT-base in bf16."""
-    rows = [row for name in STEPS for row in per_step(name)]
-    rows.append(first_step())
-    return rows + (on_the_gpu() if torch.cuda.is_available() else [])
+    """Time steps and starts."""
+    return [*(row for name in STEPS for row in per_step(name)), first_step()]
 
 
 def per_step(name: str) -> list[Row]:
@@ -59,7 +57,7 @@ def per_step(name: str) -> list[Row]:
 
 
 def work_of(name: str) -> tuple[nn.Module, Any, Callable[..., Any] | None]:
-    """Give a fresh model, its data, and the collator when the data needs one."""
+    """Return a fresh model, its data, and the collator when the data needs one."""
     if name.startswith("MiniLM"):
         return bert(), sentences(8 * STEPS[name]), padded
     torch.manual_seed(1)
@@ -67,7 +65,7 @@ def work_of(name: str) -> tuple[nn.Module, Any, Callable[..., Any] | None]:
 
 
 def bare_loop(name: str) -> float:
-    """Give the seconds per step of what everybody writes first, after its warm-up."""
+    """Return the seconds per step of what everybody writes first, after its warm-up."""
     model, data, collate = work_of(name)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS[name])
@@ -84,7 +82,7 @@ def bare_loop(name: str) -> float:
 
 
 def trained(library: ModuleType, name: str) -> float:
-    """Give the seconds per step of a Trainer, after its warm-up."""
+    """Return the seconds per step of a Trainer, after its warm-up."""
     model, data, collate = work_of(name)
     watch = clock(library)
     in_order = {"train_sampling_strategy": "sequential"}  # so that all pad the same batches
@@ -94,7 +92,7 @@ def trained(library: ModuleType, name: str) -> float:
 
 
 def per(ends: list[float], warm_up: int) -> float:
-    """Give the mean time between steps that follow the warm-up."""
+    """Return the mean time between steps that follow the warm-up."""
     return (ends[-1] - ends[warm_up]) / (len(ends) - 1 - warm_up)
 
 
@@ -109,15 +107,3 @@ def first_step() -> Row:
     ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
     return Row(f"from the start of a process to its first step, over the original's ({spread(theirs)} s)",
                f"{spread(ratios)}x", "<= 1.0x", statistics.median(ratios) <= 1)  # fmt: skip
-
-
-def on_the_gpu() -> list[Row]:
-    """Fine-tune a BERT of base size in bf16 with both: tokens per second, memory, and the share of peak FLOPs."""
-    ours, theirs = (peer("trainer_bert.py", library) for library in ("xdpx", "transformers"))
-    ratio = ours["tokens_per_second"] / theirs["tokens_per_second"]
-    memory = ours["peak_bytes"] / theirs["peak_bytes"]
-    return [
-        Row(f"tokens/s over the original's, BERT-base in bf16 (MFU {ours['mfu']:.2f} against {theirs['mfu']:.2f})",
-            f"{ratio:.2f}x", ">= 1.0x", ratio >= 1),
-        Row("peak memory over the original's, BERT-base in bf16", f"{memory:.2f}x", "<= 1.01x", memory <= 1.01),
-    ]  # fmt: skip

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,8 +14,12 @@ import torch
 from benchmarks.report import Row
 from benchmarks.trainer_work import Points, Square, bert, folder, libraries, padded, sentences, settings
 
+Builder = Callable[[Any, list[Any]], Any]
+"""From arguments and callbacks to a Trainer."""
+
 TOLERANCE = 1e-6
 STEPS = {"toy": 30, "MiniLM": 8}
+LEARNING_RATES = {"toy": 1e-2, "MiniLM": 5e-5}
 SETTINGS: dict[str, dict[str, Any]] = {
     "linear schedule": {},
     "constant schedule": {"lr_scheduler_type": "constant"},
@@ -39,7 +46,7 @@ def measure() -> list[Row]:
 
 def row(both: dict[str, ModuleType], model: str, name: str, changes: dict[str, Any]) -> Row:
     """Compare the loss sequences of one setting."""
-    ours, theirs = (losses(library, model, f"{model}-{name}", dict(changes)) for library in both.values())
+    ours, theirs = (losses(library, model, f"{model}-{name}", changes) for library in both.values())
     same_length = len(ours) == len(theirs) > 0
     apart = max((abs(a - b) for a, b in zip(ours, theirs, strict=False)), default=float("inf"))
     steps = f"{len(ours)} steps" if same_length else f"{len(ours)} steps against {len(theirs)}"
@@ -48,29 +55,48 @@ def row(both: dict[str, ModuleType], model: str, name: str, changes: dict[str, A
 
 
 def losses(library: ModuleType, model: str, name: str, changes: dict[str, Any]) -> list[float]:
-    """Train, and give the logged loss of every step, evaluations included."""
-    place = f"{library.__name__}-{name}".replace(" ", "-")
-    shutil.rmtree(folder(place), ignore_errors=True)
+    """Train, and return the logged loss of every step, evaluations included."""
+    place = folder(f"{library.__name__}-{name}".replace(" ", "-"))
+    shutil.rmtree(place, ignore_errors=True)
+    changes = {"learning_rate": LEARNING_RATES[model], **changes}
+    trainer = trained(library, partial(build, library, model), place, changes, steps=STEPS[model])
+    shutil.rmtree(place, ignore_errors=True)
+    return logged_losses(trainer)
+
+
+def trained(library: ModuleType, build: Builder, place: Path, changes: Mapping[str, Any], *, steps: int) -> Any:
+    """Train with one of the settings, and return the Trainer; with `resume` the one that went on in the middle.
+
+    Args:
+        library: ours or the original.
+        build: makes a Trainer from arguments and callbacks, the same one every time.
+        place: where the run saves.
+        changes: of the arguments; `early` stops early, `resume` goes on from the middle.
+        steps: how many there are.
+    """
+    changes = dict(changes)
     early, resume = changes.pop("early", False), changes.pop("resume", False)
     # BERT takes the count of targets and ignores it, so that the loss that the original logs grows with accumulation:
     # told the truth, it does not.
     accumulates, smooths = "gradient_accumulation_steps" in changes, "label_smoothing_factor" in changes
-    ignores_count = model == "MiniLM" and accumulates and not smooths
-    steps = STEPS[model]
-    changes |= {"max_steps": steps, "logging_steps": 1, "learning_rate": 1e-2 if model == "toy" else 5e-5}
+    changes |= {"max_steps": steps, "logging_steps": 1}
     callbacks = []
     if early:
         changes |= {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss"}
         callbacks = [library.EarlyStoppingCallback(early_stopping_patience=2, early_stopping_threshold=0.05)]
     if resume:
         changes |= {"save_strategy": "steps", "save_steps": steps // 2}
-    trainer = build(library, model, settings(library, place, **changes), callbacks)
-    trainer.model_accepts_loss_kwargs &= not ignores_count
+    trainer = build(settings(library, place, **changes), callbacks)
+    trainer.model_accepts_loss_kwargs &= not (accumulates and not smooths)
     trainer.train()
     if resume:
-        trainer = build(library, model, settings(library, place, **changes), callbacks)
-        trainer.train(resume_from_checkpoint=str(folder(place) / f"checkpoint-{steps // 2}"))
-    shutil.rmtree(folder(place), ignore_errors=True)
+        trainer = build(settings(library, place, **changes), callbacks)
+        trainer.train(resume_from_checkpoint=str(place / f"checkpoint-{steps // 2}"))
+    return trainer
+
+
+def logged_losses(trainer: Any) -> list[float]:
+    """Return every loss of a Trainer's history in its order, evaluations included."""
     return [
         value for entry in trainer.state.log_history for key, value in entry.items() if key in {"loss", "eval_loss"}
     ]

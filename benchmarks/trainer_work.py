@@ -88,15 +88,21 @@ def padded(batch: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {**grid, "labels": torch.tensor([row["labels"] for row in batch])}
 
 
-def settings(library: ModuleType, name: str, **changes: Any) -> Any:
-    """Give arguments for a quiet run on the CPU in the working folder; nothing is saved unless asked for."""
+def settings(library: ModuleType, place: str | Path, **changes: Any) -> Any:
+    """Return arguments for a quiet run on the CPU; nothing is saved unless asked for.
+
+    Args:
+        library: ours or the original.
+        place: a name in the working folder, or a whole path.
+        changes: arguments over the common ones.
+    """
     common = {"save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True, "seed": 1}
-    return library.TrainingArguments(output_dir=str(folder(name)), **(common | changes))
+    return library.TrainingArguments(output_dir=str(folder(place)), **(common | changes))
 
 
-def folder(name: str) -> Path:
-    """Give a folder of the working folder for one run."""
-    return WORK / "trainer" / name
+def folder(place: str | Path) -> Path:
+    """Return the folder of one run: a name in the working folder, or a whole path."""
+    return WORK / "trainer" / place
 
 
 def clock(library: ModuleType) -> Any:

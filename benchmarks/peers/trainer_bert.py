@@ -1,6 +1,7 @@
-"""Fine-tune a BERT of base size in bf16 with LIBRARY on one GPU. Usage: trainer_bert.py LIBRARY.
+"""Fine-tune a BERT in bf16 with LIBRARY on one device. Usage: trainer_bert.py LIBRARY SPEC.json, xdpx or transformers.
 
-Weights and texts are random: neither changes what a step costs. Prints {"tokens_per_second", "peak_bytes", "mfu"}.
+Prints {"tokens_per_second", "peak_bytes", "weights", "losses"}; peak_bytes is null on a CPU, weights are those that
+take part in products.
 """
 
 from __future__ import annotations
@@ -13,43 +14,37 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from transformers.models.bert import BertConfig, BertForSequenceClassification
 
-BATCH, LENGTH, STEPS, WARM_UP = 32, 128, 120, 20
-PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L4": 121e12, "T4": 65e12}
-"""Dense bf16 FLOP/s from the makers' data sheets."""
+from benchmarks.peers.random_bert import classifier, read_spec, samples
 
 
 def main() -> None:
     """Train, and count from the end of the warm-up to the last step."""
     library: Any = import_module(sys.argv[1])
+    spec = read_spec(sys.argv[2])
     ends: list[float] = []
 
     class Clock(library.TrainerCallback):  # type: ignore[misc, name-defined]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step in {WARM_UP, STEPS}:
-                torch.cuda.synchronize()
+            if state.global_step in {spec["warm_up"], spec["updates"]}:
+                if spec["gpu"]:
+                    torch.cuda.synchronize()
                 ends.append(time.perf_counter())
 
-    torch.manual_seed(1)
-    model = BertForSequenceClassification(BertConfig(num_labels=2))
-    ids = torch.randint(1000, 30000, (BATCH * STEPS, LENGTH))
-    mask = torch.ones(LENGTH, dtype=torch.long)
-    rows = [{"input_ids": row, "attention_mask": mask, "labels": number % 2} for number, row in enumerate(ids)]
+    model = classifier(spec)
     with tempfile.TemporaryDirectory() as folder:
         args = library.TrainingArguments(
-            folder, bf16=True, per_device_train_batch_size=BATCH, num_train_epochs=1, logging_steps=50,
-            save_strategy="no", report_to="none", disable_tqdm=True,
+            folder, bf16=True, use_cpu=not spec["gpu"], per_device_train_batch_size=spec["rows"], num_train_epochs=1,
+            logging_steps=spec["warm_up"], save_strategy="no", report_to="none", disable_tqdm=True,
         )  # fmt: skip
-        library.Trainer(model, args, train_dataset=rows, callbacks=[Clock()]).train()
-    rate = BATCH * LENGTH * (STEPS - WARM_UP) / (ends[1] - ends[0])
-    weights = sum(p.numel() for name, p in model.named_parameters() if "embeddings" not in name)
-    name = torch.cuda.get_device_name()
-    peak = next((flops for key, flops in PEAK_FLOPS.items() if key in name), float("nan"))
+        trainer = library.Trainer(model, args, train_dataset=samples(spec), callbacks=[Clock()])
+        trainer.train()
+    tokens = spec["rows"] * spec["length"] * (spec["updates"] - spec["warm_up"])
     told = {
-        "tokens_per_second": rate,
-        "peak_bytes": torch.cuda.max_memory_allocated(),
-        "mfu": 6 * weights * rate / peak,
+        "tokens_per_second": tokens / (ends[1] - ends[0]),
+        "peak_bytes": torch.cuda.max_memory_allocated() if spec["gpu"] else None,
+        "weights": sum(weight.numel() for name, weight in model.named_parameters() if "embeddings" not in name),
+        "losses": [line["loss"] for line in trainer.state.log_history if "loss" in line],
     }
     print(json.dumps(told))
 

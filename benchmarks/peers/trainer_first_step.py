@@ -21,7 +21,7 @@ class Net(nn.Module):
         self.layer = nn.Linear(4, 1)
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give the loss and what was said."""
+        """Return the loss and what was said."""
         y = self.layer(x)
         return nn.functional.mse_loss(y, labels), y
 
