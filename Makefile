@@ -3,21 +3,25 @@ PYTHON ?= python3
 VENV ?= .venv
 # torch goes first and alone: a plain `pip install xdpx` may otherwise pick another, larger build of it.
 TORCH ?= torch==2.13.0
-# Files of tests are shared out between this many processes; 0 keeps them all in the one that was started.
-WORKERS ?= 0
+# Groups of tests are shared out between this many processes; 0 keeps them all in the one that was started.
+WORKERS ?= 2
+# A file of versions to install exactly, such as requirements/dev.txt; without it the newest that fit.
+LOCK ?=
 TESTS := -m pytest -n $(WORKERS) --dist loadfile
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: help install demo test quick lint format catalogue docs bench clean
+.PHONY: help install demo test faults quick lint format catalogue docs bench locks clean
 
 help:
 	@echo "make demo       train, evaluate, predict and plot a real text classifier (under five minutes)"
-	@echo "make test       lint and every test; WORKERS=2 shares them out between two processes"
+	@echo "make test       lint and every test, shared out between two processes; WORKERS=0: in one"
+	@echo "make faults     kills, damage and careless input, ten times as long as make test does"
 	@echo "make quick      the fast tests only"
 	@echo "make lint       ruff, mypy and the frozen tables"
 	@echo "make bench      speed side by side with peers; writes benchmarks/RESULTS.md"
+	@echo "make locks      write requirements/*.txt anew, for a release (needs uv)"
 	@echo "make docs       the documentation site in site/"
 	@echo "make catalogue  refresh the frozen table of parameters after changing a declaration"
 
@@ -27,12 +31,29 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'XDPX needs Python 3.11 or newer; this is ' + sys.version.split()[0] + '. Name another one: make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	echo "$(TORCH)" > $(VENV)/constraints.txt
+	{ echo "$(TORCH)"; $(if $(LOCK),grep -v '^torch==' $(LOCK),true); } > $(VENV)/constraints.txt
 	PIP_CONSTRAINT=$(abspath $(VENV))/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)
 	PATH="$(BIN):$$PATH" bash examples/demo/run.sh $(DEMO)
+
+# What the environment has is what is locked; the rest is resolved. The comments on top of each file stay.
+COMPILE := uv pip compile --quiet --no-header --no-annotate --python-version 3.11.7 --python-platform x86_64-manylinux_2_31
+LOCKED := $(VENV)/locked.txt
+
+locks: $(STAMP)
+	$(BIN)/python -m pip list --format=freeze | grep -v -i -e '^xdpx' -e '^torch==' > $(LOCKED); echo "$(TORCH)" >> $(LOCKED)
+	for name in torch dev jax-cpu jax-cuda13 jax-tpu; do \
+		case $$name in torch) extras= ;; dev) extras="--extra dev" ;; *) extras="--extra jax --extra gcs --extra sentencepiece" ;; esac; \
+		case $$name in jax-cuda13) jax='jax[cuda13]' ;; jax-tpu) jax='jax[tpu]' ;; *) jax= ;; esac; \
+		gone=$$([ $$name = jax-cuda13 ] && echo '^#' || echo '^\(nvidia\|cuda\|triton\)'); \
+		echo "$$jax" > $(VENV)/kind.in; \
+		$(COMPILE) $$extras --constraint $(LOCKED) pyproject.toml $(VENV)/kind.in \
+			-o $(VENV)/lock.txt || exit 1; \
+		{ grep '^#' requirements/$$name.txt; sed -e '/^--/d' -e '/^#/d' -e "/$$gone/d" $(VENV)/lock.txt; } > $(VENV)/whole.txt; \
+		mv $(VENV)/whole.txt requirements/$$name.txt; \
+	done
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -45,6 +66,9 @@ format: $(STAMP)
 
 test: lint
 	PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS)
+
+faults: $(STAMP)
+	PATH="$(BIN):$$PATH" XDPX_KILLS=10 $(BIN)/python $(TESTS) tests/faults tests/careless tests/datasets/test_building_killed.py
 
 quick: $(STAMP)
 	PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS) -m "not slow"

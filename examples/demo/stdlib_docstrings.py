@@ -33,7 +33,7 @@ MAX_WORDS = 120
 
 
 def topic_of(module: str) -> str | None:
-    """Give the topic of a top-level standard module, None when it has none."""
+    """Return the topic of a top-level standard module, None when it has none."""
     return next((topic for topic, modules in TOPICS.items() if module in modules.split()), None)
 
 
@@ -72,7 +72,7 @@ def split_of(text: str) -> str:
 
 
 def write_splits(folder: Path) -> dict[str, int]:
-    """Write the four files into `folder` and give the number of rows of each labelled split."""
+    """Write the four files into `folder` and return the number of rows of each labelled split."""
     rows: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
     for text, topic in sorted(labelled_docstrings().items()):
         rows[split_of(text)].append(f"{text}\t{topic}\n")

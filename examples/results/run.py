@@ -109,7 +109,7 @@ def write_logits(row: Row) -> None:
 
 
 def summary(scores: Path, split: str, metrics: Iterable[str]) -> str:
-    """Give mean and standard deviation over seeds."""
+    """Return mean and standard deviation over seeds."""
     with scores.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["split"] == split]
     columns = {metric: [float(row[metric]) for row in rows] for metric in metrics}
@@ -146,7 +146,7 @@ def cut_msrp(source: Path, folder: Path) -> None:
 
 
 def msrp_rows(path: Path) -> list[str]:
-    """Give "text TAB text TAB label" of each pair; quotation marks are text."""
+    """Return "text TAB text TAB label" of each pair; quotation marks are text."""
     cells = [line.split("\t") for line in path.read_text(encoding="utf-8-sig").splitlines()[1:]]
     return ["\t".join((first, second, label)) for label, _, _, first, second in cells]
 

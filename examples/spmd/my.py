@@ -65,7 +65,7 @@ class Exp(TransformerLm):
             raise ConfigError(type(self).__name__, [Fault("DATA", f"'{self.DATA}' has no {missing[0]}.", remedy)])
 
     def task(self) -> Any:
-        """Give the recipe's task, with a decoder that samples."""
+        """Return the recipe's task, with a decoder that samples."""
         from xdpx.models.spmd.decoding.sampling import SampleDecoder
 
         task = super().task()
@@ -75,7 +75,7 @@ class Exp(TransformerLm):
         return task
 
     def datasets(self) -> list[Any]:
-        """Give the text cut into rows: shuffled anew in each epoch to train on, once in order to evaluate."""
+        """Return the text cut into rows: shuffled anew in each epoch to train on, once in order to evaluate."""
         text = Task.HParams(
             name="text",
             source={name: self._file(f"{name}.txt") for name in ("train", "valid")},
@@ -95,7 +95,7 @@ class Exp(TransformerLm):
         ]
 
     def decode_datasets(self) -> list[Any]:
-        """Give the prompts."""
+        """Return the prompts."""
         prompts = Task.HParams(
             name="prompts",
             source=Arrays.HParams(columns={"inputs": list(self.PROMPTS), "targets": [" "] * len(self.PROMPTS)}),

@@ -16,7 +16,7 @@ TRAINED_ON = 0.9
 
 
 def manual() -> str:
-    """Give Python's own manual, topic by topic."""
+    """Return Python's own manual, topic by topic."""
     return "\n\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
 
 

@@ -45,7 +45,7 @@ class Blocks(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def load(text: TextArguments) -> tuple[torch.Tensor, Any, Any]:
-    """Give the token ids of the file, the model, and its tokenizer, if it has one."""
+    """Return the token ids of the file, the model, and its tokenizer, if it has one."""
     if text.model_name_or_path is None:
         ids = torch.tensor(list(Path(text.train_file).read_bytes()))
         shape = {"n_positions": text.block_size, "n_embd": text.width, "n_layer": text.layers, "n_head": 4}

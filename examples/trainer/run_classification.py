@@ -56,7 +56,7 @@ class DataArguments:
     max_predict_samples: int | None = field(default=None, metadata={"help": "Predict the first rows only."})
 
     def path(self, split: str) -> str:
-        """Give the file of a split: the one named, else the task's."""
+        """Return the file of a split: the one named, else the task's."""
         named = {"train": self.train_file, "dev": self.validation_file, "test": self.test_file}[split]
         if named is None and self.task_name is None:
             raise SystemExit(f"There are no rows for {split}. Give --task_name, or --train_file, --validation_file, "
@@ -71,11 +71,11 @@ class Labels:
     names: tuple[str, ...]
 
     def code(self, label: str) -> int | float:
-        """Give the class of a label, or the label as a number."""
+        """Return the class of a label, or the label as a number."""
         return self.names.index(label) if self.names else float(label)
 
     def decode(self, scores: Any) -> list[str]:
-        """Give labels for the scores of rows."""
+        """Return labels for the scores of rows."""
         if not self.names:
             return [f"{value:.3f}" for value in np.squeeze(scores, -1)]
         return [self.names[index] for index in np.argmax(scores, axis=-1)]
@@ -87,7 +87,7 @@ def labels_of(table: Table) -> Labels:
 
 
 def metrics_of(labels: Labels) -> Any:
-    """Give accuracy for classes, mean squared error for numbers."""
+    """Return accuracy for classes, mean squared error for numbers."""
 
     def compute(predictions: Any) -> dict[str, float]:
         if labels.names:
@@ -98,7 +98,7 @@ def metrics_of(labels: Labels) -> Any:
 
 
 def begin(args: TrainingArguments) -> str | None:
-    """Set the logs and the seed; give the checkpoint to continue from, if there is one."""
+    """Set the logs and the seed; return the checkpoint to continue from, if there is one."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stdout)
     logger.setLevel(args.get_process_log_level())
     set_seed(args.seed)
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def build(model_args: ModelArguments, data_args: DataArguments, args: TrainingArguments, labels: Labels) -> Any:
-    """Load model and tokenizer; give a Trainer, and a function from a split to its samples."""
+    """Load model and tokenizer; return a Trainer, and a function from a split to its samples."""
     source = {"cache_dir": model_args.cache_dir, "revision": model_args.model_revision}
     path = model_args.model_name_or_path
     tokenizer_path, config_path = model_args.tokenizer_name or path, model_args.config_name or path

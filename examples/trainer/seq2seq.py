@@ -30,7 +30,7 @@ class PairArguments:
 
 
 def load(pairs: PairArguments) -> tuple[Any, Any]:
-    """Give model and tokenizer."""
+    """Return model and tokenizer."""
     if pairs.model_name_or_path is not None:
         model = AutoModelForSeq2SeqLM.from_pretrained(pairs.model_name_or_path)
         return model, AutoTokenizer.from_pretrained(pairs.model_name_or_path)

@@ -43,7 +43,7 @@ class WeightedTrainer(Trainer):
 
 
 def recall(predictions: Any) -> dict[str, float]:
-    """Give the recall of every class: what weights are for."""
+    """Return the recall of every class: what weights are for."""
     right = predictions.predictions.argmax(-1) == predictions.label_ids
     return {
         f"recall_{label}": float(right[predictions.label_ids == label].mean()) for label in set(predictions.label_ids)
