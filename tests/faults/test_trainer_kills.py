@@ -37,4 +37,4 @@ def test_killed_anywhere_a_training_ends_with_the_weights_of_the_undisturbed_one
     runs = [run for run in told if run["variant"] == variant]
     assert sum(run["kills"] for run in runs) >= KILLS
     for run in runs:
-        assert (run["code"], run["different"]) == (0, []), Path(run["output"]).read_text()
+        assert (run["code"], run["different"]) == (0, []), f"{run}\n{Path(run['output']).read_text()}"

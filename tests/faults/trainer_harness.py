@@ -173,6 +173,7 @@ def campaign(folder: Path, variant: str, *, kills: int, seed: int) -> None:
             "kills": times,
             "code": code,
             "different": different,
+            "left over": found.get("left over"),
             "output": str(run.with_suffix(".out")),
         }
         sys.stdout.write(json.dumps(told) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from xdpx.training.preemption import Preemption
 from xdpx.training.progress import Progress
 from xdpx.training.status import Status
 from xdpx.utils.leases import Lease, LeaseHeld
+from xdpx.utils.owners import new_owner_id, temporary_name
 
 
 @dataclass
@@ -75,6 +77,19 @@ def test_where_nothing_is_left_to_do_nothing_is_written(engine: Any, groups: Any
     toy = Toy(engine, groups, nothing_left=True)
     assert live(toy, folder=str(tmp_path), preemption=Preemption(), log_file="log.txt").reason.startswith("nothing")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_training_left_half_written_is_removed(engine: Any, groups: Any, tmp_path: Path) -> None:
+    died = subprocess.Popen(["true"])
+    owner = new_owner_id().split("-")
+    died.wait()
+    owner[1] = str(died.pid)
+    half = Path(temporary_name(str(tmp_path / "status.json"), "-".join(owner)))
+    theirs = tmp_path / "notes.tmp-1"
+    for path in (half, theirs):
+        path.write_text("{")
+    live(Toy(engine, groups), folder=str(tmp_path), preemption=Preemption())
+    assert theirs.exists() and not half.exists()
 
 
 def test_only_the_first_process_writes(engine: Any, groups: Any, tmp_path: Path) -> None:

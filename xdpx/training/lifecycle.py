@@ -133,6 +133,8 @@ def _status_told(training: Training, session: Session, folder: str | None) -> Ge
         state: RunState = "finished" if stop.finished else "preempted"
         write(replace(training.status(session), status=state, reason=stop.reason))
 
+    if folder is not None:
+        commit.sweep_top(folder)  # a killed training may have left half of its status, or of another file
     write(training.status(session))
     try:
         yield tell

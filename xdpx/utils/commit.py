@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Commit", "FileFacts", "Lease", "LeaseHeld", "LeaseLost", "Manifest", "discard", "manifests", "problems",
-    "read_manifest", "replacing", "seal", "sweep", "sweep_beside", "write_bytes", "write_text",
+    "read_manifest", "replacing", "seal", "sweep", "sweep_beside", "sweep_top", "write_bytes", "write_text",
 ]  # fmt: skip
 
 SUFFIX = ".manifest.json"
@@ -377,9 +377,17 @@ def sweep(folder: StrPath) -> list[str]:
 def sweep_beside(path: StrPath) -> None:
     """Remove what dead writers of one file left beside it; of files of other names nothing."""
     place = io.plain(path)
-    folder, beginning = io.parent(place), f"{io.name(place)}.tmp-"
-    if io.islocal(place) and io.isdir(folder or "."):
-        for entry in io.store(place).children(folder):
+    _sweep_children(io.parent(place), f"{io.name(place)}.tmp-")
+
+
+def sweep_top(folder: StrPath) -> None:
+    """Remove what dead writers of files left in a local folder, and leave the folders in it alone."""
+    _sweep_children(io.plain(folder), "")
+
+
+def _sweep_children(folder: str, beginning: str) -> None:
+    if io.islocal(folder) and io.isdir(folder or "."):
+        for entry in io.store(folder).children(folder):
             if io.name(entry.path).startswith(beginning) and not entry.folder and _is_dead(entry.path, entry.modified):
                 with contextlib.suppress(OSError):  # another's folder, or another process does the same
                     io.local_files.delete(entry.path)
