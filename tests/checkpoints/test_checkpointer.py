@@ -109,19 +109,6 @@ def test_damaged_states_beyond_the_one_resumed_from_go_when_the_next_is_saved(fo
     assert checkpointer.state_steps() == [20, 25]
 
 
-def test_a_guard_that_raises_stops_saving_and_pruning(folder: Path) -> None:
-    saved(folder, 1)
-
-    def refuse() -> None:
-        raise OSError("not ours any more")
-
-    guarded = Checkpointer(str(folder), guard=refuse)
-    for act in (lambda: guarded.save_state(2, {}, facts={}), lambda: guarded.prune(weights=[], states=[1])):
-        with pytest.raises(OSError, match="not ours"):
-            act()
-    assert guarded.state_steps() == [1]
-
-
 @pytest.mark.parametrize("odd", [{"a": [{"b": object()}]}, {"a": [{"b": {1, 2}}]}])
 def test_what_could_not_be_read_back_is_not_written(folder: Path, odd: Any) -> None:
     with pytest.raises(TypeError, match=r"a\[0\]\.b is a"):

@@ -21,6 +21,7 @@ from xdpx.run import main
 from xdpx.runs.training import train
 from xdpx.trainer.hooks import callbacks, listeners
 from xdpx.training.status import read_status
+from xdpx.utils.owners import new_owner_id
 
 __all__ = ["tiny"]
 
@@ -146,6 +147,39 @@ def test_a_folder_has_one_owner_while_it_is_trained_into_and_tells_how_that_stan
     assert (status.status, status.step, status.total_steps, status.until) == ("finished", UPDATES, UPDATES, UPDATES)
     assert status.fingerprint
     assert not (folder / ".lease").exists()
+
+
+class Usurper(TrainerCallback):
+    """Takes the folder over after update 3, as another run does that takes this one for dead; keeps what is in it."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 3:
+            folder = Path(args.output_dir)
+            (first,) = folder.glob(".lease/owner.json")
+            owner = json.loads(first.read_text())
+            usurper = {**owner, "id": new_owner_id(), "host": "elsewhere"}
+            (folder / f".lease/after-{owner['id']}.json").write_text(json.dumps(usurper))
+            SEEN.append(kept_in(folder))
+
+
+def kept_in(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run, but for what is logged."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    logs = ("train.log.tsv", "log.txt", "summaries", ".lease")
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith(logs)}
+
+
+def test_a_run_whose_folder_another_one_took_over_says_so_and_writes_nothing_more(
+    door: Door, tmp_path: Path, witness: list[Any]
+) -> None:
+    callbacks.register("usurper")(Usurper)
+    try:
+        with pytest.raises(OSError, match=r"another run \(process .* on elsewhere.* has taken this folder over"):
+            door(tmp_path / "run", callbacks=["usurper"])
+    finally:
+        callbacks._loaded.pop("usurper", None)
+    assert any("checkpoint" in name for name in witness[0])
+    assert kept_in(tmp_path / "run") == witness[0]
 
 
 def test_a_callback_of_the_user_hears_the_same_and_is_obeyed(door: Door, tmp_path: Path, witness: list[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -12,12 +13,12 @@ from typing import Any
 import pytest
 
 from xdpx.checkpoints.folders import Ranks
-from xdpx.training.lifecycle import claimed, live
+from xdpx.training.lifecycle import Claim, Unclaimed, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import Preemption
 from xdpx.training.progress import Progress
 from xdpx.training.status import Status
-from xdpx.utils.leases import Lease, LeaseHeld
+from xdpx.utils.leases import Lease, LeaseHeld, LeaseLost
 from xdpx.utils.owners import new_owner_id, temporary_name
 
 
@@ -57,7 +58,7 @@ def told(folder: Path) -> tuple[str, int, str]:
 
 def test_a_training_that_ends_tells_why(engine: Any, groups: Any, tmp_path: Path) -> None:
     toy = Toy(engine, groups)
-    stop = live(toy, folder=str(tmp_path), preemption=Preemption(), log_file="log.txt")
+    stop = live(toy, Claim(str(tmp_path)), preemption=Preemption(), log_file="log.txt")
     assert toy.seen == ["settle", "reached step 3"] == ["settle", stop.reason]
     assert told(tmp_path) == ("finished", 3, "reached step 3")
     assert (tmp_path / "log.txt").is_file()
@@ -69,13 +70,13 @@ def test_a_training_that_fails_tells_at_which_step_and_why(engine: Any, groups: 
         raise RuntimeError("the cable was pulled")
 
     with pytest.raises(RuntimeError, match="the cable"):
-        live(Toy(engine, broken), folder=str(tmp_path), preemption=Preemption())
+        live(Toy(engine, broken), Claim(str(tmp_path)), preemption=Preemption())
     assert told(tmp_path) == ("failed", 2, "RuntimeError: the cable was pulled")
 
 
 def test_where_nothing_is_left_to_do_nothing_is_written(engine: Any, groups: Any, tmp_path: Path) -> None:
     toy = Toy(engine, groups, nothing_left=True)
-    assert live(toy, folder=str(tmp_path), preemption=Preemption(), log_file="log.txt").reason.startswith("nothing")
+    assert live(toy, Claim(str(tmp_path)), preemption=Preemption(), log_file="log.txt").reason.startswith("nothing")
     assert not list(tmp_path.iterdir())
 
 
@@ -88,13 +89,14 @@ def test_what_a_killed_training_left_half_written_is_removed(engine: Any, groups
     theirs = tmp_path / "notes.tmp-1"
     for path in (half, theirs):
         path.write_text("{")
-    live(Toy(engine, groups), folder=str(tmp_path), preemption=Preemption())
-    assert theirs.exists() and not half.exists()
+    live(Toy(engine, groups), Claim(str(tmp_path)), preemption=Preemption())
+    assert theirs.exists()
+    assert not half.exists()
 
 
 def test_only_the_first_process_writes(engine: Any, groups: Any, tmp_path: Path) -> None:
     second = Ranks(rank=1, size=2)
-    live(Toy(engine, groups), folder=str(tmp_path), preemption=Preemption(), ranks=second, log_file="log.txt")
+    live(Toy(engine, groups), Claim(str(tmp_path), second), preemption=Preemption(), log_file="log.txt")
     assert not list(tmp_path.iterdir())
 
 
@@ -117,6 +119,23 @@ def test_a_folder_that_another_run_owns_is_refused_on_all_processes(tmp_path: Pa
         assert isinstance(errors[0], LeaseHeld)
         assert str(errors[0]) == str(errors[1])
         assert str(lease.me.pid) in str(errors[1])
+
+
+def test_a_lease_that_is_lost_ends_the_training_on_all_processes_and_leaves_the_status(
+    engine: Any, groups: Any, tmp_path: Path
+) -> None:
+    def robbed() -> Generator[Any]:
+        yield from [group for group, _ in zip(groups(), range(2), strict=False)]
+        shutil.rmtree(tmp_path / ".lease")
+        yield from groups()
+
+    said: list[str] = []
+    with claimed(str(tmp_path), Ranks(0, 2, broadcast=lambda word: said.append(word) or word)) as claim:
+        with pytest.raises(LeaseLost, match="was deleted or moved"):
+            live(Toy(engine, robbed), claim, preemption=Preemption())
+        assert told(tmp_path) == ("running", 0, "")
+        with pytest.raises(Unclaimed, match="was deleted or moved"):
+            Claim(str(tmp_path), Ranks(1, 2, broadcast=lambda word: said[-1])).check()
 
 
 def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:

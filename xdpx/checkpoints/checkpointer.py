@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from xdpx.checkpoints import layout
@@ -25,13 +25,11 @@ class Checkpointer:
 
     Args:
         folder: any path.
-        guard: called before anything is written or deleted; raises when the folder is no longer ours.
         writes: whether this process is the one that writes and deletes; another one only looks.
     """
 
-    def __init__(self, folder: str, *, guard: Callable[[], None] | None = None, writes: bool = True) -> None:
+    def __init__(self, folder: str, *, writes: bool = True) -> None:
         self.folder = folder
-        self._guard = guard or (lambda: None)
         self._writes = writes
 
     def save_weights(self, step: int, weights: Mapping[str, Any], *, facts: Mapping[str, Any]) -> None:
@@ -47,7 +45,6 @@ class Checkpointer:
 
         if not self._writes:
             return
-        self._guard()
         try:
             whole = commit.Commit(self.folder, name, facts=facts, needs_bytes=bytes_of(values))
             with whole as opened, opened.open(file_name) as target:
@@ -113,7 +110,6 @@ class Checkpointer:
         """
         if not self._writes:
             return
-        self._guard()
         if states is not None:
             self._prune_states(states)
         if weights is not None:

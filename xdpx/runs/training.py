@@ -86,10 +86,9 @@ def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop
         if found == "run":
             side_files.mend(folder)
 
-    with Preemption() as preemption, claimed(folder, ranks, then=look) as lease:
-        checkpointer = Checkpointer(folder, guard=lease.check, writes=is_master())
-        training = _Training(run, settings, checkpointer, preemption, ranks)
-        return live(training, folder=folder, preemption=preemption, ranks=ranks, log_file=settings.log_file)
+    with Preemption() as preemption, claimed(folder, ranks, then=look) as claim:
+        training = _Training(run, settings, Checkpointer(folder, writes=is_master()), preemption, ranks)
+        return live(training, claim, preemption=preemption, log_file=settings.log_file)
 
 
 def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:

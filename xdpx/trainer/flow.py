@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from math import isfinite
 from typing import Any, Protocol, cast
 
@@ -76,10 +76,11 @@ class Flow(Callback):
         self._epoch: int | None = None  # 0-based; None between epochs
         self._grad_norm: Any = None
         self._learning_rate: float | None = None
+        self._guard: Callable[[], object]  # of the session
 
     def on_start(self, session: Session) -> None:
         """Begin training; evaluate first where that is asked for."""
-        run = self._run
+        run, self._guard = self._run, session.guard
         run.fire("on_train_begin")
         if run.args.eval_on_start:
             self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
@@ -105,6 +106,7 @@ class Flow(Callback):
         if stop.finished:
             self.end_epoch()
         elif self._run.saved_step != session.number:
+            self._guard()
             self._methods._save_checkpoint(self._run.model_wrapped, self._trial)
             self._run.fire("on_save")
 
@@ -160,6 +162,8 @@ class Flow(Callback):
 
     def _serve(self) -> None:
         run, control = self._run, self._run.control
+        if control.should_evaluate or control.should_save:
+            self._guard()
         if control.should_log or control.should_evaluate or control.should_save:
             self._methods._maybe_log_save_evaluate(
                 run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,

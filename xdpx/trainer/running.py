@@ -34,7 +34,7 @@ from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import OverrideEngine, Place, StepMethods, Window
-from xdpx.training.lifecycle import claimed, live
+from xdpx.training.lifecycle import Claim, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import EXIT_CODE, Preemption
 from xdpx.training.progress import Progress
@@ -157,12 +157,12 @@ def stretch(
         LeaseHeld: another training writes its checkpoints into the same folder.
     """
     folder, ranks = methods._get_output_dir(trial), run.parts.ranks()
-    owned = nullcontext() if run.args.save_strategy == "no" else claimed(folder, ranks, required=False)
-    with owned as lease, ExitStack() as listening:
+    unwritten = nullcontext(Claim(None, ranks))
+    owned = unwritten if run.args.save_strategy == "no" else claimed(folder, ranks, required=False)
+    with owned as claim, ExitStack() as listening:
         preemption = Preemption(_signals(run.args))
         training = _Stretch(run, methods, checkpoint, trial, ignore_keys, preemption, listening)
-        told_in = folder if lease is not None and lease.is_held else None
-        stop = live(training, folder=told_in, preemption=preemption, ranks=ranks)
+        stop = live(training, claim, preemption=preemption)
     if not stop.finished:
         log.warning(f"{stop.reason}: saved; to continue, train with resume_from_checkpoint=True.")
         raise SystemExit(EXIT_CODE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from xdpx.checkpoints.folders import ALONE, Ranks, attempt
@@ -52,20 +52,55 @@ class Training(Protocol):
 
 
 class Unclaimed(OSError):
-    """The first process could not own the folder; its own error, there, says why."""
+    """The first process does not own the folder; its own error, there, says why."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A folder that some processes train into together.
+
+    Attributes:
+        folder: where the status and the log go; None for nowhere.
+        ranks: the processes.
+        lease: of the folder, held by the first of them; None where nothing keeps others out.
+    """
+
+    folder: str | None
+    ranks: Ranks = ALONE
+    lease: commit.Lease | None = None
+
+    def check(self) -> None:
+        """Raise on all processes when another run has taken the folder over, or it is gone; on all processes.
+
+        Raises:
+            LeaseLost: on the first process; on others Unclaimed.
+        """
+        _on_the_first(self.ranks, self.check_here)
+
+    def check_here(self) -> None:
+        """Raise LeaseLost when the lease that this process held is another's by now."""
+        if self.lease is not None and self.lease.is_held:
+            self.lease.check()
+
+
+def _on_the_first(ranks: Ranks, work: Callable[[], object]) -> None:
+    error = attempt(work) if ranks.rank == 0 else None
+    told = ranks.broadcast("" if error is None else str(error))
+    if error is not None or told:
+        raise error or Unclaimed(told)
 
 
 @contextmanager
 def claimed(
     folder: str, ranks: Ranks = ALONE, *, then: Callable[[], object] = lambda: None, required: bool = True
-) -> Generator[commit.Lease]:
+) -> Generator[Claim]:
     """Own a folder, by the first process; on all of them, and where it cannot, all of them raise.
 
     Args:
         folder: any path; made when missing, and removed again if nothing is put into it.
         ranks: the processes that train together.
         then: what the first process does with the folder, once it is its own.
-        required: else a folder that cannot be written to is warned of, and the lease is not held.
+        required: else a folder that cannot be written to is warned of, and nothing is told there.
 
     Raises:
         LeaseHeld: another run owns the folder; on other processes than the first, Unclaimed.
@@ -84,49 +119,51 @@ def claimed(
         then()
 
     try:
-        error = attempt(take) if ranks.rank == 0 else None
-        told = ranks.broadcast("" if error is None else str(error))
-        if error is not None or told:
-            raise error or Unclaimed(told)
-        yield lease
+        _on_the_first(ranks, take)
+        yield Claim(folder if lease.is_held or ranks.rank else None, ranks, lease)
     finally:
         lease.release()
 
 
-def live(
-    training: Training, *, folder: str | None, preemption: Preemption, ranks: Ranks = ALONE, log_file: str | None = None
-) -> Stop:
+def live(training: Training, claim: Claim, *, preemption: Preemption, log_file: str | None = None) -> Stop:
     """Train to the end, and say why it ended; on all processes. However it ends, `status.json` tells.
 
     Args:
         training: what the door brings.
-        folder: where the first process writes the status and the log; None for neither.
+        claim: the folder, where the first process writes the status and the log.
         preemption: notes signals; a process that trains alone also stops waiting for data when one comes.
-        ranks: the processes that train together.
-        log_file: name of the log in `folder`; None for none. Lines that are told before it may be written are in it.
+        log_file: name of the log in the folder; None for none. Lines that are told before it may be written are in it.
+
+    Raises:
+        LeaseLost: another run has taken the folder over; nothing was written into it since that was seen.
     """
-    kept_in = folder if ranks.rank == 0 else None
+    kept_in, ranks = claim.folder if claim.ranks.rank == 0 else None, claim.ranks
     with log.early() as early:
         session = training.begin()
         if isinstance(session, Stop):
             log.info(session.reason)
             return session
-        with _status_told(training, session, kept_in) as tell:
+        session.guard = claim.check
+        with _status_told(training, session, kept_in, claim) as tell:
             training.settle(session)
             early.open_file(io.join(kept_in, log_file) if kept_in and log_file else None)
             callbacks, groups = training.callbacks(session), training.groups(session)
             stop = fit(session, preemption.watched(groups) if ranks.size == 1 else groups, callbacks)
+            claim.check()
             training.end(session, stop)
             tell(stop)
     return stop
 
 
 @contextmanager
-def _status_told(training: Training, session: Session, folder: str | None) -> Generator[Callable[[Stop], None]]:
+def _status_told(
+    training: Training, session: Session, folder: str | None, claim: Claim
+) -> Generator[Callable[[Stop], None]]:
     """Write "running" now, and "failed" with the reason on an exception. Yields what writes how it ended well."""
 
     def write(status: Status) -> None:
         if folder is not None:
+            claim.check_here()
             status.write(folder)
 
     def tell(stop: Stop) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Session:
     progress: Progress
     until: int  # the last update of this stretch
     total: int  # the last update of the learning rate schedule
+    guard: Callable[[], object] = lambda: None  # on all processes, before writing: raises when the folder is another's
 
     @property
     def number(self) -> int:

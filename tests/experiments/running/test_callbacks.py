@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from xdpx.checkpoints.folders import ALONE
 from xdpx.engines.spmd.pgle import Pgle, newest_run
 from xdpx.experiments.running.callbacks import CollectingGarbage, Profiling, SkippingAccumulator, StoppingEarly
 from xdpx.training.accumulation import Diverged
@@ -63,12 +64,11 @@ def test_the_task_is_asked_after_each_evaluation_only() -> None:
         asked.append((mode, number, last))
         return False
 
-    ranks = SimpleNamespace(broadcast=lambda value: value)
-    parts: Any = SimpleNamespace(task=SimpleNamespace(early_stopping=ask), ranks=ranks, folder="")
+    parts: Any = SimpleNamespace(task=SimpleNamespace(early_stopping=ask), folder="")
     evaluating: Any = SimpleNamespace(step=4, results={})
     decoding: Any = SimpleNamespace(step=-1, results={})
     session: Any = SimpleNamespace(until=8, progress=Progress())
-    callback = StoppingEarly(parts, evaluating, decoding)
+    callback = StoppingEarly(parts, evaluating, decoding, ALONE)
     for number in (3, 4, 5):
         assert callback.on_step(session, step(number)) is None
     assert asked == [("eval", 4, False)]

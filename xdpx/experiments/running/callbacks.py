@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from xdpx.checkpoints.folders import Ranks
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.peaks import Efficiency
 from xdpx.experiments.running import summaries as tags
@@ -169,6 +170,7 @@ class Evaluating(Callback):
 
     def evaluate(self, session: Session) -> None:
         """Evaluate now."""
+        session.guard()
         window = self._accumulator.take(EVALUATION)
         wall = session.progress.train_seconds + self._accumulator.peek("log").seconds
         with self._accumulator.stopwatch.paused():
@@ -269,8 +271,8 @@ def run_all(programs: Sequence[Program], state: Any, step: int, *, again: bool =
 class StoppingEarly(Callback):
     """Ask the task, after each evaluation and decoding, whether that is enough. Stands after both."""
 
-    def __init__(self, parts: Parts, evaluating: Evaluating, decoding: Decoding) -> None:
-        self._parts, self._sources = parts, (("eval", evaluating), ("decode", decoding))
+    def __init__(self, parts: Parts, evaluating: Evaluating, decoding: Decoding, ranks: Ranks) -> None:
+        self._parts, self._sources, self._ranks = parts, (("eval", evaluating), ("decode", decoding)), ranks
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Stop when the task says so; all processes do what the first one is told."""
@@ -281,7 +283,7 @@ class StoppingEarly(Callback):
             if source.step == step.number:
                 last = step.number >= session.until
                 enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
-                if self._parts.ranks.broadcast(enough):
+                if self._ranks.broadcast(enough):
                     return Stop(f"early_stopping_fn: enough at step {step.number}")
         return None
 

@@ -70,6 +70,7 @@ class Saving(Callback):
         self._asked = False
         if self._last == session.number:
             return
+        session.guard()
         self._accumulator.settle()  # raises when the loss is no number: such weights are never saved
         refuse_nonfinite(session)
         with self._accumulator.stopwatch.paused():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.engines.spmd.mesh import mesh_text
@@ -64,7 +65,7 @@ def train(parts: Parts) -> Stop:
         remedy = "Choose a folder that does not exist, is empty, or holds this job."
         fault = Fault("job_log_dir", f"'{parts.folder}' holds files that are no job.", remedy)
         raise ConfigError(type(parts.experiment).__name__, [fault])
-    folder, ranks = parts.folder, parts.ranks
+    folder, ranks = parts.folder, ranks_for("life", parts.options)  # those that save may speak in the background
     listeners = _listeners(parts)
 
     def look() -> None:
@@ -73,9 +74,9 @@ def train(parts: Parts) -> Stop:
 
     # Several processes are told of a preemption by JAX, which a handler of ours would hide from it.
     signals = SIGNALS if ranks.size == 1 else ()
-    with Preemption(signals) as preemption, claimed(folder, ranks, then=look), ExitStack() as opened:
-        training = _Training(parts, preemption, opened, listeners)
-        return live(training, folder=folder, preemption=preemption, ranks=ranks, log_file=LOG_FILE)
+    with Preemption(signals) as preemption, claimed(folder, ranks, then=look) as claim, ExitStack() as opened:
+        training = _Training(parts, ranks, preemption, opened, listeners)
+        return live(training, claim, preemption=preemption, log_file=LOG_FILE)
 
 
 @dataclass
@@ -83,6 +84,7 @@ class _Training:
     """One training of an experiment, as `training.lifecycle` asks for it.
 
     Attributes:
+        ranks: how the processes speak while nothing is saved, or in the background only.
         opened: closes the inputs at the very end.
         listeners: callbacks written for the Trainer, and trackers.
         hooks: call the listeners; None where there are none.
@@ -93,6 +95,7 @@ class _Training:
     """
 
     parts: Parts
+    ranks: Ranks
     preemption: Preemption
     opened: ExitStack
     listeners: Sequence[Any]
@@ -170,7 +173,8 @@ class _Training:
         goes_on = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
-            StoppingEarly(parts, evaluating, decoding), StoppingTogether(self.preemption, saving if goes_on else None),
+            StoppingEarly(parts, evaluating, decoding, self.ranks),
+            StoppingTogether(self.preemption, saving if goes_on else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving

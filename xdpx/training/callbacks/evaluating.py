@@ -101,6 +101,7 @@ class Evaluating(Callback):
 
     def evaluate(self, session: Session) -> None:
         """Score the held-out data now, and note how good that is."""
+        session.guard()
         # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
         window = self._accumulator.take(EVALUATION)
         train_wall = session.progress.train_seconds + self._accumulator.peek("log").seconds

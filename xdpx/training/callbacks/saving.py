@@ -133,6 +133,7 @@ class Saving(Callback):
                 steps.append(number)
         if not new and not state:
             return
+        session.guard()
         self._accumulator.settle()  # raises when the loss is no number: such weights are never saved
         refuse_nonfinite(session)
         with self._accumulator.stopwatch.paused():
