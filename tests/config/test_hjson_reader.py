@@ -1,4 +1,7 @@
-"""Reading hjson: the same values as the hjson package, and a fault for everything it swallows in silence."""
+"""Reading hjson: the same values as the hjson package, and a fault for everything it swallows in silence.
+
+Where a text ends at a comment or in brackets of one line is tested in `test_unquoted.py`.
+"""
 
 from __future__ import annotations
 
@@ -62,17 +65,11 @@ def test_a_value_is_what_the_hjson_package_gives(text: str, value: object) -> No
 
 
 TRAPS = [
-    ("{\n  name: bert # tiny\n}", "name", 2, 13, "the comment", {"name": "bert"}),
-    ("name: bert // tiny", "name", 1, 11, "the comment", {"name": "bert"}),
-    ("name: bert /* tiny */", "name", 1, 11, "the comment", {"name": "bert"}),
     ("a: foo, b: 2", "a", 1, 7, "the comma", {"a": "foo", "b": 2}),
     ("a: foo, 'b c': 2", "a", 1, 7, "the comma", {"a": "foo", "b c": 2}),
     ("{\n a: foo,\n b: 2\n}", "a", 2, 8, "the comma", {"a": "foo", "b": 2}),
-    ("{name: yes}", "name", 1, 11, "the '}'", {"name": "yes"}),
-    ("{name: ${x}}", "name", 1, 12, "the '}'", {"name": "${x}"}),
-    ("{a: {b: x}, c: 1}", "a.b", 1, 10, "the '}'", {"a": {"b": "x"}, "c": 1}),
-    ("a: [x, y]", "a[0]", 1, 6, "the comma", {"a": ["x", "y"]}),
-    ("a: [x]", "a[0]", 1, 6, "the ']'", {"a": ["x"]}),
+    ("a: [\n x]", "a[0]", 2, 3, "the ']'", {"a": ["x"]}),
+    ("{a: x, b: {\n}}", "a", 1, 6, "the comma", {"a": "x", "b": {}}),
     ("a: [\n x,\n y\n]", "a[0]", 2, 3, "the comma", {"a": ["x", "y"]}),
     ("a:\nb: 2", "a", 1, 2, "has no value", {"a": None, "b": 2}),
     ("{a: }", "a", 1, 3, "has no value", {"a": None}),
@@ -98,8 +95,8 @@ def test_a_trap_is_a_fault_with_its_place_and_reading_goes_on_with_what_was_mean
 
 
 def test_all_traps_of_a_file_are_found_and_one_line_is_one_fault() -> None:
-    _, faults = read("{\n a: x # one\n b: [p, q, r]\n c: 1\n c: 2\n}")
-    assert [(fault.key, fault.origin.line) for fault in faults if fault.origin] == [("a", 2), ("b[0]", 3), ("c", 5)]
+    _, faults = read("{\n a: x, b: y, c: z\n d: [\n p, q, r\n]\n e: 1\n e: 2\n}")
+    assert [(fault.key, fault.origin.line) for fault in faults if fault.origin] == [("a", 2), ("d[0]", 4), ("e", 7)]
 
 
 BROKEN = [
@@ -166,20 +163,3 @@ def test_plain_json_is_read_as_the_json_package_reads_it(tree: dict[str, Any], i
     text = json.dumps(tree, indent=indent, ensure_ascii=True)
     value, faults = read(text)
     assert (value, faults) == (tree, [])
-
-
-MARKS = ["{", "}", "[", "]", ":", ",", "'", '"', "'''", "#", "//", "/*", "*/", "\n", "\t", " ", "=", "-", "\\n", "${x}"]
-WORDS = ["a", "bc", "é", "true", "null", "1", "-0.5", "1e3", "010", ".5", "\\u0041"]
-PIECES = st.sampled_from(MARKS + WORDS)
-
-
-@given(st.lists(PIECES, max_size=16).map("".join))
-@settings(max_examples=200, deadline=None)
-def test_any_text_that_is_accepted_without_a_fault_means_the_same_to_the_hjson_package(text: str) -> None:
-    try:
-        value, faults = read(text)
-    except Unreadable:
-        return
-    # The package looks for the line end before a '''text''', and fails with IndexError where there is none.
-    if not faults:
-        assert repr(value) == repr(hjson.loads(f"\n{text}", object_pairs_hook=dict))

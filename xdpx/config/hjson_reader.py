@@ -1,17 +1,19 @@
 """Hjson (and JSON, which is hjson) to located values; every silent trap of unquoted text becomes a fault.
 
-The hjson package is not used to read: it keeps no positions, takes quadratic time on hostile lines, and swallows
-comments without a word. A test holds this reader to the package's results wherever both accept a text.
+It differs from hjson in where an unquoted text ends (`unquoted`): at a comment, and in `[a, b]` and `{a: x, b: y}` at
+the comma or the bracket. The hjson package is not used to read: it keeps no positions, takes quadratic time on hostile
+lines, and swallows comments without a word. Tests hold this reader to its results for every other text.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from xdpx.config.faults import Fault
 from xdpx.config.located import Located, Table
 from xdpx.config.source_text import MAX_DEPTH, SourceText, Unreadable, excerpt, read_number, short_path
+from xdpx.config.unquoted import NEXT_KEY, QUOTED, closing_bracket, doubtful, one_of_several, swallowed, without_comment
 
 _GAP = re.compile(r"(?:[ \t\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _BARE_KEY = re.compile(r"[^ \t\n{}\[\],:]+")
@@ -20,28 +22,12 @@ _LITERAL = re.compile(
     r"(true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)[^\S\n]*(?=[,}\]#\n]|//|/\*|\Z)"
 )
 _WORDS = {"true": True, "false": False, "null": None}
-_QUOTED = {
-    '"': re.compile(r'"([^"\\\n\t]*(?:\\.[^"\\\n\t]*)*)"'),
-    "'": re.compile(r"'([^'\\\n\t]*(?:\\.[^'\\\n\t]*)*)'"),
-}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPES = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _INVISIBLE = re.compile(r"[^\S \t\n]|[\u200b-\u200f\u2060\ufeff]")
-_NEXT_KEY = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s{}\[\],:"']+)\s*:(?!//)"""
-_LOOKS_LIKE_KEY = re.compile(_NEXT_KEY)
-_COMMENT_INSIDE = re.compile(r"\s(?=#|//|/\*)")
-_COMMA_BEFORE_KEY = re.compile(rf",(?=\s*{_NEXT_KEY})|,(?=\s*\Z)")
+_LOOKS_LIKE_KEY = re.compile(NEXT_KEY)
 _NO_VALUE = frozenset({"", "}", "]", ",", ":"})
-_OPENER = {"}": "{", "]": "["}
 _TYPOGRAPHIC = "“”‘’„「」『』《"
-
-
-class _Swallowed(NamedTuple):
-    """What an unquoted text took in with it, and at which offset of the text that begins."""
-
-    offset: int
-    what: str
-    remedy: str
 
 
 def read_hjson(source: SourceText, faults: list[Fault]) -> Located:
@@ -56,14 +42,12 @@ def read_hjson(source: SourceText, faults: list[Fault]) -> Located:
 
 
 def read_value(text: str, file: str) -> Located:
-    """Read one value given outside a file, where `[a, b]` and `{a: x, b: y}` mean what they seem to mean.
-
-    Text that opens with no bracket or quote is a literal or is taken whole.
+    """Read one value given outside a file. Text that opens with no bracket or quote is a literal or is taken whole.
 
     Raises:
         Unreadable: the structure breaks, something follows the value, or a number does not fit.
     """
-    reader = _Reader(SourceText(text, file), [], forgiving=True)
+    reader = _Reader(SourceText(text, file), [])
     if not text.startswith(("{", "[", '"', "'")):
         literal = _LITERAL.fullmatch(text)
         value = reader.literal("value", literal[1], 0) if literal else text
@@ -77,12 +61,12 @@ def read_value(text: str, file: str) -> Located:
 
 
 class _Reader:
-    def __init__(self, source: SourceText, faults: list[Fault], *, forgiving: bool = False) -> None:
+    def __init__(self, source: SourceText, faults: list[Fault]) -> None:
         self.source = source
-        self.forgiving = forgiving
         self.text = source.text
         self.faults = faults
         self.at = 0
+        self.one_line_until = -1  # offset of the bracket that closes, on its line, what is being read
         self.trapped_line = 0
 
     # ---------------------------------------------------------------- structure
@@ -112,6 +96,8 @@ class _Reader:
             self.stop(path, f"is nested deeper than {MAX_DEPTH} levels.", "Flatten it.")
         if character in _NO_VALUE:
             self.stop(path, "has no value.", 'Write one; `null` or "" for nothing.')
+        if character in {"{", "["} and start > self.one_line_until:
+            self.one_line_until = closing_bracket(self.text, start)
         if character == "{":
             self.at += 1
             return Located(self.pairs(path, "}", depth + 1, start), self.source.written(start))
@@ -120,7 +106,7 @@ class _Reader:
             return Located(self.items(path, depth + 1, start), self.source.written(start))
         if self.text.startswith("'''", start):
             return Located(self.long_text(path), self.source.written(start))
-        if character in _QUOTED:
+        if character in QUOTED:
             return Located(self.quoted(path), self.source.written(start))
         return Located(self.bare(path, closer), self.source.written(start))
 
@@ -165,16 +151,22 @@ class _Reader:
     def items(self, path: str, depth: int, start: int) -> list[Located]:
         found: list[Located] = []
         self.skip_gap()
+        comma = self.at
         while self.peek() != "]":
             if not self.peek():
                 self.stop(path or "syntax", "the '[' that opens here is never closed.", "Add ']'.", start)
             if self.peek() in {",", "}", ":"}:
                 self.stop(path or "syntax", f"found '{self.peek()}' where a list item was expected.", "")
+            item, character = self.at, self.peek()
             found.append(self.value(f"{path}[{len(found)}]", "]", depth))
+            text = character not in QUOTED and isinstance(found[-1].value, str)
+            if text and comma < item < self.one_line_until:
+                self.stop(path or "syntax", f"no comma before {excerpt(self.line_from(item))}.", "Add it.", item)
             self.skip_gap()
             if self.peek() == ",":
                 self.at += 1
                 self.skip_gap()
+                comma = self.at
         self.at += 1
         return found
 
@@ -183,7 +175,7 @@ class _Reader:
     def key(self) -> str:
         """Read a key and the colon after it."""
         start = self.at
-        key = self.quoted("syntax") if self.peek() in _QUOTED else self.bare_key(start)
+        key = self.quoted("syntax") if self.peek() in QUOTED else self.bare_key(start)
         colon = _AFTER_KEY.match(self.text, self.at)
         if not colon:
             self.no_colon(key, start)
@@ -214,7 +206,7 @@ class _Reader:
 
     def quoted(self, path: str) -> str:
         start = self.at
-        match = _QUOTED[self.text[start]].match(self.text, start)
+        match = QUOTED[self.text[start]].match(self.text, start)
         if not match:
             tab = self.line_from(start).find("\t")
             if tab >= 0:
@@ -256,20 +248,35 @@ class _Reader:
         if literal:
             self.at = literal.end()
             return self.literal(path, literal[1], start)
-        line = self.line_from(start)
-        swallowed = _swallowed(line, closer)
-        self.at = start + len(line)
-        if line[0] in _TYPOGRAPHIC:
-            self.fault(path, f"{excerpt(line)} begins with a typographic quote.", "Use \" or '.", start)
-        elif swallowed:
-            self.at = start + swallowed.offset
-        if swallowed and not self.forgiving and self.source.line(start) != self.trapped_line:
-            self.trapped_line = self.source.line(start)  # what follows on this line is part of the same slip
-            problem = (
-                f"the unquoted text {excerpt(line)} runs to the end of its line and takes {swallowed.what} with it."
-            )
-            self.fault(path, problem, swallowed.remedy, self.at)
-        return self.text[start : self.at].strip()
+        line = without_comment(self.line_from(start))
+        if start < self.one_line_until:
+            text = one_of_several(line, closer)
+            self.check_meant(path, text.strip(), start)
+        else:
+            text = self.check_swallowed(path, line, closer)
+        if text[0] in _TYPOGRAPHIC:
+            self.fault(path, f"{excerpt(text)} begins with a typographic quote.", "Use \" or '.", start)
+        self.at = start + len(text)
+        return text.strip()
+
+    def check_meant(self, path: str, text: str, start: int) -> None:
+        """Report a text in brackets of one line that may have been meant as more than one."""
+        doubt = doubtful(text)
+        if doubt:
+            problem = f"the unquoted text {excerpt(text)} in brackets of one line holds {doubt[0]}."
+            self.fault(path, problem, doubt[1], start)
+
+    def check_swallowed(self, path: str, line: str, closer: str) -> str:
+        """Report what an unquoted text takes in with it, and return the text without that."""
+        taken = None if line[0] in _TYPOGRAPHIC else swallowed(line, closer)
+        if not taken:
+            return line
+        number = self.source.line(self.at)
+        if number != self.trapped_line:
+            self.trapped_line = number  # what follows on this line is part of the same slip
+            problem = f"the unquoted text {excerpt(line)} runs to the end of its line and takes {taken.what} with it."
+            self.fault(path, problem, taken.remedy, self.at + taken.offset)
+        return line[: taken.offset]
 
     def literal(self, path: str, text: str, start: int) -> int | float | bool | None:
         if text in _WORDS:
@@ -309,29 +316,3 @@ def _unindented(line: str, indent: int) -> str:
     """Remove at most `indent` blanks from the front of a line."""
     blanks = len(line) - len(line.lstrip(" \t"))
     return line[min(indent, blanks) :]
-
-
-def _swallowed(line: str, closer: str) -> _Swallowed | None:
-    """Find the first thing in an unquoted text that its writer cannot have meant as text."""
-    quote = "or quote the text."
-    comment = _COMMENT_INSIDE.search(line)
-    comma = re.search(",", line) if closer == "]" else _COMMA_BEFORE_KEY.search(line)
-    bracket = _unopened(line, closer)
-    found = []
-    if comment:
-        found.append(_Swallowed(comment.start(), "the comment", f"Put the comment on its own line, {quote}"))
-    if comma:
-        found.append(_Swallowed(comma.start(), "the comma", f"Remove the comma, write one value per line, {quote}"))
-    if bracket is not None:
-        found.append(_Swallowed(bracket, f"the '{closer}'", f"Put '{closer}' on its own line, {quote}"))
-    return min(found, default=None)
-
-
-def _unopened(line: str, closer: str) -> int | None:
-    """Return the offset of the first `closer` that has no opener in the same line."""
-    depth = 0
-    for match in re.finditer(r"[{}\[\]]", line):
-        if match[0] == closer and depth == 0:
-            return match.start()
-        depth += (match[0] == _OPENER.get(closer)) - (match[0] == closer)
-    return None
