@@ -19,6 +19,7 @@ from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch, release_cached
 from xdpx.engines.pytorch.precision import in_type
 from xdpx.engines.pytorch.seeding import seed_training
+from xdpx.engines.pytorch.transfer import to_device
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.optimizers.pytorch import building, groups
@@ -30,7 +31,6 @@ from xdpx.trainer.arguments.training import apply_log_level
 from xdpx.trainer.conveniences import Conveniences
 from xdpx.trainer.data import feeding, loaders, samplers
 from xdpx.trainer.data.collation import default_collator
-from xdpx.trainer.data.placing import to_device
 from xdpx.trainer.data.plan import length, plan_training
 from xdpx.trainer.loss import predictions
 from xdpx.trainer.loss.calls import LossCalls, backward
@@ -189,7 +189,7 @@ class Trainer(Conveniences):
         return plan_training(args, dataloader, batch_size=size, num_processes=processes).as_tuple()
 
     def _prepare_input(self, data: Any) -> Any:
-        return to_device(data, self._run.parts.world.device)
+        return to_device(data, self._run.parts.world.device, arrays=False)
 
     def _prepare_inputs(self, inputs: Inputs) -> Inputs:
         prepared: Inputs = self._prepare_input(inputs)

@@ -1,4 +1,4 @@
-"""Between numpy batches on the host and tensors on the device."""
+"""Between batches on the host and tensors on the device: the one mover of batches, for every door."""
 
 from __future__ import annotations
 
@@ -9,20 +9,57 @@ import numpy as np
 import torch
 from torch import Tensor
 
-
-def to_device(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """Return the same batch with tensors on `device` for arrays; everything else stays as it is."""
-    return {name: _moved(value, device) for name, value in batch.items()}
+NUMBERS = "biufc"
+"""Kinds of numpy's types that a device can hold: neither objects nor texts."""
 
 
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Mapping):
-        return to_device(value, device)
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        value = torch.from_numpy(value if value.flags.writeable else value.copy())
+def to_device(tree: Any, device: torch.device, *, non_blocking: bool = False, arrays: bool = True) -> Any:
+    """Return the same batch on a device; what is there already, and what no device can hold, is left alone.
+
+    Args:
+        tree: tensors and arrays in nested mappings, tuples and lists; an object with a method `to` moves itself.
+        device: where to.
+        non_blocking: do not wait for the copy of a tensor; safe from pinned memory. Arrays are pinned here.
+        arrays: make tensors of numpy arrays of numbers, which is what processors give; otherwise they stay as they are.
+    """
+    if isinstance(tree, Tensor):
+        return tree if _is_there(tree, device) else tree.to(device, non_blocking=non_blocking)
+    if isinstance(tree, np.ndarray):
+        if not arrays or tree.dtype.kind not in NUMBERS:
+            return tree
+        value = torch.from_numpy(tree if tree.flags.writeable else tree.copy())
         if device.type == "cuda":
             return value.pin_memory().to(device, non_blocking=True)
-    return value.to(device) if isinstance(value, Tensor) else value
+        return value if device.type == "cpu" else value.to(device)
+    if type(tree) is dict:
+        moved = {}
+        for name, each in tree.items():  # a comprehension would be one more call for each batch
+            moved[name] = to_device(each, device, non_blocking=non_blocking, arrays=arrays)
+        return moved
+    if tree is None or isinstance(tree, int | float | str):
+        return tree
+    if isinstance(tree, list | tuple):
+        parts = [to_device(each, device, non_blocking=non_blocking, arrays=arrays) for each in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    if callable(getattr(tree, "to", None)):
+        return _moved(tree, device, non_blocking)
+    if isinstance(tree, Mapping):
+        parts_by_name = dict(tree.items())
+        return type(tree)(to_device(parts_by_name, device, non_blocking=non_blocking, arrays=arrays))  # type: ignore[call-arg]
+    return tree
+
+
+def _is_there(tensor: Tensor, device: torch.device) -> bool:
+    at = tensor.device
+    return at == device or (at.type == device.type and (device.index is None or at.type == "cpu"))
+
+
+def _moved(thing: Any, device: torch.device, non_blocking: bool) -> Any:
+    """Let an object such as a `BatchEncoding` move itself; not every `to` knows of `non_blocking`."""
+    try:
+        return thing.to(device, non_blocking=non_blocking)
+    except TypeError:
+        return thing.to(device)
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from xdpx.engines.pytorch.collectives import broadcast_tree
-from xdpx.trainer.data.placing import to_device
+from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.plan import samples_per_batch
 from xdpx.trainer.data.rank_loader import Loader, Ranks
 
@@ -67,7 +67,7 @@ class Dispatcher:
         for batches, self.end_of_dataloader, self.remainder in rounds:
             self.num_taken += 1
             if self.world.rank < len(batches):
-                yield to_device(batches[self.world.rank], self.world.device)
+                yield to_device(batches[self.world.rank], self.world.device, arrays=False)
 
     def _rounds(self) -> Iterator[tuple[list[Any], bool, int]]:
         batches = iter(self.loader)

@@ -1,4 +1,4 @@
-"""Batches as trees of tensors: put them on a device, count their samples."""
+"""Count the samples of a batch, whatever it is."""
 
 from __future__ import annotations
 
@@ -6,31 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-
-
-def to_device(tree: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
-    """Return the same batch with its tensors on a device; what is there already, and what is no tensor, is left alone.
-
-    Args:
-        tree: tensors in nested mappings, tuples and lists; an object with a method `to` moves itself.
-        device: where to.
-        non_blocking: do not wait for the copy; safe from pinned memory.
-    """
-    if isinstance(tree, Tensor):
-        return tree if _is_there(tree, device) else tree.to(device, non_blocking=non_blocking)
-    if type(tree) is dict:
-        return {name: to_device(value, device, non_blocking=non_blocking) for name, value in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(to_device(value, device, non_blocking=non_blocking) for value in tree))
-    if isinstance(tree, list | tuple):
-        return type(tree)(to_device(value, device, non_blocking=non_blocking) for value in tree)
-    if callable(getattr(tree, "to", None)):
-        return _moved(tree, device, non_blocking)
-    if isinstance(tree, Mapping):
-        return type(tree)({name: to_device(value, device, non_blocking=non_blocking) for name, value in tree.items()})  # type: ignore[call-arg]
-    return tree
 
 
 def find_batch_size(tree: Any) -> int | None:
@@ -49,16 +25,3 @@ def find_batch_size(tree: Any) -> int | None:
     else:
         return None
     return next((size for size in map(find_batch_size, parts) if size is not None), None)
-
-
-def _is_there(tensor: Tensor, device: torch.device) -> bool:
-    at = tensor.device
-    return at == device or (at.type == device.type and (device.index is None or at.type == "cpu"))
-
-
-def _moved(thing: Any, device: torch.device, non_blocking: bool) -> Any:
-    """Let an object such as a `BatchEncoding` move itself; not every `to` knows of `non_blocking`."""
-    try:
-        return thing.to(device, non_blocking=non_blocking)
-    except TypeError:
-        return thing.to(device)

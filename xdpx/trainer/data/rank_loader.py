@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.options import LoaderOptions
-from xdpx.trainer.data.placing import to_device
 from xdpx.trainer.data.plan import length, samples_per_batch
 from xdpx.trainer.data.randomness import Randomness, Watch, untouched
 from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed
@@ -165,7 +165,7 @@ class Loader(DataLoader[Any]):
         fetched = self._begin() if entry is None else self._enter(*entry)
         current = next(fetched)
         while current is not _END:
-            current = to_device(current, self.device, non_blocking=self._non_blocking)
+            current = to_device(current, self.device, non_blocking=self._non_blocking, arrays=False)
             following = next(fetched, _END) if self._watch is None else self._watched(self._watch, fetched)
             self.end_of_dataloader = following is _END
             self.num_taken += 1
