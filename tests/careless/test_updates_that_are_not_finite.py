@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.trainer_work import Points
+from benchmarks.trainer_work import Points, Square
 from tests.golden import x_train
 from tests.golden.record import hash_of
 from tests.golden.trainer import Overflowing
@@ -128,3 +128,23 @@ def test_a_loss_scale_that_no_update_fits_ends_x_train_with_a_report(tmp_path: P
     with mock.patch.object(network, "forward", always), pytest.raises(RuntimeError, match="failed"):
         x_train.train(tmp_path, "run", "single", keys)
     assert "update 4: gradients overflow in fp16 at any loss scale down to 0.25" in reason(tmp_path)
+
+
+class Never(Square):
+    """The toy, whose gradients are all infinite."""
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        said = super().forward(x, labels)
+        said["loss"].register_hook(lambda gradient: gradient * torch.inf)
+        return said
+
+
+def test_a_loss_scale_that_no_update_fits_ends_the_trainer_and_its_weights_stay(tmp_path: Path) -> None:
+    args = TrainingArguments(
+        str(tmp_path), max_steps=40, use_cpu=True, disable_tqdm=True, save_strategy="no", fp16=True
+    )  # fmt: skip
+    model = Never(0.1)
+    before = hash_of(model.state_dict())
+    with pytest.raises(FloatingPointError, match="step 20: gradients overflow in fp16 at any loss scale down to 0.06"):
+        Trainer(model, args, train_dataset=Points(130)).train()
+    assert hash_of(model.state_dict()) == before

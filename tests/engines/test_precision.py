@@ -109,7 +109,7 @@ def test_steps_without_a_scale_are_plain_steps():
     precision.backward(model(torch.ones(1, 3))["logits"].sum())
     precision.unscale(optimizer)
     before = model.linear.bias.clone()
-    assert precision.step(optimizer) is False
+    assert precision.step(optimizer, 1) is False
     assert torch.equal(model.linear.bias, before - 1)
 
 
@@ -121,12 +121,12 @@ def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow():
     precision.unscale(optimizer)
     assert float(model.linear.bias.grad[0]) == 1.0
     before = model.linear.bias.clone()
-    assert precision.step(optimizer) is False
+    assert precision.step(optimizer, 1) is False
     assert torch.equal(model.linear.bias, before - 1)
     optimizer.zero_grad()
     precision.backward(model(torch.ones(1, 3))["logits"].sum() * float("inf"))
     precision.unscale(optimizer)
-    assert precision.step(optimizer) is True
+    assert precision.step(optimizer, 1) is True
     assert torch.equal(model.linear.bias, before - 1)
     assert precision.scaler.get_scale() == 32768.0
 

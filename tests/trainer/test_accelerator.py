@@ -161,5 +161,5 @@ def test_a_step_that_was_left_out_is_told() -> None:
     weight = nn.Parameter(torch.ones(1))
     precision.leave_out()
     assert precision.skipped
-    precision.step(torch.optim.SGD([weight], lr=0.1))
+    precision.step(torch.optim.SGD([weight], lr=0.1), 1)
     assert not precision.skipped

@@ -54,11 +54,16 @@ class LossScale:
                 f"loss scale of {self.scale} nothing is learnt. Lower threshold_loss_scale or fp16_scale_tolerance, "
                 "which keep it there; lower learning_rate; or use bf16 or fp32."
             )
-        if self.scale < options.min_loss_scale:
-            raise FloatingPointError(
-                f"update {num_updates}: gradients overflow in fp16 at any loss scale down to {self.scale}: the loss or "
-                "a gradient is not finite. Lower learning_rate, or use bf16 or fp32."
-            )
+        refuse_scale(self.scale, options.min_loss_scale, f"update {num_updates}")
 
     def _set(self, scale: float) -> None:
         self.scale, self.updates, self.overflows, self.clean = scale, 0, 0, 0
+
+
+def refuse_scale(scale: float, lowest: float, where: str) -> None:
+    """Raise FloatingPointError where a loss scale means nothing any more: every update would be left out, for ever."""
+    if scale < lowest:
+        raise FloatingPointError(
+            f"{where}: gradients overflow in fp16 at any loss scale down to {scale}: the loss or a gradient is not "
+            "finite. Lower learning_rate, or use bf16 or fp32."
+        )

@@ -13,6 +13,10 @@ Precision = Literal["fp32", "bf16", "fp16"]
 AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+MIN_LOSS_SCALE = 0.1
+"""A smaller loss scale of fp16 ends a training, where its config says nothing else: it would only shrink gradients."""
+
+
 @dataclass(frozen=True)
 class AveragingOptions:
     """Which average of the weights is kept: an exponential one (EMA), an even one (SWA), or none.
@@ -88,7 +92,7 @@ class EngineOptions(AveragingOptions):
     scale_window: int = 16384
     scale_tolerance: float = 0.0
     lowest_scale: float = 0.0
-    min_loss_scale: float = 0.1
+    min_loss_scale: float = MIN_LOSS_SCALE
 
 
 def pick_device(name: str) -> torch.device:

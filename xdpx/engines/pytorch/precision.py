@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.engines.pytorch.collectives import map_tensors
-from xdpx.engines.pytorch.options import AUTOCAST
+from xdpx.engines.pytorch.loss_scale import refuse_scale
+from xdpx.engines.pytorch.options import AUTOCAST, MIN_LOSS_SCALE
 
 Mode = Literal["no", "bf16", "fp16"]
 
@@ -73,10 +74,13 @@ class Precision:
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Take the optimizer's step; tell whether it was left out because gradients had overflown (fp16 only).
+    def step(self, optimizer: torch.optim.Optimizer, number: int) -> bool:
+        """Take the step of update `number`; tell whether it was left out because gradients had overflown (fp16 only).
 
         Nothing waits for the device, except under fp16, where the schedule must know.
+
+        Raises:
+            FloatingPointError: gradients overflow at any loss scale.
         """
         if self.scaler is None:
             optimizer.step()
@@ -85,7 +89,9 @@ class Precision:
             before = self.scaler.get_scale()
             self.scaler.step(optimizer)
             self.scaler.update()
-            self.skipped = self.scaler.get_scale() < before
+            after = self.scaler.get_scale()
+            self.skipped = after < before
+            refuse_scale(after, MIN_LOSS_SCALE, f"step {number}")
         return self.skipped
 
     def leave_out(self) -> None:

@@ -204,8 +204,7 @@ class LossShares:
 
     def step(self, number: int) -> bool:
         """Take the step, which under fp16 is left out where gradients have overflown."""
-        del number
-        return self._precision.step(self.optimizer)
+        return self._precision.step(self.optimizer, number)
 
     def leave_out(self) -> None:
         """Take no step."""

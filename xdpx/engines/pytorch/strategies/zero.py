@@ -208,8 +208,8 @@ class ZeroPrecision(Precision):
         """Add the gradients of a loss; the engine takes the step with the last micro-batch."""
         self._strategy.backward(loss)
 
-    def step(self, optimizer: Optimizer) -> bool:
+    def step(self, optimizer: Optimizer, number: int) -> bool:
         """Tell whether the engine left the step out, because gradients had overflown."""
-        del optimizer
+        del optimizer, number
         self.skipped = not self._strategy.engine.was_step_applied()
         return self.skipped
