@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.peers.random_bert import Spec, batch_of, classifier, read_spec, samples
+from xdpx.engines.base import Task
 
 TOO_MUCH = 1e6
 Told = dict[str, Any]
@@ -37,7 +38,7 @@ class Weighted(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits, labels) * loss_factor.mean(), "logits": logits}
 
 
-class Classify:
+class Classify(Task):
     """The task that x-train's engine is given; see `engines.base.Task`."""
 
     def __init__(self, spec: Spec) -> None:

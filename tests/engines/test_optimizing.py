@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from xdpx.config.faults import ConfigError
+from xdpx.engines.base import Task
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.gradients import ROWS, SCALING, is_able
 from xdpx.engines.pytorch.optimizing import check, set_rates
@@ -58,7 +59,7 @@ class Net(nn.Module):
 
 
 @dataclass
-class Summing:
+class Summing(Task):
     """Sums the loss over the rows of a batch."""
 
     sparse_rows: bool = False

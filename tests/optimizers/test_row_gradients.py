@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from xdpx.engines.base import Task
 from xdpx.engines.pytorch import gradients
 from xdpx.engines.pytorch.engine import PyTorchEngine
 from xdpx.engines.pytorch.gradients import gradients_of, use_row_gradients
@@ -87,7 +88,7 @@ def test_only_large_plain_embeddings_of_a_willing_optimizer_give_rows(monkeypatc
     assert not model.embedding.sparse
 
 
-class Reading:
+class Reading(Task):
     """A task on the reader: the loss is a sum over all targets."""
 
     def __init__(self):

@@ -19,6 +19,8 @@ ROWS = ([2, 5, 6, 3], [2, 7, 3], [2, 3], [2, 9, 8, 3])
 
 
 class Smooth(nn.Module):
+    takes_noise = True
+
     """Texts of two tokens at most, without dropout and in double precision, so that differences can be taken."""
 
     def __init__(self, share=0.0):

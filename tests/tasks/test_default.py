@@ -7,12 +7,13 @@ from torch import nn
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
+from xdpx.losses.base import Loss
 from xdpx.tasks import tasks
 
 
 def task(model=None, loss=None):
     kind = tasks["default"]
-    return kind(kind.Parameters(model="mine", loss="cross_entropy"), model or nn.Identity(), loss)
+    return kind(kind.Parameters(model="mine", loss="cross_entropy"), model or nn.Identity(), loss or Loss(None))
 
 
 def test_rows_show_label_probabilities_and_the_probability_of_the_target():

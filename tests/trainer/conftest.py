@@ -72,8 +72,13 @@ class ToyEngine:
 class ToyLoss:
     """The score is minus the mean distance, so higher is better."""
 
-    def metrics(self, gathered: Mapping[str, Any]) -> dict[str, float]:
+    average = None
+
+    def scores(self, gathered: Mapping[str, Any]) -> dict[str, float]:
         return {"closeness": -float(gathered["error"].mean()), "rows": gathered["count"]}
+
+    def each_class(self, gathered: Mapping[str, Any], labels: Any) -> list[Any]:
+        return []
 
 
 def toy_groups(start: tuple[int, int] = (1, 0), *, per_epoch: int = 8) -> Iterator[tuple[Place, list[dict[str, Any]]]]:

@@ -240,7 +240,7 @@ def logits_of(predictions: dict[str, Any], loss: Any) -> Any:
     if "logits" in predictions:
         return np.asarray(predictions["logits"], dtype=np.float64).round(6)
     prob = np.asarray(predictions["prob"], dtype=np.float64)
-    if getattr(loss, "asks_each_class", False):  # by sigmoids, not one softmax
+    if loss.asks_each_class:  # by sigmoids, not one softmax
         return (_logarithm(prob) - _logarithm(1.0 - prob)).round(6)
     return _logarithm(prob).round(6)
 

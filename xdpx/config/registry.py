@@ -39,10 +39,13 @@ class Registry(Generic[T]):
     Args:
         kind: what it holds, such as "model"; packages offer theirs as entry points `xdpx.<kind>`.
         shipped: maps a name to "module:attribute", read at first use.
+        base: the class ("module:attribute") whose defaults stand in for what a user's own class leaves out that does
+            not derive from it; "" leaves such a class as it is.
     """
 
-    def __init__(self, kind: str, shipped: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, shipped: Mapping[str, str], *, base: str = "") -> None:
         self.kind = kind
+        self._base = base
         self.shipped = dict(shipped)
         self._loaded: dict[str, T] = {}
         REGISTRIES[kind] = self
@@ -70,7 +73,19 @@ class Registry(Generic[T]):
             raise ConfigError(self.kind, [unknown_name(self.kind, name, self)])
         if name not in self._loaded:
             self._loaded[name] = self._import(name)
+        if name not in self.shipped:
+            self._loaded[name] = self._on_base(self._loaded[name])
         return self._loaded[name]
+
+    def _on_base(self, thing: T) -> T:
+        """Return a user's class with the defaults of the base behind it, so that nobody asks what it lacks."""
+        if not self._base or not isinstance(thing, type):
+            return thing
+        base = _attribute(self._base)
+        if issubclass(thing, base):
+            return thing
+        says = {"__module__": thing.__module__, "__qualname__": thing.__qualname__, "__doc__": thing.__doc__}
+        return cast("T", type(thing.__name__, (thing, base), says))
 
     def _import(self, name: str) -> T:
         fault = packages.ambiguity(self.kind, name, shipped=name in self.shipped)
@@ -78,14 +93,19 @@ class Registry(Generic[T]):
             raise ConfigError(THIS_RUN, [fault])
         if name not in self.shipped:
             return cast("T", packages.load(packages.offered(self.kind)[name][0]))
-        module, _, attribute = self.shipped[name].partition(":")
-        return cast("T", getattr(import_module(module), attribute))
+        return cast("T", _attribute(self.shipped[name]))
 
     def __contains__(self, name: object) -> bool:
         return name in self.shipped or name in self._loaded or name in packages.offered(self.kind)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted({*self.shipped, *self._loaded, *packages.offered(self.kind)}))
+
+
+def _attribute(source: str) -> Any:
+    """Import "module:attribute"."""
+    module, _, attribute = source.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _of_one_package(thing: object, module: str) -> bool:

@@ -170,6 +170,11 @@ class Sampler:
     def __init__(self, parameters: Parameters) -> None:
         self.by_length = parameters.batch_by_len
 
+    @property
+    def unit_size(self) -> int:
+        """How many samples belong together, so that no batch and no share of a process tears them apart."""
+        return 1
+
     def plan(self, samples: NDArray[np.integer[Any]] | int, **options: int) -> EpochPlan:
         """Plan one epoch; see `plan_epoch` for the options."""
         return plan_epoch(samples, by_length=self.by_length, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 Batch = Mapping[str, Any]
@@ -26,24 +26,49 @@ class OutOfMemory(OSError):
     """The memory of the device does not suffice; the message says for what, and what can be done."""
 
 
-class Task(Protocol):
-    """What an engine needs of a task.
+ReadWeights = Callable[[str], Any]
+"""Reads a file of tensors safely: hand in `checkpoints.trusted.load_tensors`."""
 
-    A task may have more. `begin_update(number)` hears which update comes (from 1). `train_passes(batch)` stands in for
-    `train_step` and yields what that gives, once per pass: the engine goes backward before it asks for the next, so
-    that a pass may follow the gradients of the one before. `state_dict` and `load_state_dict` keep what the task
-    learns beside the weights.
+Pass = tuple[Any, Any, Mapping[str, Any]]
+"""What a task makes of a batch: loss sum, count, facts that are sums."""
+
+
+class Task:
+    """All that an engine asks of a task. One that only computes a loss overrides `train_step` and `valid_step`.
+
+    Attributes:
+        model: the network that is trained.
     """
 
     model: Any
 
-    def train_step(self, batch: Batch) -> tuple[Any, Any, Mapping[str, Any]]:
+    def load_pretrained(self, read_weights: ReadWeights) -> None:
+        """Let the model take over pretrained weights, once, before the first update. Here there are none."""
+
+    def begin_update(self, number: int) -> None:
+        """Hear which update comes, from 1."""
+
+    def train_step(self, batch: Batch) -> Pass:
         """Return (loss sum, count, facts that are sums)."""
-        ...
+        raise NotImplementedError
+
+    def train_passes(self, batch: Batch) -> Generator[Pass]:
+        """Yield what each pass over a batch gives; most tasks take one.
+
+        The engine goes backward before it asks for the next, so that a pass may follow the gradients of the one before.
+        """
+        yield self.train_step(batch)
 
     def valid_step(self, batch: Batch) -> Predictions:
         """Return the predictions of one batch."""
-        ...
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the task has learnt beside the weights, to resume with."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
 
 
 class Schedule(Protocol):
@@ -56,10 +81,6 @@ class Schedule(Protocol):
     def momentum(self, num_update: int) -> float | None:
         """Return the first Adam beta, None to leave it."""
         ...
-
-
-ReadWeights = Callable[[str], Any]
-"""Reads a file of tensors safely: hand in `checkpoints.trusted.load_tensors`."""
 
 
 class Updater(Protocol):

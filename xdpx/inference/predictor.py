@@ -281,7 +281,7 @@ class Predictor:
         seed = self.plan.train.values.get("seed") or 0
         return EvaluationData(
             samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn,
-            shuffled=getattr(self.plan.train.picked("task"), "shuffles_held_out", False),
+            shuffled=self.plan.train.picked("task").shuffles_held_out,
         )  # fmt: skip
 
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:

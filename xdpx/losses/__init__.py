@@ -39,5 +39,6 @@ losses: Registry[Any] = Registry(
         "tinybert_td": "xdpx.losses.tinybert:TinyBertTaskLoss",
         "taylor_ce": "xdpx.losses.cross_entropy:TaylorCrossEntropy",
     },
+    base="xdpx.losses.base:Loss",
 )
 register = losses.register

@@ -51,8 +51,16 @@ class Loss:
     learns_labels: ClassVar[bool] = False
     """Whether every sample must have a label, so that data without any are refused before training."""
 
+    asks_each_class: ClassVar[bool] = False
+    """Whether probabilities are those of a sigmoid for each class, not of one softmax over all."""
+
     def __init__(self, parameters: Any) -> None:
         self.parameters = parameters
+
+    @property
+    def average(self) -> str | None:
+        """How classes are averaged in precision, recall and F1; None where they are not, or it is fixed."""
+        return None
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return (loss sum in nats, count, facts). Facts are sums too, left on the device."""

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from xdpx.checkpoints import aliases
 from xdpx.config.args_file import ARGS_FILE
@@ -48,7 +48,10 @@ TaskMetrics = Callable[[Mapping[str, float]], dict[str, float]]
 
 
 class TrainedLoss(Metrics, Protocol):
-    """What training needs of a loss beside its gradient."""
+    """What training needs of a loss beside its gradient: see `losses.base.Loss`."""
+
+    learns_labels: ClassVar[bool]
+    compares_rows: ClassVar[bool]
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts."""
@@ -107,15 +110,14 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
-    task = run.picked("task")  # a user's own may know nothing of what is asked here
-    shuffled = getattr(task, "shuffles_held_out", False)
-    held_out = _held_out(settings, data, processor, seed=seed, shuffled=shuffled)
-    return Parts(engine, loss, data, held_out, total, seed, texts, getattr(task, "train_metrics", None))
+    task = run.picked("task")
+    held_out = _held_out(settings, data, processor, seed=seed, shuffled=task.shuffles_held_out)
+    return Parts(engine, loss, data, held_out, total, seed, texts, task.train_metrics)
 
 
-def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingData, loss: object) -> None:
+def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingData, loss: TrainedLoss) -> None:
     """Raise ConfigError where a loss learns labels, but the samples have none."""
-    if not getattr(loss, "learns_labels", False):
+    if not loss.learns_labels:
         return
     held_out = data.parameters.path_of(settings.valid_subset)
     bare = [] if data.labelled else [("train_subset", data.shards[0])]
@@ -135,7 +137,7 @@ def _seed(settings: TrainParameters, saved: Mapping[str, Any]) -> int:
     return int(saved["seed"]) if "seed" in saved else secrets.randbelow(2**31 - 1) + 1
 
 
-def splitter(settings: TrainParameters, processor: Any, loss: Any) -> Split | None:
+def splitter(settings: TrainParameters, processor: Any, loss: TrainedLoss) -> Split | None:
     """Return what cuts a batch into parts when memory runs out; None where nothing may be cut.
 
     Raises:
@@ -143,7 +145,7 @@ def splitter(settings: TrainParameters, processor: Any, loss: Any) -> Split | No
     """
     if not settings.auto_ga:
         return None
-    if getattr(loss, "compares_rows", False):
+    if loss.compares_rows:
         problem = "is true, but this loss compares the rows of a batch with each other: in parts it would be another."
         remedy = "Set it to false, and lower batch_size, or max_len of the data, until a batch fits."
         raise ConfigError(THIS_RUN, [Fault("auto_ga", problem, remedy)])

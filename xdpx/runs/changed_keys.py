@@ -149,8 +149,8 @@ def judges(run: Run, changed: Changes) -> list[str]:
 
 
 def _keys_of_loss(run: Run) -> Iterable[str]:
-    declared = getattr(run.picked("loss"), "Parameters", None)
-    return () if declared is None else declared.model_fields
+    fields: Mapping[str, object] = run.picked("loss").Parameters.model_fields
+    return fields
 
 
 def without_facts(saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault
         yield Fault("engine", problem, "Leave nproc out (mesh says how devices share), or use engine: pytorch.")
         return
     sampler = run.build("sampler")
-    unit = getattr(sampler, "unit_size", 1)
+    unit = sampler.unit_size
     if settings.batch_size < count * unit:
         together = f" of {unit} samples that belong together" if unit > 1 else ""
         problem = f"is {settings.batch_size}, over all devices, which leaves some of {count} without a share{together}."
@@ -68,7 +68,7 @@ def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault
     if any(kind == "optimizer" and name == "sparse_adam" for (_, kind), name in run.picks.items()):
         yield Fault("optimizer", f"is 'sparse_adam', whose gradients {count} processes cannot add up.", "Use adam.")
     loss = run.picked("loss")
-    if getattr(loss, "compares_rows", False) and not getattr(loss, "spans_processes", False):
+    if loss.compares_rows and not loss.spans_processes:
         problem = (
             f"is '{run.values['loss']}', which compares the rows of a batch: shared by {count} it is another loss."
         )

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
+from xdpx.engines import base
 from xdpx.losses.base import Batch, Loss
 from xdpx.tasks.parameters import DataParameters, NetworkParameters
 
 
-class Task:
+class Task(base.Task):
     """One model, one loss: a batch in; a loss sum, a count and facts, or predictions, out."""
 
     shuffles_held_out: ClassVar[bool] = False
@@ -35,6 +36,10 @@ class Task:
         """Make the task of a run, with the network that it trains."""
         return cls(run.parameters("task"), run.build("model"), loss)
 
+    def load_pretrained(self, read_weights: base.ReadWeights) -> None:
+        """Let the model load the weights that its config names."""
+        self.model.load_pretrained(read_weights)
+
     def train_step(self, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return (loss sum in nats, count, facts) of one micro-batch; the caller divides and goes backward."""
         return self.loss(self.model, batch)
@@ -47,7 +52,7 @@ class Task:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is to be kept beside the weights, to resume with."""
-        return self.loss.state_dict() if isinstance(self.loss, Loss) else {}
+        return self.loss.state_dict()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -63,7 +68,7 @@ class Task:
         """
         try:
             found = self.loss.predictions(self.model, batch)
-            if "target" in batch and isinstance(self.loss, Loss) and self.loss.accumulates():
+            if "target" in batch and self.loss.accumulates():
                 self.loss(self.model, batch)
             return found
         except TypeError as error:
@@ -83,7 +88,7 @@ class Task:
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""
-        return list(self.loss.columns()) if isinstance(self.loss, Loss) else ["pred", "prob", "target_prob"]
+        return list(self.loss.columns())
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None = None) -> Iterator[list[str]]:
         """Yield the cells of each sample, as text.
@@ -96,7 +101,7 @@ class Task:
             The predicted class, all probabilities as a Python list, and the probability of the target (of the
             predicted class where there is no target).
         """
-        own = self.loss.rows(predictions, labels) if isinstance(self.loss, Loss) else None
+        own = self.loss.rows(predictions, labels)
         if own is not None:
             yield from own
             return

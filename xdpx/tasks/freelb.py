@@ -100,8 +100,8 @@ FEATURE = "input_ids"
 class FreeLBCNN(FreeLB):
     """As `freelb`, with noise on what BERT gives instead of its token vectors, in models such as `bert_mix`.
 
-    A model that says what it reads (`read`) and takes that as `pieces` is cut there; any other one above its token
-    vectors.
+    A model that takes what BERT gives as `pieces`, and gives it itself by `read`, is cut there; any other one above its
+    token vectors.
 
     Source: Zhu et al., "FreeLB: Enhanced Adversarial Training for Natural Language Understanding", ICLR 2020,
     algorithm 1.
@@ -112,14 +112,14 @@ class FreeLBCNN(FreeLB):
 
     def __init__(self, parameters: Any, model: nn.Module, loss: Any) -> None:
         super().__init__(parameters, model, loss)
-        self._cut_above_bert = hasattr(model, "read") and "pieces" in inspect.signature(model.forward).parameters
+        self._cut_above_bert = "pieces" in inspect.signature(model.forward).parameters
 
     def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
         """Return what BERT makes of the pieces."""
         if not self._cut_above_bert:
             return super().bottom_predict(batch)
         given, read = batch["net_input"], self.model.read
-        return {FEATURE: read(given["input_ids"], given["attention_mask"], given.get("token_type_ids"))}  # type: ignore[operator]
+        return {FEATURE: read(given["input_ids"], given["attention_mask"], given.get("token_type_ids"))}
 
     def upper_predict(self, batch: Batch, features: Features) -> Result:
         """Return loss sum, count and facts of a batch for which BERT gives these features."""

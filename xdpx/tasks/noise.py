@@ -49,7 +49,7 @@ class NoisyTask(Task):
     def __init__(self, parameters: Any, model: nn.Module, loss: Any) -> None:
         super().__init__(parameters, model, loss)
         cut_here = type(self).upper_predict is NoisyTask.upper_predict
-        if cut_here and not getattr(model, "takes_noise", True):
+        if cut_here and not model.takes_noise:
             problem = f"is '{parameters.model}', which reads texts of its own making: noise would miss them."
             remedy = "Use task: default, or a task of your own that overrides bottom_predict and upper_predict."
             raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
@@ -68,12 +68,12 @@ class NoisyTask(Task):
 
     def bottom_predict(self, batch: Batch) -> dict[str, Tensor]:
         """Return the features that noise is added to: here the token vectors of each text of the batch."""
-        table = self.model.get_input_embeddings()  # type: ignore[operator]
+        table = self.model.get_input_embeddings()
         return {name: table(ids) for name, ids in batch["net_input"].items() if is_text(name, ids)}
 
     def upper_predict(self, batch: Batch, features: Features) -> Result:
         """Return loss sum, count and facts of a batch whose features are replaced by the given ones."""
-        with replaced(self.model.get_input_embeddings(), features):  # type: ignore[operator]
+        with replaced(self.model.get_input_embeddings(), features):
             return self.loss(self.model, batch)
 
     def real_tokens(self, batch: Batch, name: str, feature: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Smart(NoisyTask):
 
     def __init__(self, parameters: Parameters, model: nn.Module, loss: Any) -> None:
         super().__init__(parameters, model, loss)
-        if not getattr(loss, "reads_class_logits", False):
+        if not loss.reads_class_logits:
             problem = f"is '{parameters.loss}', which cannot tell how far two predictions are apart."
             remedy = "Use a loss over the logits of classes, such as cross_entropy or bce, or another task."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
@@ -86,7 +86,7 @@ class Smart(NoisyTask):
 
     def _logits(self, batch: Batch, features: Features, dropout: SameDropout) -> Tensor:
         dropout.rewind()
-        with noises.replaced(self.model.get_input_embeddings(), features):  # type: ignore[operator]
+        with noises.replaced(self.model.get_input_embeddings(), features):
             logits: Tensor = self.model(**batch["net_input"])
         return logits.float()
 

@@ -36,8 +36,17 @@ class Scores(NamedTuple):
 class Metrics(Protocol):
     """What scores gathered predictions: every loss of `xdpx.losses` is one."""
 
-    def metrics(self, gathered: dict[str, Any]) -> dict[str, float]:
-        """Compute every metric once, over a whole split."""
+    @property
+    def average(self) -> str | None:
+        """How classes are averaged in precision, recall and F1; None where they are not."""
+        ...
+
+    def scores(self, gathered: dict[str, Any]) -> dict[str, float]:
+        """Compute every metric once, over a whole split, those that a config asks for by name, too."""
+        ...
+
+    def each_class(self, gathered: dict[str, Any], labels: Sequence[str] | None) -> list[ClassScore]:
+        """Return how well each class is told; none where nothing is classified."""
         ...
 
 
@@ -74,11 +83,9 @@ def _scores(predictions: list[HostPredictions], loss: Metrics, labels: Sequence[
     gathered = gather(predictions)
     if not gathered:
         raise ValueError("there is no sample to score: the split is empty.")
-    of_split = getattr(loss, "scores", loss.metrics)  # `scores` also gives the metrics that a config asks for by name
-    of_classes = getattr(loss, "each_class", None)  # a loss of the user's may know of none
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
-    found = {name: float(value) for name, value in of_split(gathered).items()}
-    return Scores(found, of_classes(gathered, labels) if of_classes else [])
+    found = {name: float(value) for name, value in loss.scores(gathered).items()}
+    return Scores(found, loss.each_class(gathered, labels))
 
 
 def lowest(scores: Sequence[ClassScore], most: int) -> tuple[str, list[ClassScore]]:

@@ -68,6 +68,9 @@ class Learner:
         self.rate, self.ema, self.clip = rate, ema, clip
         self.rule = optax.scale_by_adam(0.9, 0.99)
 
+    def prepare(self, params_axes: Any) -> None:
+        pass
+
     def init(self, params: Any) -> Any:
         return {"adam": self.rule.init(params), "ema": params}
 

@@ -142,7 +142,7 @@ def test_when_every_score_is_nan_the_last_weights_are_kept_all_the_same(
     trial: Callable[[str], Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trial("run")
-    monkeypatch.setattr(run.loss, "metrics", lambda gathered: {"closeness": float("nan")}, raising=False)
+    monkeypatch.setattr(run.loss, "scores", lambda gathered: {"closeness": float("nan")}, raising=False)
     run.begin(SavePolicy(best_only=True))
     assert run.steps() == ([14], [])
 

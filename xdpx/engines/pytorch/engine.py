@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -84,9 +84,8 @@ class PyTorchEngine:
     def start(self, seed: int) -> PyTorchState:
         """Build the model under `seed`, take over pretrained weights, and build the optimizer."""
         state = self._build(seed)
-        load = getattr(state.task.model, "load_pretrained", None)
-        if load is not None and self._read_weights is not None:
-            load(self._read_weights)
+        if self._read_weights is not None:
+            state.task.load_pretrained(self._read_weights)
         self._add_training_parts(state)
         return state
 
@@ -96,8 +95,7 @@ class PyTorchEngine:
         if taker is None:
             raise RuntimeError("this is a bug: a state without an optimizer only scores.")
         _set_mode(state.task.model, training=True)
-        if hasattr(state.task, "begin_update"):
-            state.task.begin_update(number)
+        state.task.begin_update(number)
         sums, state.update_parts = self._in_parts.do(
             lambda batches: self._add_gradients(taker, state, batches),
             group, state.update_parts, what=f"update {number}", release=lambda: self._drop_gradients(state),
@@ -145,7 +143,7 @@ class PyTorchEngine:
             **copied(
                 {
                     "strategy": strategy,
-                    "task": state.task.state_dict() if hasattr(state.task, "state_dict") else {},
+                    "task": state.task.state_dict(),
                     "model": model_weights(state.task.model),
                     "optimizer": state.optimizer.state_dict(),
                     "settings": state.settings,
@@ -172,7 +170,7 @@ class PyTorchEngine:
         if saved.get("strategy"):
             self.strategy.load_state_dict(saved["strategy"])
         if saved.get("task"):
-            cast(Any, state.task).load_state_dict(saved["task"])
+            state.task.load_state_dict(saved["task"])
         same_scale = saved.get("init_scale", self.options.init_scale) == self.options.init_scale
         if self.options.precision == saved["precision"] == "fp16" and same_scale:
             vars(state.loss_scale).update(saved["loss_scale"])
@@ -317,14 +315,8 @@ class PyTorchEngine:
         return taker.add_gradients(state.task.model, group, work)
 
     def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
-        """Yield what each pass over a batch gives; most tasks take one."""
-        several = getattr(task, "train_passes", None)
-        if several is None:
-            with self._autocast():
-                only = task.train_step(batch)
-            yield only
-            return
-        with closing(several(batch)) as passes:
+        """Yield what each pass over a batch gives, computed in the precision of the options."""
+        with closing(task.train_passes(batch)) as passes:
             while True:
                 with self._autocast():
                     found = next(passes, None)

@@ -31,10 +31,11 @@ class SpmdState(TypedDict):
 
 
 class SpmdLearner(Protocol):
-    """What the engine needs of a learner: pure functions of plain trees.
+    """What the engine needs of a learner: pure functions of plain trees."""
 
-    Where it has `prepare(params_axes)`, too, that is called once, before `init`.
-    """
+    def prepare(self, params_axes: Any) -> None:
+        """Hear how the axes of the weights are named, once, before `init`."""
+        ...
 
     def init(self, params: Any) -> Any:
         """Return the state of the optimizer."""
@@ -153,8 +154,7 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
     seed = jax.ShapeDtypeStruct((), jnp.uint32)
     boxed = jax.eval_shape(variables, seed)
     params_axes = _plain(logical_axes(boxed["params"]))
-    if hasattr(task.learner, "prepare"):
-        task.learner.prepare(params_axes)
+    task.learner.prepare(params_axes)
     shapes = jax.eval_shape(build, seed)
     axes = {
         "step": None,

@@ -127,6 +127,9 @@ class GroupedLearner:
         self.plans = {f"{ROOT}/{path}": plan for path, plan in plans.items()} if rule is not None else {}
         self.clip_norm, self.ema_decay, self.sizes = clip_norm, ema_decay, sizes
 
+    def prepare(self, params_axes: Tree) -> None:
+        """Hear how the axes of the weights are named, which decides nothing here."""
+
     def init(self, params: Tree) -> dict[str, Any]:
         """Return what is kept before the first update."""
         if self.rule is None:

@@ -83,7 +83,7 @@ class Evaluating(Callback):
     def on_start(self, session: Session) -> None:
         """Drop the rows of evaluations that will come again."""
         self._table.drop_after(session.progress.last_eval_step)
-        name, average = self.plan.major_metric, getattr(self._loss, "average", None)
+        name, average = self.plan.major_metric, self._loss.average
         if average is not None and name in AVERAGED:
             log.info(f"major_metric {name}: the {average} average of the classes; f1_average chooses another")
 
