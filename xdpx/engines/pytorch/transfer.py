@@ -28,9 +28,7 @@ def to_device(tree: Any, device: torch.device, *, non_blocking: bool = False, ar
         if not arrays or tree.dtype.kind not in NUMBERS:
             return tree
         value = torch.from_numpy(tree if tree.flags.writeable else tree.copy())
-        if device.type == "cuda":
-            return value.pin_memory().to(device, non_blocking=True)
-        return value if device.type == "cpu" else value.to(device)
+        return value.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else value.to(device)
     if type(tree) is dict:
         moved = {}
         for name, each in tree.items():  # a comprehension would be one more call for each batch
@@ -44,8 +42,8 @@ def to_device(tree: Any, device: torch.device, *, non_blocking: bool = False, ar
     if callable(getattr(tree, "to", None)):
         return _moved(tree, device, non_blocking)
     if isinstance(tree, Mapping):
-        parts_by_name = dict(tree.items())
-        return type(tree)(to_device(parts_by_name, device, non_blocking=non_blocking, arrays=arrays))  # type: ignore[call-arg]
+        moved = to_device(dict(tree.items()), device, non_blocking=non_blocking, arrays=arrays)
+        return type(tree)(moved)  # type: ignore[call-arg]
     return tree
 
 
