@@ -47,7 +47,7 @@ class Model(nn.Module):
         return dict(found)
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Split the trained weights into groups for an optimizer.
+        """Split the trained weights into groups for an optimizer; here all decay (`utils/weight_decay.py`).
 
         Each group holds `params`, `lr` and `name`; `weight_decay` only where it differs from the optimizer's own.
         """

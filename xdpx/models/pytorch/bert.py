@@ -17,6 +17,7 @@ from xdpx.models.pytorch.modules.dropout import use_fast_dropout, use_mixout, wi
 from xdpx.models.pytorch.parameters import BertParameters
 from xdpx.models.pytorch.weights import FETCH, read_table
 from xdpx.utils import hub
+from xdpx.utils.weight_decay import decays
 
 CONFIG_FILE = "config.json"
 ARCHITECTURE_KEYS = (
@@ -119,11 +120,11 @@ class Bert(Model):
         for name, weight in self.named_parameters():
             if weight.requires_grad:
                 part, rate = self._depth(name, learning_rate)
-                decays = not (name.endswith(("bias", "gate")) or "norm" in name.lower())
-                key = part if decays else f"{part}, no decay"
+                decaying = decays("bert", name, weight.ndim)
+                key = part if decaying else f"{part}, no decay"
                 group = groups.setdefault(key, {"params": [], "lr": rate, "name": key})
                 group["params"].append(weight)
-                group |= self._decay(part, decays=decays)
+                group |= self._decay(part, decays=decaying)
         return list(groups.values())
 
     def _depth(self, name: str, learning_rate: float) -> tuple[str, float]:

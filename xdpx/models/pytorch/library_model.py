@@ -10,6 +10,7 @@ from transformers import PretrainedConfig
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch import weights
 from xdpx.models.pytorch.base import Model
+from xdpx.utils.weight_decay import decays
 
 CONFIG_FILE = "config.json"
 C = TypeVar("C", bound=PretrainedConfig)
@@ -27,9 +28,9 @@ class LibraryModel(Model):
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Split by decay: nothing decays in a norm or a bias."""
         groups: dict[str, list[nn.Parameter]] = {"all": [], "all, no decay": []}
-        for weight in self.parameters():
+        for name, weight in self.named_parameters():
             if weight.requires_grad:
-                groups["all, no decay" if weight.ndim == 1 else "all"].append(weight)
+                groups["all" if decays("library", name, weight.ndim) else "all, no decay"].append(weight)
         decayed = {"params": groups["all"], "lr": learning_rate, "name": "all"}
         return [decayed, {**decayed, "params": groups["all, no decay"], "name": "all, no decay", "weight_decay": 0.0}]
 

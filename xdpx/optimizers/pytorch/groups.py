@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-NOT_DECAYED = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
-"""In the lower-cased name of a parameter: biases and the scales of normalisation layers."""
+from xdpx.utils.weight_decay import decays
 
 
 def decay_names(model: nn.Module) -> list[str]:
@@ -20,14 +18,15 @@ def decay_names(model: nn.Module) -> list[str]:
     Left out are those inside an `nn.LayerNorm` and those whose name says bias or normalisation. A weight that stands
     in several places appears under each of its names.
     """
-    return [name for name in _named(model) if not NOT_DECAYED.search(name.lower())]
+    return [name for name, num_dims in _named(model) if decays("trainer", name, num_dims)]
 
 
-def _named(module: nn.Module, prefix: str = "") -> Iterator[str]:
+def _named(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the name and the number of dimensions of each parameter outside of layer norms; 0 for one that is None."""
     for name, child in module.named_children():
         if not isinstance(child, nn.LayerNorm):
             yield from _named(child, f"{prefix}{name}.")
-    yield from (prefix + name for name in module._parameters)
+    yield from ((prefix + name, 0 if weight is None else weight.ndim) for name, weight in module._parameters.items())
 
 
 def decay_groups(model: nn.Module, weight_decay: float, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
