@@ -252,6 +252,7 @@ def test_a_seed_of_null_draws_one_and_keeps_it_over_a_resume(start: Start) -> No
     ({"nproc": 2, "optimizer": "sparse_adam"}, "cannot add up"),
     ({"nproc": 2, "device_id": 1}, "CUDA_VISIBLE_DEVICES"),
     ({"distributed_rank": 1}, "where rank 0 is"),
+    ({"local_rank": 1}, "Use device_id to choose a GPU"),
     ({"distributed_init_method": "env://"}, "RANK, WORLD_SIZE and MASTER_ADDR are not set"),
     ({"distributed_init_method": "tcp://here", "distributed_world_size": 2}, "tcp://<host of rank 0>:<port>"),
     ({"deepspeed_zero_stage": 2}, "DeepSpeed"),

@@ -98,6 +98,13 @@ def test_each_process_of_a_launch_takes_its_own_gpu(monkeypatch, joined, two_gpu
     assert joined[0][1]["device_id"] == torch.device("cuda", 1)
 
 
+def test_a_task_that_slurm_gave_one_gpu_takes_the_one_it_sees(monkeypatch, joined, two_gpus):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("SLURM_GPUS_PER_TASK", "h100:1")
+    launched(monkeypatch, RANK=1, WORLD_SIZE=2, LOCAL_RANK=1, LOCAL_WORLD_SIZE=2, MASTER_ADDR="a")
+    assert current().device == torch.device("cuda", 0)
+
+
 def test_one_process_drives_all_gpus_it_sees(two_gpus):
     found = current()
     assert (found.mode, found.num_gpus, found.device) == ("data_parallel", 2, torch.device("cuda", 0))

@@ -49,8 +49,32 @@ def test_keys_start_a_process_by_hand() -> None:
     }  # fmt: skip
 
 
+def test_a_step_of_slurm_meets_where_the_config_says() -> None:
+    environment = dict(SLURM)
+    assert adopt_launch(LaunchKeys(world_size=6, rank=4, init_method="tcp://there:2222"), environment) == 6
+    said = {name: environment[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+    assert said == {"RANK": "4", "WORLD_SIZE": "6", "MASTER_ADDR": "there", "MASTER_PORT": "2222"}
+    assert adopt_launch(LaunchKeys(init_method="tcp://there:2222"), environment) == 6  # asked once more
+
+
+@pytest.mark.parametrize("keys", [
+    LaunchKeys(local_rank=0), LaunchKeys(rank=1), LaunchKeys(init_method="tcp://first:2222"),
+])  # fmt: skip
+def test_what_a_launcher_says_otherwise_is_refused(keys: LaunchKeys) -> None:
+    environment = {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "2", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
+    with pytest.raises(ConfigError, match="Leave it out"):
+        adopt_launch(keys, environment)
+
+
+def test_a_local_rank_that_nobody_launched_is_refused_and_that_of_the_first_is_what_it_is() -> None:
+    assert adopt_launch(LaunchKeys(local_rank=0), {}) == 0
+    with pytest.raises(ConfigError, match="Use device_id to choose a GPU"):
+        adopt_launch(LaunchKeys(local_rank=1), {})
+
+
 @pytest.mark.parametrize("keys", [
     LaunchKeys(init_method="env://"),
+    LaunchKeys(init_method="here"),
     LaunchKeys(init_method="tcp://first", world_size=2),
     LaunchKeys(init_method="tcp://first:2222"),
     LaunchKeys(init_method="tcp://first:2222", world_size=2, rank=2),

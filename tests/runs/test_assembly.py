@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
@@ -19,6 +20,20 @@ def test_every_key_of_mixed_precision_reaches_the_engine() -> None:
     assert (options.precision, options.init_scale, options.seed) == ("fp16", 64.0, 7)
     assert (options.scale_tolerance, options.lowest_scale, options.min_loss_scale) == (0.25, 4.0, 0.5)
     assert options.scale_window == 2**12
+
+
+def test_a_gpu_is_taken_by_its_number_wherever_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    settings = [TrainParameters(**NEEDED, device_id=2, cuda=cuda) for cuda in (None, True)]
+    assert [engine_options(each, seed=1).device for each in settings] == ["cuda:2", "cuda:2"]
+
+
+def test_a_gpu_that_is_not_there_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert engine_options(TrainParameters(**NEEDED, device_id=2, cuda=False), seed=1).device == "cpu"
+    assert "names GPU 2, but cuda is false" in capfd.readouterr().err
+    if not torch.cuda.is_available():
+        assert engine_options(TrainParameters(**NEEDED, device_id=2), seed=1).device == "cpu"
+        assert "this machine has no GPU" in capfd.readouterr().err
 
 
 def test_bf16_and_fp32_are_told_apart() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,8 +51,8 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
     """
     if "WORLD_SIZE" not in environment or environment["WORLD_SIZE"] == "1":
         if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # which srun sets, but not sbatch
-            environment.update(_by_slurm(environment))
-        elif keys.init_method.startswith("tcp://"):
+            environment.update(_by_slurm(environment, keys))
+        elif keys.init_method not in {"auto", "env://"}:
             environment.update(_by_keys(keys))
     size = next((int(environment[name]) for name in ("WORLD_SIZE", *MPI_SIZES) if environment.get(name)), 1)
     launched = size > 1 or "MASTER_ADDR" in environment
@@ -60,24 +60,48 @@ def adopt_launch(keys: LaunchKeys, environment: MutableMapping[str, str] = os.en
         problem = "is env://, but RANK, WORLD_SIZE and MASTER_ADDR are not set."
         remedy = "Start it by torchrun or accelerate launch, or set nproc to start processes here."
         raise ConfigError(THIS_RUN, [Fault("distributed_init_method", problem, remedy)])
-    faults = [
-        Fault(key, f"is {wanted}, but the launcher has started {size} processes.", "Leave it out.")
-        for key, wanted in (("nproc", keys.nproc), ("distributed_world_size", keys.world_size))
-        if launched and isinstance(wanted, int) and wanted != size
-    ]
+    if not launched and keys.local_rank:
+        problem = f"is {keys.local_rank}, but nobody has started several processes, and nothing says where they meet."
+        remedy = "Use device_id to choose a GPU; or set distributed_init_method: tcp://<host>:<port>, or nproc."
+        raise ConfigError(THIS_RUN, [Fault("local_rank", problem, remedy)])
+    faults = _contradictions(keys, size, environment) if launched else []
     if faults:
         raise ConfigError(THIS_RUN, faults)
     return size if launched else 0
 
 
-def _by_slurm(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """Return the variables for a task of a step that srun has started."""
+def _contradictions(keys: LaunchKeys, size: int, environment: Mapping[str, str]) -> list[Fault]:
+    """Return what the config says otherwise than the launcher, which would be ignored without a word."""
+    remedy = "Leave it out."
+    faults = [
+        Fault(key, f"is {wanted}, but the launcher has started {size} processes.", remedy)
+        for key, wanted in (("nproc", keys.nproc), ("distributed_world_size", keys.world_size))
+        if isinstance(wanted, int) and wanted != size
+    ]
+    numbers = ("distributed_rank", keys.rank or None, "RANK"), ("local_rank", keys.local_rank, "LOCAL_RANK")
+    faults += [
+        Fault(key, f"is {wanted}, but the launcher says {environment[name]}.", remedy)
+        for key, wanted, name in numbers
+        if wanted is not None and environment.get(name, str(wanted)) != str(wanted)
+    ]
+    if keys.init_method.startswith("tcp://") and "MASTER_ADDR" in environment:
+        meeting = f"tcp://{environment['MASTER_ADDR']}:{environment.get('MASTER_PORT', '')}"
+        if keys.init_method != meeting:
+            problem = f"is {keys.init_method}, but the processes of this launcher meet at {meeting}."
+            faults.append(Fault("distributed_init_method", problem, remedy))
+    return faults
+
+
+def _by_slurm(environment: Mapping[str, str], keys: LaunchKeys) -> dict[str, str]:
+    """Return the variables for a task of a step that srun has started; an address of the config is kept."""
     size, nodes = int(environment["SLURM_STEP_NUM_TASKS"]), int(environment.get("SLURM_STEP_NUM_NODES", 1))
     job = int(environment.get("SLURM_JOB_ID", 0))
     found = {
         "RANK": environment["SLURM_PROCID"], "WORLD_SIZE": str(size), "LOCAL_RANK": environment["SLURM_LOCALID"],
         "LOCAL_WORLD_SIZE": str(-(-size // nodes)), "GROUP_RANK": environment.get("SLURM_NODEID", "0"),
     }  # fmt: skip
+    if keys.init_method not in {"auto", "env://"}:
+        return found | _meeting_place(keys.init_method)
     address = first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1"))
     port = str(FIRST_PORT + job % NUM_PORTS)  # the same for all tasks, and another for the next job
     return found | {
@@ -87,19 +111,27 @@ def _by_slurm(environment: MutableMapping[str, str]) -> dict[str, str]:
 
 def _by_keys(keys: LaunchKeys) -> dict[str, str]:
     """Return the variables for a process that was started by hand, with the keys of the first XDPX."""
-    found = re.fullmatch(r"tcp://(.+):(\d+)", keys.init_method)
+    meeting = _meeting_place(keys.init_method)
     size, rank = keys.world_size, keys.rank
-    faults = []
-    if found is None:
-        problem = f"is '{keys.init_method}'."
-        faults.append(Fault("distributed_init_method", problem, "Use auto, env://, or tcp://<host of rank 0>:<port>."))
     if not isinstance(size, int) or rank >= size:
         problem = f"is {size}, and distributed_rank is {rank}, but distributed_init_method is that of several machines."
-        faults.append(Fault("distributed_world_size", problem, "Say how many processes there are; ranks are below it."))
-    if found is None or faults:
-        raise ConfigError(THIS_RUN, faults)
+        remedy = "Say how many processes there are; ranks are below it."
+        raise ConfigError(THIS_RUN, [Fault("distributed_world_size", problem, remedy)])
     local = {} if keys.local_rank is None else {"LOCAL_RANK": str(keys.local_rank)}
-    return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": found[1], "MASTER_PORT": found[2], **local}
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), **meeting, **local}
+
+
+def _meeting_place(init_method: str) -> dict[str, str]:
+    """Return the variables that say where processes meet, from a key such as `tcp://first:29500`.
+
+    Raises:
+        ConfigError: it is another kind of address.
+    """
+    found = re.fullmatch(r"tcp://(.+):(\d+)", init_method)
+    if found is None:
+        remedy = "Use auto, env://, or tcp://<host of rank 0>:<port>."
+        raise ConfigError(THIS_RUN, [Fault("distributed_init_method", f"is '{init_method}'.", remedy)])
+    return {"MASTER_ADDR": found[1], "MASTER_PORT": found[2]}
 
 
 def first_host(nodes: str) -> str:

@@ -273,6 +273,8 @@ def _strategy(settings: TrainParameters) -> Strategy | None:
     from xdpx.engines.pytorch.strategies.whole import Replicated
 
     here = world.current(use_cpu=settings.cuda is False)
+    if settings.device_id != "auto":
+        log.warning(f"device_id: there are {here.size} processes; each takes the device of its own number instead.")
     if not settings.use_bmuf:
         return Replicated(here)
     options = BlockOptions(
@@ -291,9 +293,8 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
     from xdpx.engines.pytorch.options import EngineOptions
 
     start = settings.swa_start
-    number = "" if settings.device_id == "auto" else f":{settings.device_id}"
     return EngineOptions(
-        device="auto" if settings.cuda is None else f"cuda{number}" if settings.cuda else "cpu",
+        device=_device_of(settings),
         precision="fp16" if settings.fp16 else "bf16" if settings.bf16 else "fp32",
         clip_norm=settings.clip_norm,
         nonfinite_steps=settings.nonfinite_steps,
@@ -307,3 +308,16 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
         lowest_scale=float(settings.threshold_loss_scale or 0),
         min_loss_scale=settings.min_loss_scale,
     )
+
+
+def _device_of(settings: TrainParameters) -> str:
+    """Return the name of the device that a process which trains alone uses."""
+    import torch
+
+    if settings.device_id == "auto":
+        return "auto" if settings.cuda is None else "cuda" if settings.cuda else "cpu"
+    if settings.cuda or (settings.cuda is None and torch.cuda.is_available()):
+        return f"cuda:{settings.device_id}"
+    why = "cuda is false" if settings.cuda is False else "this machine has no GPU"
+    log.warning(f"device_id: names GPU {settings.device_id}, but {why}: it is trained on the CPU.")
+    return "cpu"

@@ -171,13 +171,16 @@ def _device(launch: _Launch, *, use_cpu: bool) -> torch.device:
 
 def _own_gpu(launch: _Launch) -> torch.device:
     seen = torch.cuda.device_count()
-    if launch.local_rank >= seen:
+    # Slurm shows each task that it gave one GPU (--gpus-per-task=1) that one alone, whatever the task's number.
+    bound = seen == 1 and os.environ.get("SLURM_GPUS_PER_TASK", "").rpartition(":")[2] == "1"
+    index = 0 if bound else launch.local_rank
+    if index >= seen:
         raise ValueError(
             f"device: process {launch.local_rank} of this machine has no GPU of its own: {seen} are visible for "
             f"{launch.local_size} processes. Start at most {seen} per machine (--nproc_per_node), let "
             "CUDA_VISIBLE_DEVICES name more, or set use_cpu=True."
         )
-    device = torch.device("cuda", launch.local_rank)
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
 
