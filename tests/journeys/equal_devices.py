@@ -1,0 +1,142 @@
+"""Trainings of both doors on several processes: `equal_devices.py FOLDER` does what FOLDER/stages.json lists.
+
+A stage is a number of processes and the trainings that they do together, one after another. All of them are forked off
+one process that has imported everything, so a stage costs what it trains. Each process of a stage writes what it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tests.processes import free_port
+from xdpx import Trainer, TrainingArguments
+from xdpx import run as door
+from xdpx.datasets.training_data import TrainingData
+
+FAILED = 70
+IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
+"""What each process would import by itself."""
+
+
+class Net(nn.Module):
+    """A classifier of four numbers; `seen` keeps the ids of the rows of each micro-batch that it was trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+        self.seen: list[list[int]] = []
+
+    def forward(self, x: Tensor, row: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        self.seen.append(row.tolist())
+        logits = self.head(torch.tanh(self.body(x)))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def train_by_x_train(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Train by a config; return the rows of each micro-batch in the order in which they were made."""
+    seen: list[list[int]] = []
+    collate = TrainingData._collate
+
+    def noted(data: TrainingData, source: Any, rows: Any, epoch: int) -> Any:
+        seen.append(rows.tolist())
+        return collate(data, source, rows, epoch)
+
+    TrainingData._collate = noted  # type: ignore[method-assign]
+    try:
+        code = door.main(["x-train", f"{name}.json"])
+    finally:
+        TrainingData._collate = collate  # type: ignore[method-assign]
+    del values
+    return {"code": code, "rows": seen}
+
+
+def train_by_trainer(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Train with the arguments, and go on from a checkpoint where there is one; return losses and rows."""
+    torch.manual_seed(0)
+    model, drawn = Net(), torch.Generator().manual_seed(1)
+    rows = [
+        {"x": torch.randn(4, generator=drawn), "row": number, "labels": number * number % 3} for number in range(192)
+    ]
+    batch = values["batch_size"] // int(os.environ["WORLD_SIZE"])
+    known = {key: value for key, value in values.items() if key != "batch_size"}
+    args = TrainingArguments(
+        name, use_cpu=True, per_device_train_batch_size=batch, max_steps=50, learning_rate=0.01, logging_steps=1,
+        report_to="none", disable_tqdm=True, remove_unused_columns=False, **known,
+    )  # fmt: skip
+    trainer = Trainer(model=model, args=args, train_dataset=rows)
+    trainer.train(resume_from_checkpoint=any(Path(name).glob("checkpoint-*")))
+    trainer.save_model(f"{name}/last")
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return {"code": 0, "rows": model.seen, "losses": losses}
+
+
+def prepare(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the data that x-train trains on."""
+    del values
+    return {"code": door.main(["x-prepro", f"{name}.json"])}
+
+
+DOORS = {"x-prepro": prepare, "x-train": train_by_x_train, "Trainer": train_by_trainer}
+
+
+def work(stage: Mapping[str, Any], rank: int, port: int) -> None:
+    """Be one process of a stage."""
+    size = stage["size"]
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    os.environ.update({name: str(number) for name, number in numbers.items()}, MASTER_ADDR="127.0.0.1")
+    words = os.open(f"{stage['name']}-{rank}.txt", os.O_WRONLY | os.O_CREAT)
+    os.dup2(words, 1)
+    os.dup2(words, 2)
+    found = {}
+    for training in stage["trainings"]:
+        name, values = training["name"], training["values"]
+        found[name] = DOORS[training["door"]](name, values)
+        if found[name]["code"]:
+            raise SystemExit(f"{name} ended with {found[name]['code']}")
+    Path(f"{stage['name']}-{rank}.json").write_text(json.dumps(found))
+
+
+def main(folder: Path) -> None:
+    os.chdir(folder)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    for module in IMPORTED:
+        import_module(f"xdpx.{module}")
+    for stage in json.loads(Path("stages.json").read_text()):
+        for copy, source in stage["copies"].items():
+            shutil.copytree(source, copy)
+        for training in stage["trainings"]:
+            Path(f"{training['name']}.json").write_text(json.dumps(training["values"]))
+        port, processes = free_port(), []
+        for rank in range(stage["size"]):
+            process = os.fork()
+            if process == 0:
+                code = FAILED
+                try:
+                    work(stage, rank, port)
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    sys.stderr.flush()
+                    os._exit(code)
+            processes.append(process)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+        if any(codes):
+            said = "\n".join(Path(f"{stage['name']}-{rank}.txt").read_text()[-4000:] for rank in range(stage["size"]))
+            sys.exit(f"stage {stage['name']} ended with {codes}:\n{said}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
