@@ -74,7 +74,7 @@ def wait_for_all() -> None:
     _of_this_process.wait()
 
 
-def copied(values: Any) -> Any:
+def copied(values: object) -> Any:
     """Return a copy on the host of dicts, lists and tuples of tensors. Tensors that share memory still do.
 
     Nothing that training changes later gets into the copy.

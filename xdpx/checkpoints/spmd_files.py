@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints import spmd_folders as places
 from xdpx.checkpoints.background import Background
@@ -21,6 +21,9 @@ from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.utils import io
 from xdpx.utils.owners import temporary_name
 from xdpx.utils.paths import StrPath
+
+if TYPE_CHECKING:
+    import jax
 
 Subset = Callable[[str], bool] | Collection[str]
 """Which tensors: a question about a name, or the beginnings of names, such as `params` or `params/lm/softmax`."""
@@ -34,12 +37,12 @@ def wait() -> None:
 
 
 def save(
-    tree: Any,
+    tree: object,
     parent: StrPath,
     *,
     step: int,
     facts: Mapping[str, Any] | None = None,
-    train_input: Any = None,
+    train_input: object = None,
     background: bool = False,
     ranks: Ranks = ALONE,
 ) -> str:
@@ -85,7 +88,7 @@ def save(
     return whole.target
 
 
-def restore(folder: StrPath, target: Any, *, subset: Subset | None = None, ranks: Ranks = ALONE) -> Any:
+def restore(folder: StrPath, target: object, *, subset: Subset | None = None, ranks: Ranks = ALONE) -> Any:
     """Read a checkpoint onto the devices of `target`, bit for bit; call it on all processes.
 
     Args:
@@ -141,7 +144,7 @@ def check_shapes(folder: StrPath, wanted: Mapping[str, Any]) -> None:
         raise ConfigError(str(folder), faults)
 
 
-def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+def named_leaves(tree: object) -> Iterator[tuple[str, Any]]:
     """Yield (name, leaf): the keys that lead to a leaf, with `/` between them."""
     from jax import tree_util
 
@@ -149,7 +152,7 @@ def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
         yield tree_util.keystr(path, simple=True, separator="/"), leaf
 
 
-def _misfit(name: str, leaf: Any, there: Mapping[str, tuple[tuple[int, ...], str]]) -> Fault | None:
+def _misfit(name: str, leaf: jax.Array, there: Mapping[str, tuple[tuple[int, ...], str]]) -> Fault | None:
     if name not in there:
         near = nearest(name, there)
         return Fault(
@@ -184,7 +187,7 @@ def _metadata(arrays: Mapping[str, Any], step: int, facts: Mapping[str, Any], ra
     return json.dumps(content, indent=1)
 
 
-def _write_small_files(staging: Staging, metadata: str, train_input: Any) -> None:
+def _write_small_files(staging: Staging, metadata: str, train_input: object) -> None:
     ranks = staging.ranks
     if ranks.rank == 0:
         with staging.open(METADATA, "w") as file:

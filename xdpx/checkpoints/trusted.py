@@ -120,7 +120,7 @@ def _unpickling_report(path: str, error: pickle.UnpicklingError) -> str:
     return f"{path}: {what} and was not loaded. Use another checkpoint, or save it again as a state_dict of tensors."
 
 
-def save_tensors(values: Any, target: IO[bytes]) -> None:
+def save_tensors(values: object, target: IO[bytes]) -> None:
     """Write tensors and plain values so that `load_tensors` can read them. Equal values give equal bytes.
 
     Raises:
@@ -138,13 +138,13 @@ def save_tensors(values: Any, target: IO[bytes]) -> None:
         raise
 
 
-def bytes_of(values: Any) -> int:
+def bytes_of(values: object) -> int:
     """Return about how many bytes `save_tensors` will write: those of the tensors, each storage once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in _tensors(values)}
     return sum(storages.values())
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
+def _tensors(values: object) -> Iterator[torch.Tensor]:
     if isinstance(values, torch.Tensor):
         yield values
     elif isinstance(values, Mapping | list | tuple):

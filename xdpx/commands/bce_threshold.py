@@ -12,11 +12,14 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from xdpx.config.loading import Run
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NAME = "bce_threshold"
 MOST_DIGITS = 16
@@ -97,7 +100,7 @@ class BceThreshold:
         wanted[rows, read_classes(path, flat, self._labels, "predict_file")] = True
         return prob, wanted
 
-    def _choose(self, wanted: Any, score: Any) -> float:
+    def _choose(self, wanted: NDArray[Any], score: NDArray[Any]) -> float:
         from xdpx.metrics import best_cut
 
         known = self.parameters
@@ -109,7 +112,7 @@ class BceThreshold:
             return max(SHARE, known.min_threshold)
         return rounded_down(cut.threshold, score, digits=known.resolution, lowest=known.min_threshold)
 
-    def _report(self, prob: Any, wanted: Any, chosen: Sequence[float]) -> None:
+    def _report(self, prob: NDArray[Any], wanted: NDArray[Any], chosen: Sequence[float]) -> None:
         """Print precision, recall and F1 of each class and of all, with 0.5 and with what was chosen."""
         from xdpx.metrics import several_labels
         from xdpx.reports.tables import as_text
@@ -129,7 +132,7 @@ class BceThreshold:
             rows.append(row)
         sys.stdout.write(as_text(rows, list(rows[0])))
 
-    def _predict(self, prob: Any, thresholds: Sequence[float]) -> Any:
+    def _predict(self, prob: NDArray[Any], thresholds: Sequence[float]) -> Any:
         """Return what `bce` predicts, as truth values (N, C): every class that reaches its threshold, or the first."""
         import numpy as np
 
@@ -143,7 +146,7 @@ class BceThreshold:
         return found
 
 
-def rounded_down(threshold: float, score_N: Any, *, digits: int, lowest: float) -> float:
+def rounded_down(threshold: float, score_N: NDArray[Any], *, digits: int, lowest: float) -> float:
     """Return a threshold with few digits that takes the same rows: up, it could lose rows that its score counts.
 
     Args:

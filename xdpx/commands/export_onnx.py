@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.commands.export_torchscript import ExportTorchscript
 from xdpx.config.faults import Fault
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters
+
+if TYPE_CHECKING:
+    from torch import nn
 
 NAME = "export_onnx"
 PACKAGES = ("onnx", "onnxruntime")
@@ -39,7 +42,7 @@ class ExportOnnx(ExportTorchscript):
         packages = [Fault(NAME, problem, "Run: pip install 'xdpx[export]'.")] if missing else []
         return [*packages, *super().check()]
 
-    def packed(self, traced: Any, batches: Sequence[Any]) -> tuple[bytes, Any]:
+    def packed(self, traced: nn.Module, batches: Sequence[Any]) -> tuple[bytes, Any]:
         """Return the file of a traced network, and what runs it."""
         from xdpx.inference import onnx_file
 

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters, make_plan
 from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from xdpx.inference.predictor import Predictor
 
 NAME = "export_torchscript"
 LENGTHS = (12, 3, 7)
@@ -72,14 +77,14 @@ class ExportTorchscript:
             time = f"{tracing.milliseconds(network, one):.3f} ms for a text of {length} tokens, on one thread"
             print(f"  {time} (median of {tracing.RUNS})")
 
-    def packed(self, traced: Any, batches: Sequence[Any]) -> tuple[bytes, Any]:
+    def packed(self, traced: nn.Module, batches: Sequence[Any]) -> tuple[bytes, Any]:
         """Return the file of a traced network, and what runs it; `batches` are some of several shapes."""
         from xdpx.inference import tracing
 
         del batches
         return tracing.content_of(traced), traced
 
-    def _write(self, predictor: Any, inputs: list[str], content: bytes) -> None:
+    def _write(self, predictor: Predictor, inputs: list[str], content: bytes) -> None:
         from xdpx.utils.commit import replacing, write_text
 
         out_dir = self.parameters.out_dir

@@ -102,5 +102,5 @@ def _number(options: Mapping[str, str], name: str, otherwise: int) -> int:
     return int(text)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from xdpx.config.loading import Run
     from xdpx.inference.predictor import Chunk, Predictor
     from xdpx.logger import Progress
+    from xdpx.losses.base import Loss
 
 SMALLEST_PROBABILITY = 1e-38
 """What a probability of zero counts as when its logit, the logarithm, is asked for."""
@@ -229,13 +231,13 @@ class TextWriter:
         self._out.write("\t".join(map(_clean, cells)) + "\n")
 
 
-def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]], loss: Any) -> Iterator[list[str]]:
+def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]], loss: Loss) -> Iterator[list[str]]:
     """Yield [logits as text, predicted label] of each row."""
     for values, (label, *_) in zip(logits_of(predictions, loss).tolist(), rows, strict=True):
         yield [str(values), label]
 
 
-def logits_of(predictions: dict[str, Any], loss: Any) -> Any:
+def logits_of(predictions: dict[str, Any], loss: Loss) -> Any:
     """Return logits: those of the model, or what gives its probabilities back, by default their logarithms."""
     if "logits" in predictions:
         return np.asarray(predictions["logits"], dtype=np.float64).round(6)
@@ -245,7 +247,7 @@ def logits_of(predictions: dict[str, Any], loss: Any) -> Any:
     return _logarithm(prob).round(6)
 
 
-def _logarithm(prob: Any) -> Any:
+def _logarithm(prob: NDArray[Any]) -> Any:
     return np.log(np.maximum(prob, SMALLEST_PROBABILITY))
 
 
@@ -256,7 +258,7 @@ def _clean(cell: str) -> str:
     return cell
 
 
-def _arrays_of(found: dict[str, Any], rows: Any, loss: Any, *, logits: bool) -> Iterator[tuple[str, Any]]:
+def _arrays_of(found: dict[str, Any], rows: NDArray[Any], loss: Loss, *, logits: bool) -> Iterator[tuple[str, Any]]:
     yield from found.items()
     yield "row", rows
     if logits:

@@ -12,7 +12,7 @@ Source: Michel, Levy and Neubig, "Are Sixteen Heads Really Better than One?", Ne
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xdpx.commands.script_arguments import faults_of_paths, run_config
@@ -118,7 +118,7 @@ class PruneHeads:
             write_text(io.join(io.parent(path), name), text)
 
 
-def _numbered(found: Any, gone: Any, count: int) -> Any:
+def _numbered(found: Mapping[int, frozenset[int]], gone: Mapping[int, frozenset[int]], count: int) -> Any:
     """Number heads as in the unpruned network, and add those that were gone before."""
     there = {layer: [head for head in range(count) if head not in gone.get(layer, ())] for layer in found}
     fresh = {layer: frozenset(there[layer][head] for head in heads) for layer, heads in found.items()}

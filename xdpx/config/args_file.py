@@ -96,7 +96,7 @@ def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _escaped(value: Any) -> Any:
+def _escaped(value: object) -> Any:
     """Protect `${` in text, which would be a reference when the file is read."""
     if isinstance(value, str):
         return value.replace("${", "$${")

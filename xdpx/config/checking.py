@@ -140,7 +140,7 @@ def _mark_changed(draft: Draft, key: str, declared: list[tuple[Selected, Declara
         draft.changed.add(key)
 
 
-def _same(value: Any, other: Any) -> bool:
+def _same(value: object, other: object) -> bool:
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -166,7 +166,7 @@ def _default(declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
     return None
 
 
-def _accepts(declaration: Declaration, value: Any) -> bool:
+def _accepts(declaration: Declaration, value: object) -> bool:
     if not declaration.required and declaration.default is value:
         return True
     try:
@@ -175,7 +175,7 @@ def _accepts(declaration: Declaration, value: Any) -> bool:
         return False
 
 
-def _accept(draft: Draft, key: str, value: Any, declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
+def _accept(draft: Draft, key: str, value: object, declared: list[tuple[Selected, Declaration]]) -> tuple[Any] | None:
     """Return the value as its first declaration wants it, in a 1-tuple; None when any declaration refuses it."""
     results = []
     for one, declaration in declared:
@@ -281,7 +281,7 @@ def _switched_off(draft: Draft, one: Selected, declaration: Declaration) -> tupl
     return problem, f"Set {key} {_needed(operator, wanted)}, or remove this key (a parent's with __ignore__)."
 
 
-def _needed(operator: str, wanted: Any) -> str:
+def _needed(operator: str, wanted: object) -> str:
     words = {"is": "to", "is not": "to something other than", "in": "to one of", ">": "above", "<": "below"}
     return f"{words[operator]} {shown(wanted)}"
 

@@ -7,7 +7,7 @@ what is overwritten and which code runs is decided by the config alone.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xdpx.config import catalogue
 
@@ -40,7 +40,7 @@ def _kinds_by_key() -> dict[str, set[str]]:
     return found
 
 
-def refusal(declared: list[tuple[Selected, Declaration]], value: Any) -> str:
+def refusal(declared: list[tuple[Selected, Declaration]], value: object) -> str:
     """Return why a key may not come with data, '' when it may.
 
     Args:

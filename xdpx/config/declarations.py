@@ -55,7 +55,7 @@ class Declaration:
         """Whether a config must set it."""
         return self.default is REQUIRED
 
-    def out_of_bounds(self, value: Any) -> str:
+    def out_of_bounds(self, value: object) -> str:
         """Return which bound a number, or a number in a list, breaks; '' when none."""
         for number in _numbers_in(value):
             if not self._within(number):
@@ -93,7 +93,7 @@ class Declaration:
         return declaration
 
 
-def _numbers_in(value: Any) -> Iterator[float]:
+def _numbers_in(value: object) -> Iterator[float]:
     if isinstance(value, list | tuple):
         for item in value:
             yield from _numbers_in(item)
@@ -169,7 +169,7 @@ def sound_default(parameters: type[BaseModel], key: str) -> Any:
     raise TypeError(f"{parameters.__qualname__}.{key}: its default is {default!r}. Use {kind.describe()}.")
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> Any:
     """Return the same with an int for each float that has no fraction."""
     if isinstance(value, list | tuple):
         return type(value)(_whole(item) for item in value)

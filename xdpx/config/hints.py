@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 _WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 _NULLS = frozenset({"none", "null", "nil", "~"})
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Write a value for a message, as a config would write it, cut at 60 characters."""
     if value is None:
         return "null"
@@ -26,7 +25,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def hint(value: Any, wanted: str) -> str:
+def hint(value: object, wanted: str) -> str:
     """Return what most likely happened when `value` is not `wanted` (a description such as `an integer`). May be ''."""
     number = "integer" in wanted or "number" in wanted
     if isinstance(value, bool) and number:
@@ -42,7 +41,7 @@ def hint(value: Any, wanted: str) -> str:
     return _hint_for_text(value, wanted, number=number) if isinstance(value, str) else _hint_for_list(value, wanted)
 
 
-def _hint_for_list(value: Any, wanted: str) -> str:
+def _hint_for_list(value: object, wanted: str) -> str:
     if isinstance(value, list) and not wanted.startswith("a list"):
         return ". For several runs, put the values in a loop: __parent__: [[{...}, {...}]]"
     return ""

@@ -77,7 +77,7 @@ class BaseHParams:
         if missing:
             raise TypeError(f"{label(type(self))} needs {', '.join(missing)}: give every field without a default.")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in self._field_table:
             raise AttributeError(no_field(type(self), name))
         if self.is_frozen:
@@ -115,7 +115,7 @@ class BaseHParams:
         return frozenset(name for name, value in self.fields_and_values() if not self._is_default(name, value))
 
     @classmethod
-    def _is_default(cls, name: str, value: Any) -> bool:
+    def _is_default(cls, name: str, value: object) -> bool:
         field = cls._field_table[name]
         factory = field.default_factory
         return _same(value, field.default if factory is dataclasses.MISSING else factory())
@@ -276,7 +276,7 @@ def sub_config_field(template: type[Any] | None, **values: Any) -> Any:
 template_field = sub_config_field
 
 
-def build(thing: Any, **overrides: Any) -> Any:
+def build(thing: object, **overrides: Any) -> Any:
     """Build a template, a Fiddle config or a Fiddle partial; return what is built already as it is."""
     if isinstance(thing, BaseHParams):
         return thing.Instantiate(**overrides)
@@ -338,7 +338,7 @@ def _taking_fields(function: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _templates_in(value: Any) -> Iterator[BaseHParams]:
+def _templates_in(value: object) -> Iterator[BaseHParams]:
     if isinstance(value, BaseHParams):
         yield value
     elif isinstance(value, list | tuple):
@@ -349,7 +349,7 @@ def _templates_in(value: Any) -> Iterator[BaseHParams]:
             yield from _templates_in(item)
 
 
-def _as_plain(value: Any) -> Any:
+def _as_plain(value: object) -> Any:
     if isinstance(value, BaseHParams):
         return value.to_dict()
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -359,7 +359,7 @@ def _as_plain(value: Any) -> Any:
     return value
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: object, right: object) -> bool:
     name = dtype_name(left)
     if name:
         return name == dtype_name(right)

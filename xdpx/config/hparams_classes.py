@@ -15,12 +15,12 @@ from xdpx.config.hparams_types import UNRESOLVED, fits, made_by, resolved, type_
 from xdpx.config.pax_names import of_pax
 
 
-def is_template(value: Any) -> bool:
+def is_template(value: object) -> bool:
     """Tell whether a value is an instance of a template class."""
     return hasattr(type(value), "Instantiate")
 
 
-def is_class_var(annotation: Any) -> bool:
+def is_class_var(annotation: object) -> bool:
     """Tell whether an annotation, read or not, is a ClassVar."""
     if isinstance(annotation, str):
         return annotation.split("[")[0].rsplit(".", maxsplit=1)[-1] == "ClassVar"
@@ -51,11 +51,11 @@ def check_class(cls: type[Any], root: type[Any]) -> None:
             raise TypeError(f"{cls.__qualname__}.{name}: '{name}' is a method of every template. Take another name.")
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "template" if is_template(value) or made_by(value) is not None else type(value).__name__
 
 
-def _cure(value: Any) -> str:
+def _cure(value: object) -> str:
     if _kind(value) == "template":
         return f"Write sub_config_field({label(type(value))})."
     return f"Write dataclasses.field(default_factory=lambda: {printed(value)}), or a tuple."
@@ -84,14 +84,14 @@ def no_field(cls: type[Any], name: str) -> str:
     return f"{label(cls)} has no field '{name}'.{' ' if hint else ''}{hint} Its fields: {', '.join(names) or 'none'}."
 
 
-def check_field(cls: type[Any], name: str, value: Any) -> None:
+def check_field(cls: type[Any], name: str, value: object) -> None:
     """Refuse, with a TypeError, a field that does not exist or a value that it does not allow."""
     if name not in cls._field_table:
         raise TypeError(no_field(cls, name))
     check_value(cls, name, value)
 
 
-def check_value(cls: type[Any], name: str, value: Any) -> None:
+def check_value(cls: type[Any], name: str, value: object) -> None:
     """Refuse, with a TypeError, a value that its field's annotation does not allow."""
     wanted = cls._types.get(name, UNRESOLVED)
     if wanted is UNRESOLVED:

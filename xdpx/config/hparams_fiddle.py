@@ -20,7 +20,7 @@ SHARED_ID = "shared_weight_layer_id"
 class _Named:
     """Name the nearest field when Fiddle refuses a name."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         try:
             super().__setattr__(name, value)
         except AttributeError as error:
@@ -36,12 +36,12 @@ class TemplatePartial(_Named, fdl.Partial[Any]):  # type: ignore[misc]
     """A Fiddle partial of a class that has templates."""
 
 
-def config_of(hparams: Any) -> Any:
+def config_of(hparams: object) -> Any:
     """Turn a template into a config of its owner; equal shared ids become one node."""
     return _node(hparams, {}, TemplateConfig)
 
 
-def partial_of(hparams: Any) -> Any:
+def partial_of(hparams: object) -> Any:
     """Turn a template into a partial of its owner; the templates inside become configs."""
     return _node(hparams, {}, TemplatePartial)
 
@@ -57,7 +57,7 @@ def _node(hparams: Any, memo: dict[Any, Any], kind: type[Any]) -> Any:
     return memo[key]
 
 
-def _holds_template(value: Any) -> bool:
+def _holds_template(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(_holds_template(item) for item in value)
     if isinstance(value, dict):
@@ -65,13 +65,13 @@ def _holds_template(value: Any) -> bool:
     return is_template(value)
 
 
-def _value(value: Any, memo: dict[Any, Any]) -> Any:
+def _value(value: object, memo: dict[Any, Any]) -> Any:
     if is_template(value):
         return _node(value, memo, TemplateConfig)
     return _inside(value, lambda item: _value(item, memo))
 
 
-def _inside(value: Any, function: Callable[[Any], Any]) -> Any:
+def _inside(value: object, function: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return type(value)(function(item) for item in value)
     if isinstance(value, dict):
@@ -79,7 +79,7 @@ def _inside(value: Any, function: Callable[[Any], Any]) -> Any:
     return value
 
 
-def template_of(config: Any) -> Any:
+def template_of(config: fdl.Buildable[Any]) -> Any:
     """Turn a config or partial, with the nodes inside, into a template.
 
     A node that is used in several places gets a shared id, so that it is built once with one set of weights.
@@ -94,7 +94,7 @@ def template_of(config: Any) -> Any:
     return _template(config, uses, {})
 
 
-def _template_class(made: Any) -> Any:
+def _template_class(made: object) -> Any:
     """Return the template class of what a node makes: itself, or that of a class which is built from one; else None."""
     found = made if hasattr(made, "Instantiate") else getattr(made, "HParams", None)
     return found if isinstance(found, type) and hasattr(found, "Instantiate") else None
@@ -124,7 +124,7 @@ def _template(value: Any, uses: Counter[int], memo: dict[int, Any]) -> Any:
     return memo[id(value)]
 
 
-def build_fiddle(node: Any, overrides: dict[str, Any]) -> Any:
+def build_fiddle(node: object, overrides: dict[str, Any]) -> Any:
     """Build a config; for a partial give a function that takes further fields and builds."""
     if _template_class(made_by(node)) is None:
         for name, value in overrides.items():

@@ -15,7 +15,7 @@ from xdpx.config.hparams_types import made_by
 _MARKS = ("__template__", "__dtype__", "__tuple__", "__name__", "__enum__", "__map__", "__float__")
 
 
-def lines(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def lines(value: object, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield (dotted path, printed value) of every leaf; templates also give `path.cls`, the class they build."""
     fields = _parts(value)
     if fields is None:
@@ -47,17 +47,17 @@ def _parts(value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _class_of(value: Any) -> str:
+def _class_of(value: object) -> str:
     made = made_by(value) or getattr(type(value), "_owner", None) or type(value)
     return name_of(made)
 
 
-def name_of(thing: Any) -> str:
+def name_of(thing: object) -> str:
     """Return `module.qualified_name` of a class or function."""
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', repr(thing))}".lstrip(".")
 
 
-def printed(value: Any) -> str:
+def printed(value: object) -> str:
     """Print one leaf the same way in every process: no addresses, dtypes and classes by name."""
     dtype = dtype_name(value)
     if dtype:
@@ -74,7 +74,7 @@ def printed(value: Any) -> str:
     return f"<{name_of(type(value))}>" if " at 0x" in text else text
 
 
-def dtype_name(value: Any) -> str:
+def dtype_name(value: object) -> str:
     """Return the name of a dtype in any spelling (`jnp.bfloat16`, `np.dtype("int32")`, `np.float32`), '' for others."""
     found = value if isinstance(value, np.dtype) else getattr(value, "dtype", None) if callable(value) else None
     if isinstance(value, type) and issubclass(value, np.generic):
@@ -82,7 +82,7 @@ def dtype_name(value: Any) -> str:
     return found.name if isinstance(found, np.dtype) else ""
 
 
-def diff(left: Any, right: Any) -> str:
+def diff(left: object, right: object) -> str:
     """Return the lines in which two templates differ: `path : left -> right`; '' when they are equal."""
     before, after = dict(lines(left)), dict(lines(right))
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
@@ -107,7 +107,7 @@ def to_data(value: Any) -> Any:
     return _compound_data(value)
 
 
-def _compound_data(value: Any) -> Any:
+def _compound_data(value: object) -> Any:
     if isinstance(value, enum.Enum):
         return {"__enum__": name_of(type(value)), "member": value.name}
     if isinstance(value, np.generic):
@@ -123,7 +123,7 @@ def _compound_data(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be written into JSON: {printed(value)}.")
 
 
-def from_data(data: Any, known: Mapping[str, Any]) -> Any:
+def from_data(data: object, known: Mapping[str, Any]) -> Any:
     """Rebuild what `to_data` wrote. `known` maps the names that may appear to classes, enums and functions.
 
     Raises:
@@ -175,7 +175,7 @@ def _found(name: str, known: Mapping[str, Any]) -> Any:
     raise ValueError(f"'{name}' is not a known class.{hint} Import its module first, or pass it in `known`.")
 
 
-def to_json(template: Any, *, indent: int | None = 2) -> str:
+def to_json(template: object, *, indent: int | None = 2) -> str:
     """Write a template as JSON."""
     return json.dumps(to_data(template), indent=indent)
 

@@ -23,7 +23,7 @@ def resolved(cls: type, name: str) -> Any:
     return UNRESOLVED
 
 
-def _resolved_in(cls: type, annotation: Any) -> Any:
+def _resolved_in(cls: type, annotation: object) -> Any:
     if not isinstance(annotation, str):
         return annotation
     module = sys.modules.get(cls.__module__)
@@ -34,7 +34,7 @@ def _resolved_in(cls: type, annotation: Any) -> Any:
         return UNRESOLVED
 
 
-def fits(value: Any, wanted: Any) -> bool:
+def fits(value: object, wanted: object) -> bool:
     """Tell whether a value is of a type: an int is a float, a list is a tuple, what cannot be decided fits."""
     if wanted is UNRESOLVED or wanted is Any or isinstance(wanted, str | typing.TypeVar | typing.ForwardRef):
         return True
@@ -46,7 +46,7 @@ def fits(value: Any, wanted: Any) -> bool:
     return _fits_generic(value, origin, typing.get_args(wanted))
 
 
-def _fits_generic(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
+def _fits_generic(value: object, origin: object, arguments: tuple[Any, ...]) -> bool:
     if origin in {typing.Union, types.UnionType}:
         return any(fits(value, choice) for choice in arguments)
     if origin is typing.Literal:
@@ -70,13 +70,13 @@ def _fits_mapping(value: collections.abc.Mapping[Any, Any], arguments: tuple[Any
     return all(fits(key, arguments[0]) and fits(item, arguments[1]) for key, item in value.items())
 
 
-def _fits_items(value: list[Any] | tuple[Any, ...], origin: Any, arguments: tuple[Any, ...]) -> bool:
+def _fits_items(value: list[Any] | tuple[Any, ...], origin: object, arguments: tuple[Any, ...]) -> bool:
     if origin is tuple and Ellipsis not in arguments:
         return len(value) == len(arguments) and all(fits(v, a) for v, a in zip(value, arguments, strict=True))
     return all(fits(item, arguments[0]) for item in value) if arguments else True
 
 
-def _fits_class(value: Any, wanted: Any) -> bool:
+def _fits_class(value: object, wanted: object) -> bool:
     if wanted is bool:
         return isinstance(value, bool | np.bool_)
     if wanted in {int, float}:
@@ -92,7 +92,7 @@ def _fits_class(value: Any, wanted: Any) -> bool:
         return True
 
 
-def _stands_for(value: Any, wanted: type) -> bool:
+def _stands_for(value: object, wanted: type) -> bool:
     """Tell whether a value stands for a template: a Fiddle node of its owner, a built owner, an owner's template."""
     made = made_by(value)
     owner = getattr(wanted, "_owner", None)
@@ -107,14 +107,14 @@ def _stands_for(value: Any, wanted: type) -> bool:
     return isinstance(value_owner, type) and hasattr(wanted, "HParams") and issubclass(value_owner, wanted)
 
 
-def made_by(value: Any) -> Any:
+def made_by(value: object) -> Any:
     """Return what a Fiddle node would call, or None when the value is no Fiddle node. Does not import Fiddle."""
     fiddle = sys.modules.get("fiddle")
     buildable = getattr(fiddle, "Buildable", None)
     return value.__fn_or_cls__ if buildable is not None and isinstance(value, buildable) else None
 
 
-def type_name(wanted: Any) -> str:
+def type_name(wanted: object) -> str:
     """Name a type for a message: `int`, `float | None`, `Linear.HParams`."""
     if wanted is None or wanted is type(None):
         return "None"

@@ -56,7 +56,7 @@ class Parameters(BaseModel):
 
 
 def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
-    default: Any = ...,
+    default: object = ...,
     *,
     doc: str,
     gt: float | None = None,
@@ -107,7 +107,7 @@ def param(  # noqa: PLR0913 - one declaration, all of it keyword-only
     return Field(default, description=doc, json_schema_extra={"xdpx": extra})
 
 
-def entry_of(kind: str, name: str, thing: Any) -> Entry:
+def entry_of(kind: str, name: str, thing: object) -> Entry:
     """Read what a class declares. A class without `Parameters` declares nothing.
 
     Raises:
@@ -125,7 +125,7 @@ def entry_of(kind: str, name: str, thing: Any) -> Entry:
     return Entry(kind, name, doc, place, declarations_of(declared), metrics)
 
 
-def _metrics_of(thing: Any) -> tuple[Metric, ...] | None:
+def _metrics_of(thing: object) -> tuple[Metric, ...] | None:
     """Return the metrics a class says it has. A class that computes others than its parent must say so anew."""
     definers = [one for one in getattr(thing, "__mro__", ()) if {"metrics", "metric_names"} & vars(one).keys()]
     said = vars(definers[0]).get("metric_names") if definers else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from typing import Any
 
 from xdpx.config.checking import Draft
 from xdpx.config.faults import Fault, nearest
@@ -38,7 +37,7 @@ def check_paths(draft: Draft, seen: Seen) -> Iterator[Fault]:
                 yield Fault(key, problem, remedy, draft.origins.get(key), "missing_path")
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def _texts_in(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xdpx.config.grouping import Group, grouped
 from xdpx.config.hints import shown
@@ -29,7 +29,7 @@ def _lines(group: Group, run: Run, depth: int) -> Iterator[str]:
         yield from _lines(inner, run, depth + 1)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """Write a value as a config would; text without its quotes when it is plain."""
     if isinstance(value, str) and value and value.isprintable() and value == value.strip():
         return value
@@ -60,7 +60,7 @@ def what_varies(run: Run, runs: Sequence[Run]) -> str:
     return " ".join(f"{key}={_short(run.values[key])}" for key in telling if key in run.values)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return value if isinstance(value, str) and " " not in value else shown(value)
 
 

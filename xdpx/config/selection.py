@@ -115,7 +115,7 @@ def holds_here(declaration: Declaration, one: Selected, values: Mapping[str, Any
     return condition_holds(declaration.when, values.get(one.prefix + key, values.get(key, default)))
 
 
-def condition_holds(when: tuple[str, str, Any], value: Any) -> bool:
+def condition_holds(when: tuple[str, str, Any], value: object) -> bool:
     """Evaluate (key, operator, wanted) for the value that the key has."""
     _, operator, wanted = when
     try:

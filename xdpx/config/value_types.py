@@ -27,7 +27,7 @@ class Mismatch(ValueError):
 class ValueType(ABC):
     """What values a parameter takes. Strict: nothing but int -> float and list -> tuple is converted."""
 
-    def accept(self, value: Any) -> Any:
+    def accept(self, value: object) -> Any:
         """Return the value as the program wants it. Raises Mismatch when it is not of this type."""
         return self._accept(value)
 
@@ -40,7 +40,7 @@ class ValueType(ABC):
         return self._json_schema()
 
     @abstractmethod
-    def _accept(self, value: Any) -> Any: ...
+    def _accept(self, value: object) -> Any: ...
 
     @abstractmethod
     def _describe(self) -> str: ...
@@ -48,7 +48,7 @@ class ValueType(ABC):
     @abstractmethod
     def _json_schema(self) -> dict[str, Any]: ...
 
-    def _refuse(self, value: Any) -> Mismatch:
+    def _refuse(self, value: object) -> Mismatch:
         return Mismatch(f"is {shown(value)}.", f"Use {self.describe()}{hint(value, self.describe())}.")
 
 
@@ -98,7 +98,7 @@ class Choice(ValueType):
 
     options: tuple[Any, ...]
 
-    def _accept(self, value: Any) -> Any:
+    def _accept(self, value: object) -> Any:
         for option in self.options:
             if type(option) is type(value) and option == value:
                 return option
@@ -124,7 +124,7 @@ class ListOf(ValueType):
 
     item: ValueType
 
-    def _accept(self, value: Any) -> Any:
+    def _accept(self, value: object) -> Any:
         if not isinstance(value, list | tuple):
             raise self._refuse(value)
         return [_accept_part(self.item, item, f"item {index}") for index, item in enumerate(value, start=1)]
@@ -142,7 +142,7 @@ class TupleOf(ValueType):
 
     items: tuple[ValueType, ...]
 
-    def _accept(self, value: Any) -> Any:
+    def _accept(self, value: object) -> Any:
         if not isinstance(value, list | tuple) or len(value) != len(self.items):
             raise self._refuse(value)
         return tuple(
@@ -170,12 +170,12 @@ class DictOf(ValueType):
     key: ValueType
     value: ValueType
 
-    def _accept(self, value: Any) -> Any:
+    def _accept(self, value: object) -> Any:
         if not isinstance(value, dict):
             raise self._refuse(value)
         return {self._key(key): _accept_part(self.value, item, f"'{key}'") for key, item in value.items()}
 
-    def _key(self, key: Any) -> Any:
+    def _key(self, key: object) -> Any:
         if self.key == Atom("int") and isinstance(key, str) and key.removeprefix("-").isdecimal():
             return int(key)
         return _accept_part(self.key, key, "a key")
@@ -193,7 +193,7 @@ class OneOf(ValueType):
 
     options: tuple[ValueType, ...]
 
-    def _accept(self, value: Any) -> Any:
+    def _accept(self, value: object) -> Any:
         exact = [option for option in self.options if not (option == Atom("float") and type(value) is int)]
         inside: list[Mismatch] = []
         for option in (*exact, *self.options):
@@ -210,21 +210,21 @@ class OneOf(ValueType):
         return {"anyOf": [option.json_schema() for option in self.options]}
 
 
-def _same_shape(option: ValueType, value: Any) -> bool:
+def _same_shape(option: ValueType, value: object) -> bool:
     """Tell whether a list was given for a list, or a mapping for a mapping: then the fault lies in an item."""
     if isinstance(value, dict):
         return isinstance(option, DictOf)
     return isinstance(value, list | tuple) and isinstance(option, ListOf | TupleOf)
 
 
-def _accept_part(kind: ValueType, value: Any, place: str) -> Any:
+def _accept_part(kind: ValueType, value: object, place: str) -> Any:
     try:
         return kind.accept(value)
     except Mismatch as mismatch:
         raise Mismatch(f"{place} {mismatch.problem}", mismatch.remedy) from None
 
 
-def text_of(annotation: Any) -> str:
+def text_of(annotation: object) -> str:
     """Write an annotation as small text.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import yaml
 
@@ -22,6 +22,7 @@ _FALSE = re.compile(r"false|False|FALSE")
 _NUMBER = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _NOT_FINITE = re.compile(r"([-+]?)\.(inf|Inf|INF|nan|NaN|NAN)")
+_Start: TypeAlias = yaml.MappingStartEvent | yaml.SequenceStartEvent
 _TEXT_TAGS = {"!", "tag:yaml.org,2002:str"}
 
 
@@ -91,7 +92,7 @@ class _Builder:
             raise Unreadable(Fault("file", "is empty.", "Write at least `{}`.", Origin(self.source.file)))
         return self.roots[0]
 
-    def take(self, event: Any) -> None:
+    def take(self, event: yaml.Event) -> None:
         """Add one event."""
         if isinstance(event, yaml.DocumentStartEvent) and self.roots:
             self.stop(event, "is a second document.", "Write one document; a list of dicts gives several runs.")
@@ -104,7 +105,7 @@ class _Builder:
         elif isinstance(event, yaml.AliasEvent):
             self.alias(event)
 
-    def open(self, event: Any) -> None:
+    def open(self, event: _Start) -> None:
         self.no_tag(event)
         if len(self.frames) >= MAX_DEPTH:
             self.stop(event, f"is nested deeper than {MAX_DEPTH} levels.", "Flatten it.")
@@ -117,7 +118,7 @@ class _Builder:
         frame = self.frames.pop()
         self.finish(frame.located, frame.size, frame.anchor)
 
-    def scalar(self, event: Any) -> None:
+    def scalar(self, event: yaml.ScalarEvent) -> None:
         if self.expects_key():
             return self.take_key(event)
         value = self.resolved(event) if event.implicit[0] and event.tag is None else self.text(event)
@@ -154,7 +155,7 @@ class _Builder:
     def expects_key(self) -> bool:
         return bool(self.frames) and isinstance(self.frames[-1].located.value, dict) and self.frames[-1].key is None
 
-    def take_key(self, event: Any) -> None:
+    def take_key(self, event: yaml.ScalarEvent) -> None:
         frame, key = self.frames[-1], event.value
         self.no_tag(event)
         if key == "<<" and event.implicit[0]:
@@ -165,7 +166,7 @@ class _Builder:
             problem = f"is written twice: on line {first} and on line {frame.key_origin.line}."
             self.faults.append(Fault(self.path(), problem, "Remove one.", self.place(event)))
 
-    def resolved(self, event: Any) -> Any:
+    def resolved(self, event: yaml.ScalarEvent) -> Any:
         """Return the value of a plain scalar by the core schema; leading zeros (`010`) and `1_000` stay texts."""
         text = event.value
         if _NULL.fullmatch(text):
@@ -179,19 +180,19 @@ class _Builder:
             return float(not_finite[1] + not_finite[2])
         return self.number(event) if _NUMBER.fullmatch(text) else text
 
-    def number(self, event: Any) -> int | float:
+    def number(self, event: yaml.ScalarEvent) -> int | float:
         try:
             return read_number(event.value)
         except ValueError as error:
             self.faults.append(Fault(self.path(), str(error), "Quote it if it is a text.", self.place(event)))
             return 0
 
-    def text(self, event: Any) -> str:
+    def text(self, event: yaml.ScalarEvent) -> str:
         if event.tag not in _TEXT_TAGS and event.tag is not None:
             self.no_tag(event)
         return str(event.value)
 
-    def no_tag(self, event: Any) -> None:
+    def no_tag(self, event: _Start | yaml.ScalarEvent) -> None:
         if event.tag not in _TEXT_TAGS and event.tag is not None:
             self.stop(event, f"the tag {excerpt(event.tag)} is refused: a config is data.", "Remove the tag.")
 
@@ -211,5 +212,5 @@ class _Builder:
     def place(self, event: Any) -> Origin:
         return Origin(self.source.file, event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def stop(self, event: Any, problem: str, remedy: str) -> NoReturn:
+    def stop(self, event: yaml.Event, problem: str, remedy: str) -> NoReturn:
         raise Unreadable(Fault(self.path(), problem, remedy, self.place(event)))

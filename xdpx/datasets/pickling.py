@@ -48,7 +48,7 @@ class TensorPickle:
         return b"\x80\x02" + _value(value) + b"."
 
 
-def _value(value: Any) -> bytes:
+def _value(value: _Tensor | str | int | Mapping[str, Any]) -> bytes:
     if isinstance(value, _Tensor):
         return value.instructions
     if isinstance(value, str):

@@ -92,7 +92,7 @@ def gather(
     tokenizer: Tokenizer,
     words: Words,
     *,
-    of_processor: Any,
+    of_processor: object,
     look: Look,
 ) -> Resources:
     """Read the resources that are named, and make the others from raw files: labels of all, words of training.

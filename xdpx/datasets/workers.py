@@ -133,5 +133,5 @@ def _end_with_the_caller() -> None:
         os._exit(1)
 
 
-def _work(item: Any) -> Any:
+def _work(item: object) -> Any:
     return _task(item)

@@ -41,7 +41,7 @@ class BaseExperiment:
             check_value(type(self).__qualname__, fields_of(type(self)), name, value)
             setattr(self, name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Refuse a field that is not declared."""
         if is_field_name(name):
             check_value(type(self).__qualname__, fields_of(type(self)), name, value)

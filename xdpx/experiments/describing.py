@@ -190,11 +190,11 @@ def plan_data(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Ve
     return data
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Write a value as the document does: lists as lists, types by their name."""
     if isinstance(value, tuple):
         return str(list(value))

@@ -64,7 +64,7 @@ def check_class(cls: type) -> None:
                 check_value(cls.__qualname__, fields, name, value)
 
 
-def check_value(where: str, fields: Mapping[str, Field], name: str, value: Any) -> None:
+def check_value(where: str, fields: Mapping[str, Field], name: str, value: object) -> None:
     """Refuse a field that is not declared (AttributeError), or a value that is not of its type (TypeError)."""
     if name not in fields:
         raise AttributeError(f"{where}.{name}: no such field is declared. {_advice(name, fields)}")
@@ -81,7 +81,7 @@ def _advice(name: str, fields: Mapping[str, Field]) -> str:
     return f"{guess}A new field is declared by its annotation: `{name}: int = ...`."
 
 
-def values_of(thing: Any) -> dict[str, Any]:
+def values_of(thing: object) -> dict[str, Any]:
     """Return the value of every field of an experiment, or of its class; a field without a value is left out."""
     cls = thing if isinstance(thing, type) else type(thing)
     return {name: getattr(thing, name) for name in fields_of(cls) if hasattr(thing, name)}

@@ -22,6 +22,7 @@ from xdpx.engines.spmd.planning import StepPlan, as_bfloat16, plan_update
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.models.spmd.layers import fused_attention
 from xdpx.models.spmd.sharding import TRANSFORMER_RULES
+from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
 
 
@@ -56,7 +57,7 @@ def plan_experiment(
     return replace(named, attention=attention if platform is not None else [])
 
 
-def engine_options(train: Any, *, averaged: bool) -> SpmdOptions:
+def engine_options(train: BaseHParams, *, averaged: bool) -> SpmdOptions:
     """Return the settings of the engine that a task asks for.
 
     Args:
@@ -69,7 +70,7 @@ def engine_options(train: Any, *, averaged: bool) -> SpmdOptions:
     )  # fmt: skip
 
 
-def _sixteen_bits(template: Any) -> Any:
+def _sixteen_bits(template: object) -> Any:
     """Return a template with float16 for bfloat16: as large, and a CPU need not widen it, which a plan would show."""
     if isinstance(template, BaseHParams):
         copy = template.clone()
@@ -83,15 +84,15 @@ def _sixteen_bits(template: Any) -> Any:
     return jnp.dtype(jnp.float16) if _is_bfloat16(template) else template
 
 
-def _is_bfloat16(value: Any) -> bool:
+def _is_bfloat16(value: object) -> bool:
     return _is_type(value, jnp.bfloat16)
 
 
-def _is_type(value: Any, kind: Any) -> bool:
+def _is_type(value: object, kind: Any) -> bool:
     return isinstance(value, np.dtype | type) and value in {jnp.dtype(kind), kind}
 
 
-def _holds(template: Any, kind: Any) -> bool:
+def _holds(template: object, kind: object) -> bool:
     """Tell whether a template computes in a type anywhere."""
     if isinstance(template, BaseHParams):
         return any(_holds(value, kind) for _, value in template.fields_and_values())
@@ -125,7 +126,7 @@ def flops_of(experiment: BaseExperiment, spec: Mapping[str, Any] | None = None) 
         return _counted(task, spec if spec is not None else specs_of(experiment))
 
 
-def _counted(task: Any, batch: Mapping[str, Any]) -> flops.Count:
+def _counted(task: SingleTask, batch: Mapping[str, Any]) -> flops.Count:
     key = jax.eval_shape(lambda: jax.random.key(0))
     variables = without_boxes(dict(jax.eval_shape(task.init, key, batch)))
     return flops.count(lambda held, rows, draw: task.train_loss(held, rows, draw)[0], variables, batch, key)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xdpx.inference.tracing import Inputs, compare, first_line, refusal
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 OPSET = 18
 """Version of the operators: the oldest that has all we need, so that old runtimes read the file."""
@@ -36,7 +36,7 @@ class OnnxNetwork:
         return torch.from_numpy(self._session.run([LOGITS], given)[0])
 
 
-def content_of(traced: Any, batches: Sequence[Inputs]) -> bytes:
+def content_of(traced: nn.Module, batches: Sequence[Inputs]) -> bytes:
     """Return the file of a traced network: its inputs by name -> `logits`.
 
     Args:

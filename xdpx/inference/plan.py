@@ -256,7 +256,7 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     return path
 
 
-def _pretrained(path: Any, checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
+def _pretrained(path: object, checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
     """Return the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
 
     What the run was once started from may be gone by now; its own folder holds the same architecture.

@@ -104,7 +104,7 @@ def compare(network: Callable[..., Any], batches: Sequence[Inputs], expected: Se
             raise refusal(what, f"gives other logits for an input of shape {shape}")
 
 
-def content_of(traced: Any) -> bytes:
+def content_of(traced: nn.Module) -> bytes:
     """Return the file of a traced network."""
     import torch
 
@@ -115,7 +115,7 @@ def content_of(traced: Any) -> bytes:
     return buffer.getvalue()
 
 
-def milliseconds(traced: Any, inputs: Inputs) -> float:
+def milliseconds(traced: nn.Module, inputs: Inputs) -> float:
     """Return the median time of one batch on one thread, in milliseconds."""
     import torch
 
@@ -129,7 +129,7 @@ def milliseconds(traced: Any, inputs: Inputs) -> float:
     return 1000 * statistics.median(times[RUNS:])  # the first ones compile
 
 
-def _timed(traced: Any, inputs: tuple[Any, ...]) -> float:
+def _timed(traced: nn.Module, inputs: tuple[Any, ...]) -> float:
     begun = time.perf_counter()
     traced(*inputs)
     return time.perf_counter() - begun

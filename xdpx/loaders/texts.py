@@ -153,5 +153,5 @@ def numbers_of(cell: str) -> list[float]:
     return [float(number) for number in found]
 
 
-def _is_finite(number: Any) -> bool:
+def _is_finite(number: object) -> bool:
     return isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)

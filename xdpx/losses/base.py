@@ -54,8 +54,8 @@ class Loss:
     asks_each_class: ClassVar[bool] = False
     """Whether probabilities are those of a sigmoid for each class, not of one softmax over all."""
 
-    def __init__(self, parameters: Any) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: LossParameters) -> None:
+        self.parameters: Any = parameters
 
     @property
     def average(self) -> str | None:
@@ -155,7 +155,7 @@ def loss_in_bits(sums: Mapping[str, Any]) -> float:
     return float(sums["loss_sum"]) / count * BITS_PER_NAT if count else float("nan")
 
 
-def _major_metric(parameters: Any) -> str | None:
+def _major_metric(parameters: LossParameters) -> str | None:
     """Return the metric that decides what is best; None where the parameters do not tell."""
     name = getattr(parameters, "major_metric", None)
     return name if isinstance(name, str) else None

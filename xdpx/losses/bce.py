@@ -36,7 +36,7 @@ class BinaryCrossEntropy(CrossEntropy):
     asks_each_class: ClassVar[bool] = True
     """Probabilities are those of a sigmoid for each class."""
 
-    def __init__(self, parameters: Any) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         given = parameters.predict_threshold
         self._thresholds = None if given is None else DeviceConstant(given)

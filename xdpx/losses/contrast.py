@@ -203,7 +203,7 @@ class PrototypeContrastLoss(SimCSELoss):
 
     parameters: Parameters
 
-    def __init__(self, parameters: Any) -> None:
+    def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
         self.prototypes: list[tuple[Tensor, Tensor]] = []
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -88,7 +89,7 @@ class RankingLoss(Loss):
         del labels
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 
-    def _summed(self, query: Any, grade: Any, score: Any) -> dict[str, float]:
+    def _summed(self, query: NDArray[Any], grade: NDArray[Any], score: NDArray[Any]) -> dict[str, float]:
         order = np.argsort(query, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(query[order])) + 1)
         sums = np.zeros(2)

@@ -131,6 +131,8 @@ def _texts(predictions: Mapping[str, Any]) -> list[NDArray[np.int64]]:
     return by_text(np.asarray(predictions["sample"]), np.asarray(predictions["window"]))
 
 
-def _named(rows: Any, words: Any, names: Sequence[str], texts: Sequence[NDArray[np.int64]]) -> list[list[str]]:
+def _named(
+    rows: NDArray[Any], words: NDArray[Any], names: Sequence[str], texts: Sequence[NDArray[np.int64]]
+) -> list[list[str]]:
     """Return the names of the tags of each text, at the places where `words` holds a word."""
     return [[names[tag] for tag in rows[text][words[text] != NO_WORD].tolist()] for text in texts]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.metrics import classes, ranking, regression, thresholds
 from xdpx.metrics.classes import Average
@@ -124,7 +125,7 @@ class _Found:
         return best_threshold(self["prob"], self.one_label, self.negative)
 
 
-def best_threshold(prob: Any, target: Any, negative_classes: Sequence[int] = ()) -> thresholds.Cut:
+def best_threshold(prob: NDArray[Any], target: NDArray[Any], negative_classes: Sequence[int] = ()) -> thresholds.Cut:
     """Find the probability that the likeliest class must reach, else the row is negative, for the best (micro) F1.
 
     Args:

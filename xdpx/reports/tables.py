@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
-def format_cell(value: Any) -> str:
+def format_cell(value: object) -> str:
     """Return a short text for one value: floats with up to six significant digits, nothing for None."""
     if value is None:
         return ""

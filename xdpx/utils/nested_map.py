@@ -20,7 +20,7 @@ class NestedMap(dict[str, Any]):
                 f"the map has no '{name}'. It has: {', '.join(map(str, self)) or 'nothing'}."
             ) from None
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if hasattr(type(self), name):
             raise AttributeError(f"'{name}' is a method of NestedMap: write x['{name}'] = ..., or take another name.")
         self[name] = value
@@ -38,7 +38,7 @@ class NestedMap(dict[str, Any]):
         """Return a shallow copy."""
         return type(self)(self)
 
-    def Get(self, path: str, default: Any = None) -> Any:
+    def Get(self, path: str, default: object = None) -> Any:
         """Return the value at a dotted path, or `default` where the path ends early."""
         node: Any = self
         for name in path.split("."):
@@ -47,7 +47,7 @@ class NestedMap(dict[str, Any]):
             node = node[name]
         return node
 
-    def Set(self, path: str, value: Any) -> None:
+    def Set(self, path: str, value: object) -> None:
         """Set the value at a dotted path; the maps on the way are made."""
         *way, last = path.split(".")
         node = self
@@ -107,7 +107,7 @@ class NestedMap(dict[str, Any]):
         return [path for path, _ in self.FlattenItems()] == [path for path, _ in other.FlattenItems()]
 
     @staticmethod
-    def FromNestedDict(value: Any) -> Any:
+    def FromNestedDict(value: object) -> Any:
         """Turn every dict inside a value into a NestedMap."""
         if isinstance(value, dict):
             return NestedMap({name: NestedMap.FromNestedDict(item) for name, item in value.items()})
@@ -120,7 +120,7 @@ class NestedMap(dict[str, Any]):
         return {name: _plain(value) for name, value in self.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _items(node: object, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict):
         for name in sorted(node):
             yield from _items(node[name], f"{path}.{name}" if path else str(name))
@@ -139,7 +139,7 @@ def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, node
 
 
-def _mapped(node: Any, function: Callable[[Any], Any]) -> Any:
+def _mapped(node: object, function: Callable[[Any], Any]) -> Any:
     if isinstance(node, dict):
         values = {name: _mapped(node[name], function) for name in sorted(node)}
         return type(node)({name: values[name] for name in node})

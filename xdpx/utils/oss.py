@@ -64,7 +64,7 @@ def _pairs(region_bucket: Sequence[Any]) -> list[tuple[str, str]]:
     return [(region, bucket) for region, bucket in pairs]
 
 
-def _is_pair(pair: Any) -> bool:
+def _is_pair(pair: object) -> bool:
     return isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair)
 
 

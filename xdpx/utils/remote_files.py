@@ -94,7 +94,7 @@ class RemoteWriter(io.BufferedIOBase):
         """Move to another position."""
         return int(self._file.seek(offset, whence))
 
-    def write(self, data: Any) -> int:
+    def write(self, data: object) -> int:
         """Write bytes."""
         return int(self._file.write(data))
 

@@ -44,7 +44,7 @@ class LingvoInputAdaptor(BaseInput):
         shard_by: ShardBy | None = None
         allow_fixed_file_random_seed: bool = False
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         if hparams.input is None:
             problem = "is missing."
@@ -188,7 +188,7 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
 
         carry_remainder: bool = False
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         self._kept: list[tuple[State, NestedMap]] = []  # batches that are not used up, and the state before each
         self._used = 0

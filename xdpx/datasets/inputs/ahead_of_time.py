@@ -6,7 +6,9 @@ import threading
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Self
 
-from xdpx.config.hparams import build
+from numpy.typing import NDArray
+
+from xdpx.config.hparams import BaseHParams, build
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.inputs.base_input import BaseInput, State
 from xdpx.utils.nested_map import NestedMap
@@ -81,7 +83,9 @@ class PrefetchedInput(BaseInput):
         """Return the ArraySpec of every array: without a batch where the other input knows it."""
         return BaseInput.spec(self) if type(self.inner).spec is BaseInput.spec else self.inner.spec()
 
-    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+    def ids_to_strings(
+        self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
+    ) -> list[str]:
         """Ask the other input."""
         return self.inner.ids_to_strings(ids, lengths, key)
 
@@ -100,7 +104,7 @@ class PrefetchedInput(BaseInput):
             running.close()
 
 
-def build_input(template: Any) -> BaseInput:
+def build_input(template: BaseHParams) -> BaseInput:
     """Build an input from its template, read ahead where its `prefetch` says so."""
     built: BaseInput = build(template)
     depth = built.hparams.prefetch

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.hparams import BaseHParams, Configurable
@@ -81,7 +82,7 @@ class BaseInput(Configurable):
             if name in cls.__dict__:
                 setattr(cls, name, wrap(cls.__dict__[name]))
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         check_fields(hparams)
         if not hparams.is_training:
@@ -182,7 +183,9 @@ class BaseInput(Configurable):
             raise ValueError(f"{self.name}: there is no batch, so nobody knows the shapes. Check what it reads.")
         return batch.Transform(lambda array: ArraySpec(np.shape(array), np.asarray(array).dtype))
 
-    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+    def ids_to_strings(
+        self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
+    ) -> list[str]:
         """Turn token ids into texts, one per row.
 
         Args:
@@ -210,7 +213,7 @@ class BaseInput(Configurable):
         return self.get_next()
 
 
-def with_hosts(hparams: Any, index: int, count: int) -> Any:
+def with_hosts(hparams: BaseHParams, index: int, count: int) -> Any:
     """Return a copy of an input's HParams that knows its host; what somebody set by hand stays.
 
     Args:
@@ -227,17 +230,17 @@ def with_hosts(hparams: Any, index: int, count: int) -> Any:
     return filled
 
 
-def name_of(hparams: Any) -> str:
+def name_of(hparams: BaseHParams) -> str:
     """Return the name of an input from its HParams."""
     return hparams.name or ("train" if hparams.is_training else "input")
 
 
-def refused(hparams: Any, key: str, problem: str, remedy: str) -> ConfigError:
+def refused(hparams: BaseHParams, key: str, problem: str, remedy: str) -> ConfigError:
     """Make the error for one field of an input."""
     return ConfigError(THIS_RUN, [Fault(f"{name_of(hparams)}.{key}", problem, remedy)])
 
 
-def check_fields(hparams: Any) -> None:
+def check_fields(hparams: BaseHParams) -> None:
     """Refuse fields that no input can work with, all of them together.
 
     Raises:
@@ -246,7 +249,7 @@ def check_fields(hparams: Any) -> None:
     refuse_all(hparams, _problems(hparams))
 
 
-def refuse_all(hparams: Any, problems: Iterable[Problem]) -> None:
+def refuse_all(hparams: BaseHParams, problems: Iterable[Problem]) -> None:
     """Raise one ConfigError for all problems of an input; nothing where there is none."""
     name = name_of(hparams)
     faults = [Fault(f"{name}.{key}", problem, remedy) for key, problem, remedy in problems]
@@ -254,7 +257,7 @@ def refuse_all(hparams: Any, problems: Iterable[Problem]) -> None:
         raise ConfigError(THIS_RUN, faults)
 
 
-def _problems(hparams: Any) -> list[Problem]:
+def _problems(hparams: BaseHParams) -> list[Problem]:
     faults = []
     if not _NAME.fullmatch(name_of(hparams)):
         faults.append(("name", f"is '{hparams.name}'.", "Use letters, digits and . : _ + - only: files get this name."))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from xdpx.config.hparams import BaseHParams, Configurable
 from xdpx.datasets.inputs.base_input import ArraySpec
@@ -181,11 +181,11 @@ class _Layout:
         self._segments = np.repeat(where.segments, lengths)
         self._is_last = self.inner == lengths[self.example] - 1
 
-    def lay(self, values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
+    def lay(self, values: NDArray[Any] | None, dtype: DTypeLike) -> NDArray[Any]:
         """Lay one number per token out in rows of zeros, shape (B, T); None stands for ones."""
         return self._at(self.flat, 1 if values is None else values, dtype)
 
-    def _at(self, places: NDArray[np.int64], values: Any, dtype: Any) -> NDArray[Any]:
+    def _at(self, places: NDArray[np.int64], values: NDArray[Any] | int, dtype: DTypeLike) -> NDArray[Any]:
         rows = np.zeros(self.shape, dtype)
         rows.reshape(-1)[places] = values
         return rows

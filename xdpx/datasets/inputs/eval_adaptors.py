@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.adaptors import LingvoInputAdaptor
 from xdpx.datasets.inputs.base_input import State, refused, state_number
 from xdpx.datasets.inputs.opening import Opening, open_batches
@@ -31,7 +32,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
     class HParams(LingvoInputAdaptor.HParams):
         """What the adaptor can be told."""
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         self._batch = 0
         if hparams.is_training or not self.window.resets:
@@ -116,7 +117,7 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
         num_samples: int = 0
         weight_field: str = SAMPLE_WEIGHTS
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         if hparams.num_samples < 1:
             remedy = "Give the number of rows; LingvoEvalAdaptor counts them, by reading all."

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.ahead_of_time import build_input
 from xdpx.datasets.inputs.base_input import BaseInput, State, refused
 from xdpx.datasets.inputs.rows import num_rows
@@ -33,7 +34,7 @@ class MultiInput(BaseInput):
         inputs: dict[str, Any] = field(default_factory=dict)
         default_input: str | None = None
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         if not hparams.inputs or hparams.default_input not in {None, *hparams.inputs}:
             problem = f"holds {', '.join(hparams.inputs) or 'nothing'}; default_input is {hparams.default_input!r}."
@@ -81,7 +82,9 @@ class MultiInput(BaseInput):
             raise KeyError(f"{self.name} has no input '{name}', only {', '.join(self.children)}.")
         return self.children[name]
 
-    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+    def ids_to_strings(
+        self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
+    ) -> list[str]:
         """Turn token ids into texts by the child named by `key`."""
         return self.child(key).ids_to_strings(ids, lengths)
 

@@ -39,7 +39,7 @@ class Opening(NamedTuple):
         return named if self.seed is None else {**named, "seed": self.seed}
 
 
-def open_batches(thing: Any, opening: Opening) -> Iterator[Any]:
+def open_batches(thing: object, opening: Opening) -> Iterator[Any]:
     """Begin to read a thing from its first batch.
 
     Args:
@@ -63,7 +63,7 @@ def open_batches(thing: Any, opening: Opening) -> Iterator[Any]:
     return _iterator(thing)
 
 
-def listens_to(thing: Any) -> frozenset[str]:
+def listens_to(thing: object) -> frozenset[str]:
     """Return which of host_index, num_hosts, seed and epoch a class, function or template takes."""
     known = {"host_index", "num_hosts", "seed", "epoch"}
     if isinstance(thing, BaseHParams):
@@ -90,7 +90,7 @@ def _with_seed(template: BaseHParams, seed: int | None) -> BaseHParams:
     return template if name is None or seed is None else template.clone().set(**{name: seed})
 
 
-def _iterator(thing: Any) -> Iterator[Any]:
+def _iterator(thing: object) -> Iterator[Any]:
     if isinstance(thing, Iterable):
         return iter(thing)
     getter = next((getattr(thing, name) for name in _GETTERS if hasattr(thing, name)), None)
@@ -116,7 +116,7 @@ def _calls(getter: Callable[[], Any]) -> Iterator[Any]:
 _STATES = (("get_state", "set_state"), ("state_dict", "load_state_dict"))
 
 
-def own_state(iterator: Any) -> Any:
+def own_state(iterator: object) -> Any:
     """Return the iterator's own state as JSON can hold it; None where it keeps none, or one that JSON cannot hold."""
     names = _state_names(iterator)
     if names is None:
@@ -127,7 +127,7 @@ def own_state(iterator: Any) -> Any:
         return None
 
 
-def return_to(iterator: Any, state: Any) -> None:
+def return_to(iterator: object, state: object) -> None:
     """Bring an iterator to a state that `own_state` gave."""
     names = _state_names(iterator)
     if names is None:
@@ -135,6 +135,6 @@ def return_to(iterator: Any, state: Any) -> None:
     getattr(iterator, names[1])(from_json(state))
 
 
-def _state_names(iterator: Any) -> tuple[str, str] | None:
+def _state_names(iterator: object) -> tuple[str, str] | None:
     """Return the names of the methods that tell a state and return to it: ours and grain's, or those of torch."""
     return next((names for names in _STATES if all(hasattr(iterator, name) for name in names)), None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.base_input import BaseInput, with_hosts
 from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
 from xdpx.datasets.inputs.seqio_metrics import origins
@@ -17,7 +18,7 @@ SHOWN = ("labels", "ids")
 WIDEST = 240
 
 
-def peek_input(template: Any, *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
+def peek_input(template: BaseHParams, *, host: int = 0, num_hosts: int = 1, num_batches: int = 1) -> Iterator[str]:
     """Yield what one host would see, line by line: the arrays, and each row as text with its weight.
 
     Args:

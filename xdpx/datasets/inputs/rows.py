@@ -21,7 +21,7 @@ Of packed rows (B, S): entry k - 1 is that of segment k; -1 behind the last one.
 _WITHOUT_WEIGHT = frozenset({SAMPLE_WEIGHTS, "weights"})
 
 
-def as_batch(item: Any) -> NestedMap:
+def as_batch(item: object) -> NestedMap:
     """Turn a dict of arrays, tensors or lists into a NestedMap of NumPy arrays, 32 bits wide as devices have them.
 
     Raises:

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xdpx.config.hparams import sub_config_field
+from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.datasets.inputs import seqio_metrics
 from xdpx.datasets.inputs.base_input import (
     ArraySpec,
@@ -82,7 +83,7 @@ class SeqIOInput(BaseInput):
         eval_metrics_score: str = "scores"
         packing_window: int = 4096
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         self.task: Task | Mixture = find(_named(hparams))
         self.converter: FeatureConverter = hparams.feature_converter.Instantiate()
@@ -205,7 +206,9 @@ class SeqIOInput(BaseInput):
         """What turns ids into texts: that of the first task which has one."""
         return next((part.codec for part in self.pool.parts if part.codec is not None), None)
 
-    def ids_to_strings(self, ids: Any, lengths: Any = None, key: str | None = None) -> list[str]:
+    def ids_to_strings(
+        self, ids: NDArray[Any], lengths: NDArray[Any] | None = None, key: str | None = None
+    ) -> list[str]:
         """Turn token ids (B, T) into texts by the task's vocabulary; numbers where it has none."""
         if self.codec is None:
             return super().ids_to_strings(ids, lengths, key)
@@ -243,26 +246,26 @@ class SeqIOInput(BaseInput):
         return seqio_metrics.judge(self, outputs, "score")
 
 
-def _named(p: Any) -> Any:
+def _named(p: BaseHParams) -> Any:
     if (p.mixture_name is None) is (p.mixture_or_task is None):
         problem = "and mixture_or_task: exactly one of them must be given."
         raise refused(p, "mixture_name", problem, "Name a registered task, or give a template of one.")
     return p.mixture_name if p.mixture_name is not None else p.mixture_or_task
 
 
-def _shuffle_of(p: Any) -> bool:
+def _shuffle_of(p: BaseHParams) -> bool:
     if p.shuffle and not p.is_training:
         log.warning(f"{name_of(p)}: shuffle is ignored, an evaluation sees examples in their order.", once=True)
     return p.is_training and p.shuffle is not False
 
 
-def _repeat_of(p: Any) -> bool:
+def _repeat_of(p: BaseHParams) -> bool:
     if p.repeat is not None:
         return bool(p.repeat)
     return bool(p.is_training or window_of(p).kind == "rolling")
 
 
-def _check(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> None:
+def _check(p: BaseHParams, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> None:
     """Refuse what cannot work, before anything is read.
 
     Raises:
@@ -271,7 +274,7 @@ def _check(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bo
     refuse_all(p, _problems(p, task, converter, repeat))
 
 
-def _problems(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> Iterator[Problem]:
+def _problems(p: BaseHParams, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> Iterator[Problem]:
     if p.batch_size is None:
         yield "batch_size", "is missing.", "Give the rows per host."
     missing = [name for name in converter.feature_names if name not in p.task_feature_lengths]
@@ -286,7 +289,9 @@ def _problems(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat:
         yield from _eval_problems(p, task, converter, repeat)
 
 
-def _eval_problems(p: Any, task: Task | Mixture, converter: FeatureConverter, repeat: bool) -> Iterator[Problem]:
+def _eval_problems(
+    p: BaseHParams, task: Task | Mixture, converter: FeatureConverter, repeat: bool
+) -> Iterator[Problem]:
     window = window_of(p)
     if window.kind == "full_epoch" and repeat:
         yield "repeat", "is True, so an evaluation of a full epoch would never end.", "Set repeat=False."

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.base_input import refused
 from xdpx.datasets.inputs.rows import PROVENANCE
 from xdpx.datasets.inputs.seqio_tasks import Mixture, Task, find, task_of
@@ -151,13 +152,13 @@ def _said(data: Judged, row: int, output: Any, kind: Kind) -> Any:
     return float(np.asarray(output)) if np.ndim(output) == 0 else np.asarray(output)
 
 
-def _postprocessed(data: Judged, value: Any, row: int, *, is_target: bool) -> Any:
+def _postprocessed(data: Judged, value: object, row: int, *, is_target: bool) -> Any:
     part = data.pool.parts[0]
     postprocess = part.task.hparams.postprocess
     return value if postprocess is None else postprocess(value, example=part.raw(row), is_target=is_target)
 
 
-def eval_inputs_of_tasks(template: Any, kind: Kind, *, names: Iterable[str] | None = None) -> list[Any]:
+def eval_inputs_of_tasks(template: BaseHParams, kind: Kind, *, names: Iterable[str] | None = None) -> list[Any]:
     """Make one evaluation per task of a mixture, each over one epoch of it.
 
     Args:
@@ -181,7 +182,7 @@ def eval_inputs_of_tasks(template: Any, kind: Kind, *, names: Iterable[str] | No
     return made
 
 
-def _eval_input(template: Any, task: Task, kind: Kind) -> Any:
+def _eval_input(template: BaseHParams, task: Task, kind: Kind) -> Any:
     lengths = dict(template.task_feature_lengths)
     made = template.clone().set(
         name=f"{task.hparams.name}_{kind}",

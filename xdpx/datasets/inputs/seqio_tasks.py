@@ -107,7 +107,7 @@ class Mixture(Configurable):
         tasks: tuple[Any, ...] = ()
         rates: tuple[float, ...] = ()
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         if not hparams.tasks or (hparams.rates and len(hparams.rates) != len(hparams.tasks)):
             problem = f"has {len(hparams.tasks)} tasks and {len(hparams.rates)} rates."
@@ -119,7 +119,7 @@ class Mixture(Configurable):
 _REGISTERED: dict[str, Any] = {}
 
 
-def register_task(task: Any) -> Any:
+def register_task(task: Task | Mixture | BaseHParams) -> Any:
     """Let inputs find a task or a mixture by its name; a name that is taken is an error. Gives its template back."""
     template: Any = task if isinstance(task, BaseHParams) else task.hparams
     name = template.name
@@ -131,7 +131,7 @@ def register_task(task: Any) -> Any:
     return template
 
 
-def find(name_or_template: Any) -> Task | Mixture:
+def find(name_or_template: object) -> Task | Mixture:
     """Build a task or mixture from its name or its template.
 
     Raises:
@@ -152,7 +152,7 @@ def find(name_or_template: Any) -> Task | Mixture:
     return built
 
 
-def task_of(name_or_template: Any) -> Task:
+def task_of(name_or_template: object) -> Task:
     """Build a task; a mixture is refused: mixtures do not nest."""
     found = find(name_or_template)
     if isinstance(found, Mixture):

@@ -11,7 +11,7 @@ import numpy as np
 _BYTES, _ARRAY, _TUPLE = "__bytes__", "__array__", "__tuple__"
 
 
-def to_json(value: Any, path: str = "") -> Any:
+def to_json(value: object, path: str = "") -> Any:
     """Turn a state into what JSON can hold.
 
     Args:
@@ -37,7 +37,7 @@ def to_json(value: Any, path: str = "") -> Any:
     raise TypeError(f"{path or 'the state'} is {what}")
 
 
-def from_json(value: Any) -> Any:
+def from_json(value: object) -> Any:
     """Turn back what `to_json` gave."""
     if isinstance(value, list):
         return [from_json(item) for item in value]

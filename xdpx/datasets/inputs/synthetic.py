@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.datasets.inputs.base_input import ArraySpec, BaseInput, State, refused, state_number
 from xdpx.datasets.inputs.order import part_of
 from xdpx.datasets.inputs.rows import SAMPLE_WEIGHTS
@@ -44,7 +45,7 @@ class SyntheticInput(BaseInput):
         pattern: Pattern = "cycle"
         num_batches: int | None = None
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         self._batch = 0
         if hparams.batch_size is None:

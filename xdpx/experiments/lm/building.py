@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd import language_model as lm
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers import activations
@@ -108,7 +109,7 @@ def _stack(fields: Fields, *, in_stages: bool) -> Any:
     return _in_a_row(block, layers, repeated=repeated, policy=fields.CHECKPOINT_POLICY)
 
 
-def _in_a_row(block: Any, layers: int, *, repeated: bool, policy: str) -> Any:
+def _in_a_row(block: BaseHParams, layers: int, *, repeated: bool, policy: str) -> Any:
     if repeated:
         return StackedTransformerRepeated.HParams(body=block, x_times=layers, checkpoint_policy=policy)
     return StackedTransformer.HParams(layer_tpl=block, num_layers=layers, checkpoint_policy=policy)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.hparams import build
+from xdpx.config.hparams import BaseHParams, build
 from xdpx.datasets.inputs import (
     ArrayRecords,
     ArraySpec,
@@ -86,7 +86,7 @@ class VectorInput(BaseInput):
         dims: int = 16
         num_classes: int = 8
 
-    def __init__(self, hparams: Any) -> None:
+    def __init__(self, hparams: BaseHParams) -> None:
         super().__init__(hparams)
         self._batch = 0
         self._directions = np.random.default_rng(0).standard_normal((hparams.dims, hparams.num_classes))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hparams import BaseHParams
 from xdpx.experiments.base_experiment import BaseExperiment
 
 Schedule = Literal["constant", "linear_rampup_exponential_decay", "linear_rampup_cosine_decay"]
@@ -16,7 +17,7 @@ Optimizer = Literal["adam", "adafactor", "sharded_adafactor", "lion", "sgd"]
 
 
 def set_default_adam(
-    task_p: Any,
+    task_p: BaseHParams,
     learning_rate: float,
     weight_decay: float,
     *,
@@ -41,7 +42,7 @@ def set_default_adam(
 
 
 def set_default_adafactor(
-    task_p: Any,
+    task_p: BaseHParams,
     learning_rate: float,
     weight_decay: float,
     *,
@@ -73,7 +74,7 @@ def set_default_adafactor(
     _set_default(task_p, rule, learning_rate, (warmup_steps, decay_start, decay_end))
 
 
-def _set_default(task_p: Any, rule: Any, learning_rate: float, steps: tuple[int, int, int]) -> None:
+def _set_default(task_p: BaseHParams, rule: BaseHParams, learning_rate: float, steps: tuple[int, int, int]) -> None:
     from xdpx.optimizers.spmd.ramps import LinearRampupExponentialDecay
 
     warmup, start, end = steps

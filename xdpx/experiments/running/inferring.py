@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from xdpx.engines.spmd.partitioning import path_name
+from xdpx.engines.spmd.state import SpmdState
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.programs import Program, Result
@@ -20,7 +21,7 @@ class InferProgram(Program):
 
     folder, prefix = job_folder.INFER_OUT, "infer_out"
 
-    def _do(self, state: Any, step: int) -> Result:
+    def _do(self, state: SpmdState, step: int) -> Result:
         count = self.parts.task.hparams.infer.output_num_shards
         shards: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         total = 0
@@ -43,7 +44,7 @@ class InferProgram(Program):
             np.savez(file, **columns)
 
 
-def _columns(predictions: Any) -> Mapping[str, Any]:
+def _columns(predictions: object) -> Mapping[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(predictions)
     found = {path_name(path) or "output": leaf for path, leaf in leaves}
     return {name: leaf for name, leaf in found.items() if np.ndim(leaf)}

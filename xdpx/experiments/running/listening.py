@@ -42,7 +42,7 @@ def _faults(entries: Sequence[Any]) -> Iterator[Fault]:
             yield Fault("callbacks", f"{name} changes the model that PyTorch computes; here JAX does.", "Leave it out.")
 
 
-def _made(entry: Any) -> Any:
+def _made(entry: object) -> Any:
     return listeners.build([entry])[0] if isinstance(entry, str | Mapping) else tracker_for(entry)
 
 

@@ -62,7 +62,7 @@ class Outputs:
         commit.write_text(self.metrics_path(step), json.dumps(dict(metrics), indent=1, sort_keys=True) + "\n")
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return what JSON can hold for arrays and mappings of them."""
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}

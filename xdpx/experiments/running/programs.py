@@ -13,6 +13,7 @@ from xdpx.datasets.inputs.rows import PROVENANCE, SAMPLE_WEIGHTS
 from xdpx.datasets.inputs.seqio_metrics import origins
 from xdpx.datasets.inputs.windows import walk
 from xdpx.engines.spmd import world
+from xdpx.engines.spmd.state import SpmdState
 from xdpx.engines.spmd.steps import NOTED
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
@@ -22,6 +23,7 @@ from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric
 from xdpx.logger import log
 from xdpx.tasks.spmd.metrics import Totals
 from xdpx.utils import io
+from xdpx.utils.nested_map import NestedMap
 
 Result = dict[str, float]
 _talk = world.Talk("outputs")
@@ -77,7 +79,7 @@ class Program:
         found: Result | None = self.parts.ranks.broadcast(self.outputs.metrics_of(step))
         return found
 
-    def _do(self, state: Any, step: int) -> Result:
+    def _do(self, state: SpmdState, step: int) -> Result:
         raise NotImplementedError
 
     def _finish(self, step: int, rows: Rows, metrics: Result, tags: Mapping[str, float]) -> Result:
@@ -91,7 +93,7 @@ class Program:
     def _batches(self) -> Iterator[Any]:
         return walk(self.data, self.window)
 
-    def _keys(self, batch: Any) -> Sequence[str | None]:
+    def _keys(self, batch: Mapping[str, Any]) -> Sequence[str | None]:
         """Return the key of each row, '' for all where the input does not know them; None for what only fills up."""
         count = _rows_in(batch)
         ask = getattr(self.data, "row_keys", None)
@@ -100,7 +102,7 @@ class Program:
         weights = batch.get(SAMPLE_WEIGHTS)
         return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
 
-    def _keyed(self, batch: Any, rows: Sequence[Mapping[str, Any]]) -> Rows:
+    def _keyed(self, batch: NestedMap, rows: Sequence[Mapping[str, Any]]) -> Rows:
         """Put to each row the key of its example, and where it comes from as far as the batch says so."""
         keys = self._keys(batch)
         if PROVENANCE not in batch:
@@ -122,7 +124,7 @@ class EvalProgram(Program):
 
     folder, prefix = job_folder.EVAL_OUT, "eval_out"
 
-    def _do(self, state: Any, step: int) -> Result:
+    def _do(self, state: SpmdState, step: int) -> Result:
         totals, rows = Totals(), list[tuple[str | None, Mapping[str, Any]]]()
         engine = self.parts.engine
         for batch in self._batches():
@@ -141,7 +143,7 @@ class DecodeProgram(Program):
 
     folder, prefix = job_folder.DECODER_OUT, "decoder_out"
 
-    def _do(self, state: Any, step: int) -> Result:
+    def _do(self, state: SpmdState, step: int) -> Result:
         decoded, processed, rows = Totals(), Totals(), list[tuple[str | None, Mapping[str, Any]]]()
         for index, batch in enumerate(self._batches()):
             metrics, _, found = tree_to_host(self.parts.decoding_engine.decode(state, batch, index=index))
@@ -212,7 +214,7 @@ def _knows_rows(data: BaseInput) -> bool:
     return bool(getattr(data, "has_predict_metrics", False) or getattr(data, "has_score_metrics", False))
 
 
-def _rows_in(batch: Any) -> int:
+def _rows_in(batch: Mapping[str, Any]) -> int:
     return int(next(np.shape(leaf)[0] for leaf in jax.tree.leaves(dict(batch)) if np.ndim(leaf)))
 
 

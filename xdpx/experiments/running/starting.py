@@ -11,6 +11,7 @@ import jax
 
 from xdpx.checkpoints import spmd_files, spmd_folders
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.engines.spmd.engine import SpmdEngine
 from xdpx.experiments.running.parts import Parts
 from xdpx.logger import log
 from xdpx.tasks.spmd.train_fields import CheckpointLoadingRules
@@ -78,7 +79,7 @@ def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:
     return found
 
 
-def load_weights(parts: Parts, engine: Any, checkpoint: str) -> Any:
+def load_weights(parts: Parts, engine: SpmdEngine, checkpoint: str) -> Any:
     """Return a state that only scores, with averaged weights where the engine scores with them and they were kept."""
     spmd_folders.verify(checkpoint, ranks=parts.ranks)
     target = engine.plan.for_scoring()
@@ -100,11 +101,11 @@ def _averaged_name(name: str) -> str:
 # ---- from other jobs
 
 
-def _rules_of(given: Any) -> Any:
+def _rules_of(given: object) -> Any:
     return CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
 
 
-def _apply(parts: Parts, start: Start, folder: str, rules: Any) -> None:
+def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRules) -> None:
     """Take over from one job what its rules say and nothing before has taken."""
     checkpoint = checkpoint_in(folder, rules.step, parts=parts)
     spmd_folders.verify(checkpoint, ranks=parts.ranks)
@@ -124,7 +125,9 @@ def _apply(parts: Parts, start: Start, folder: str, rules: Any) -> None:
     log.info(f"{len(sources)} of {len(leaves)} tensors begin as in {checkpoint}")
 
 
-def _sources(rules: Any, names: list[str], there: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
+def _sources(
+    rules: CheckpointLoadingRules, names: list[str], there: Mapping[str, Any], checkpoint: str
+) -> dict[str, str]:
     """Return which tensor of a checkpoint each variable begins as."""
     kept = [name for name in names if not any(re.fullmatch(pattern, name) for pattern in rules.ignore_rules)]
     sources: dict[str, str] = {}
@@ -143,7 +146,7 @@ def _sources(rules: Any, names: list[str], there: Mapping[str, Any], checkpoint:
     return sources
 
 
-def _best_source(name: str, there: Mapping[str, Any], rules: Any) -> str:
+def _best_source(name: str, there: Mapping[str, Any], rules: CheckpointLoadingRules) -> str:
     averaged = _averaged_name(name)
     return averaged if rules.load_ema_states and averaged in there else name
 

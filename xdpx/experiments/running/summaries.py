@@ -92,14 +92,14 @@ class WeightSizes:
     def __init__(self) -> None:
         self._compute = jax.jit(_sizes)
 
-    def __call__(self, params: Any) -> dict[str, float]:
+    def __call__(self, params: object) -> dict[str, float]:
         """Return the root mean square of each weight, and the length of all of them together."""
         found = jax.device_get(self._compute(params))
         tags = {f"vars/{name}_scalar": math.sqrt(total / count) for name, (total, count) in found.items()}
         return tags | {"learning/var_norm_scalar": math.sqrt(sum(total for total, _ in found.values()))}
 
 
-def _sizes(params: Any) -> dict[str, tuple[Any, int]]:
+def _sizes(params: object) -> dict[str, tuple[Any, int]]:
     return {
         name: (jnp.sum(jnp.square(weight.astype(jnp.float32))), weight.size) for name, weight in named(params).items()
     }

@@ -260,7 +260,7 @@ def _until_left(groups: Generator[tuple[Place, Any]], hooks: Hooks) -> Generator
             yield place, group
 
 
-def num_params(params: Any) -> int:
+def num_params(params: object) -> int:
     """Count the numbers in the weights."""
     import jax
 

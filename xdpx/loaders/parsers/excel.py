@@ -80,7 +80,7 @@ def positions(names: list[str], fields: list[str] | None, path: str) -> list[int
     return [names.index(field) for field in fields]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     """Write a cell as text: whole numbers without `.0`, nothing as ''."""
     if value is None:
         return ""

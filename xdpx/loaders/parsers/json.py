@@ -85,7 +85,7 @@ def _row_of_line(line: str, fields: list[str]) -> Row | str:
         return f"is no JSON ({reason})"
 
 
-def row_of(thing: Any, fields: list[str]) -> Row | str:
+def row_of(thing: object, fields: list[str]) -> Row | str:
     """Read fields of a JSON object. Returns what is wrong as text; fields missing at the end are left out."""
     if not isinstance(thing, Mapping):
         return f"is {_kind(thing)}, not an object"
@@ -110,7 +110,7 @@ def _nearest_other(field: str, there: tuple[str, ...], fields: tuple[str, ...]) 
     return nearest(field, [name for name in there if name not in fields])
 
 
-def cell(value: Any) -> str | None:
+def cell(value: object) -> str | None:
     """Write a JSON value as a column: text, numbers, true and false. None for anything else."""
     if isinstance(value, str):
         return value
@@ -119,7 +119,7 @@ def cell(value: Any) -> str | None:
     return str(value) if isinstance(value, int | float) else None
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", type(None): "null"}
     return names.get(type(value), "a number")
 

@@ -77,7 +77,7 @@ def _json(path: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _text(value: Any, feature: Any) -> str | None:
+def _text(value: object, feature: object) -> str | None:
     """Write a cell as text: a class by its name, a list with spaces. None for what is no text."""
     if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and isinstance(value, int):
         names = feature.get("names") or []

@@ -27,9 +27,9 @@ class Model(nn.Module):
     """Whether noise on the word vectors of a batch's texts is noise on what the network reads: false where it reads
     texts of its own making."""
 
-    def __init__(self, parameters: Any) -> None:
+    def __init__(self, parameters: ModelParameters) -> None:
         super().__init__()
-        self.parameters_used = parameters
+        self.parameters_used: Any = parameters
 
     def load_pretrained(self, read_weights: ReadWeights) -> None:
         """Load the weights that `pretrained_model` names; log what was missing, unexpected or of another size.

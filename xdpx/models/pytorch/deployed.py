@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from xdpx.config import parameters as declare
@@ -160,7 +161,7 @@ class TFSavedModel(Deployed):
         device = next(iter(net_input.values())).device
         return self.as_logits(torch.from_numpy(np.array(found[known.output_name].numpy())).to(device))
 
-    def _as_wanted(self, name: str, value: Any) -> Any:
+    def _as_wanted(self, name: str, value: object) -> Any:
         """Return an input as a tensor of TensorFlow, of the type that the signature wants."""
         kind = self._wanted[name].dtype if name in self._wanted else None
         if isinstance(value, Tensor):
@@ -171,7 +172,7 @@ class TFSavedModel(Deployed):
                 value = value.astype(kind.as_numpy_dtype)
         return self._tensorflow.constant(value, dtype=kind)
 
-    def _texts(self, ids_BT: Any) -> list[str]:
+    def _texts(self, ids_BT: NDArray[Any]) -> list[str]:
         with io.open(io.join(self.parameters_used.data_dir or "", "vocab.txt"), encoding="utf-8") as file:
             words = file.read().split("\n")
         pad = words[0]

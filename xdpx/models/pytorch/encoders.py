@@ -68,7 +68,7 @@ def mask_for(config: PretrainedConfig, mask_BT: Tensor) -> Tensor:
     return mask_BT.long()
 
 
-def has_pooler(encoder: Any) -> bool:
+def has_pooler(encoder: nn.Module) -> bool:
     """Tell whether a network gives a pooled vector of the first token by itself."""
     return getattr(encoder, "pooler", None) is not None
 

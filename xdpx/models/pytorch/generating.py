@@ -51,7 +51,7 @@ def filled_up(ids: Tensor, config: Any, pad_id: int) -> Tensor:
     return nn.functional.pad(ids, (0, wanted - have), value=pad_id) if wanted > have else ids
 
 
-def pad_id_of(processing_class: Any, model: Any) -> int:
+def pad_id_of(processing_class: object, model: nn.Module) -> int:
     """Return the id of padding: of the tokenizer (its end, where it has none), or of the model.
 
     Raises:

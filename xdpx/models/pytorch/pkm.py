@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 
@@ -24,11 +24,14 @@ from xdpx.models.pytorch.modules.product_keys import (
 )
 from xdpx.models.pytorch.parameters import MEMORY_GROUP, BertParameters, ModelParameters
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 MEMORY = "memory"
 VALUES = "values.weight"
 
 
-def layers_of(encoder: Any, positions: Sequence[int], key: str) -> dict[int, Any]:
+def layers_of(encoder: PreTrainedModel, positions: Sequence[int], key: str) -> dict[int, Any]:
     """Return layers of a BERT by their numbers; negative ones count from the last.
 
     Raises:

@@ -43,7 +43,7 @@ class Wishes(Protocol):
     debug: Any
 
 
-def before_training(model: nn.Module, args: Wishes, processing_class: Any = None) -> None:
+def before_training(model: nn.Module, args: Wishes, processing_class: object = None) -> None:
     """Do to the model what the arguments ask for: kernels, checkpointing, tokens, a look-out for overflows."""
     if args.use_liger_kernel:
         apply_liger(model, args.liger_kernel_config)
@@ -207,7 +207,7 @@ def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> 
         log.warning(f"use_liger_kernel: {type(model).__name__} is no model of transformers; no kernel was swapped in.")
 
 
-def align_special_tokens(model: nn.Module, processing_class: Any) -> dict[str, int]:
+def align_special_tokens(model: nn.Module, processing_class: object) -> dict[str, int]:
     """Let the configs of a model follow its tokenizer where that defines other end, begin or padding tokens.
 
     A tokenizer that does not define one says nothing about it. Ids that stop generation are only ever added.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 Plan = dict[int, frozenset[int]]
 WEIGHT = re.compile(r"bert\.encoder\.layer\.\d+\.attention\.(self\.(?:query|key|value)|output\.dense)\.(weight|bias)")
@@ -72,7 +75,7 @@ def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, *, heads: i
     }
 
 
-def note(config: Any, heads_by_layer: Plan) -> None:
+def note(config: PretrainedConfig, heads_by_layer: Plan) -> None:
     """Write down in a config which heads are gone, so that whoever reads config.json builds the same network."""
     if heads_by_layer:
         config.pruned_heads = {str(layer): sorted(heads) for layer, heads in sorted(heads_by_layer.items())}

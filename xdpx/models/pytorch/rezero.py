@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.bert_classification import BertClassification
 from xdpx.models.pytorch.bert_lm import BertLanguageModel, BertPretrain
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Gated(nn.Module):
@@ -31,7 +34,7 @@ class Gated(nn.Module):
         return input_tensor + self.gate * made
 
 
-def use_gates(encoder: Any) -> None:
+def use_gates(encoder: PreTrainedModel) -> None:
     """Put gates where the layers of a BERT have norms.
 
     Raises:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax.core import meta
+from jax.typing import DTypeLike
 
 from xdpx.config.hparams import BaseHParams, Configurable, build, from_fiddle
 from xdpx.config.hparams_types import made_by
@@ -99,7 +100,7 @@ class Weight:
 def WeightHParams(
     shape: Sequence[int],
     init: WeightInit | None = None,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     collections: Sequence[str] | None = None,
     mesh_shape: Sequence[int] | None = None,
     tensor_split_dims_mapping: Sequence[Any] | None = None,
@@ -270,7 +271,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
             new = boxed.replace_boxed(value) if isinstance(boxed, meta.AxisMetadata) else value
             self.put_variable(NON_TRAINABLE, name, new)
 
-    def create_child(self, name: str, template: Any, **overrides: Any) -> None:
+    def create_child(self, name: str, template: object, **overrides: Any) -> None:
         """Build a child in `setup` and make it `self.<name>`; fields that the child left follow this layer.
 
         Args:
@@ -292,12 +293,12 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         children = tuple(getattr(self, f"{name}_{index}") for index in range(len(templates)))
         object.__setattr__(self, name, children)
 
-    def _attach(self, name: str, child: Any) -> None:
+    def _attach(self, name: str, child: BaseLayer | None) -> None:
         # flax would move a shared layer below this one: its weights lie below the root.
         shared = child is not None and "_sharing_parent" in child.__dict__
         (object.__setattr__ if shared else setattr)(self, name, child)
 
-    def _child(self, template: Any, overrides: dict[str, Any]) -> Any:
+    def _child(self, template: object, overrides: dict[str, Any]) -> Any:
         child = as_template(template).set(**overrides)
         for field in self._inherited:
             if field in child._field_table and field not in child.given():
@@ -350,7 +351,7 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return key
 
 
-def opened(value: Any) -> Any:
+def opened(value: object) -> Any:
     """Return the array in a box that names its axes. Lays no constraint, as flax's `unbox` may do."""
     box: Any = value
     while isinstance(box, meta.AxisMetadata):
@@ -358,7 +359,7 @@ def opened(value: Any) -> Any:
     return box
 
 
-def as_template(thing: Any) -> Any:
+def as_template(thing: object) -> Any:
     """Return an unfrozen template of a template, a Fiddle config, or a built layer."""
     if isinstance(thing, BaseHParams):
         return thing.clone()
@@ -369,7 +370,7 @@ def as_template(thing: Any) -> Any:
     raise TypeError(f"a child is built from HParams, a Fiddle config or a layer; this is a {type(thing).__name__}.")
 
 
-def sharing_root(layer: Any) -> Any:
+def sharing_root(layer: nn.Module) -> Any:
     """Return the topmost layer of a model, or the body of a scan: shared layers below it have one set of weights."""
     while True:
         above = layer.__dict__.get("_sharing_parent") or layer.parent
@@ -401,20 +402,20 @@ def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
     return tuple(field for field in dataclasses.fields(cls) if field.name not in {"parent", "name"})
 
 
-def _thawed(value: Any) -> Any:
+def _thawed(value: object) -> Any:
     """Return a plain dict for flax's frozen one."""
     if isinstance(value, Mapping) and not isinstance(value, dict):
         return {name: _thawed(item) for name, item in value.items()}
     return value
 
 
-def _holds_layer(value: Any) -> bool:
+def _holds_layer(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(_holds_layer(item) for item in value)
     return isinstance(value, BaseLayer)
 
 
-def _held(value: Any) -> Any:
+def _held(value: object) -> Any:
     """Return the template of a built layer that a field was given: every parent builds its own children.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -52,7 +53,7 @@ class Counterpart:
     template: Any
     exchange: Exchange
 
-    def __init__(self, reference: Any, *, dtype: Any = None) -> None:
+    def __init__(self, reference: Any, *, dtype: DTypeLike | None = None) -> None:
         config: dict[str, Any] = reference.config.to_dict()
         self.positions = int(config["max_position_embeddings"])
         self.template, self.exchange = self.described(reference, config)
@@ -124,7 +125,7 @@ class BertClassification(Counterpart):
         """Return the encoder."""
         return self.template.network_tpl
 
-    def logits(self, model: Any, batch: Batch) -> jax.Array:
+    def logits(self, model: BaseLayer, batch: Batch) -> jax.Array:
         """Return logits (B, V)."""
         pooled = model.dropout(model.network.pooled(batch["input_ids"], **_beside(batch)))
         found: jax.Array = model.softmax.get_logits(pooled)
@@ -169,7 +170,7 @@ class BertLanguageModel(Counterpart):
         """Return a batch in which the first token of each row is guessed."""
         return {**super().example(rows), "places": np.zeros((rows, 1), np.int32)}
 
-    def logits(self, model: Any, batch: Batch) -> jax.Array:
+    def logits(self, model: BaseLayer, batch: Batch) -> jax.Array:
         """Return logits (B, P, V)."""
         hidden = model.encoder.hidden(batch["input_ids"], **_beside(batch))
         chosen = jnp.take_along_axis(hidden, batch["places"][..., None], axis=1)
@@ -195,13 +196,13 @@ class CausalLanguageModel(Counterpart):
         guessed = target != NO_TARGET
         return {**found, "target": np.where(guessed, target, 0), "weights": guessed.astype(np.float32)}
 
-    def logits(self, model: Any, batch: Batch) -> jax.Array:
+    def logits(self, model: BaseLayer, batch: Batch) -> jax.Array:
         """Return logits (B, T, V)."""
         found: jax.Array = model.lm(batch["input_ids"])
         return found
 
 
-def filled(values: NDArray[Any], shape: tuple[int, ...], value: Any = 0) -> NDArray[Any]:
+def filled(values: NDArray[Any], shape: tuple[int, ...], value: float = 0) -> NDArray[Any]:
     """Return an array of a greater shape with `values` in its first corner; int64 becomes int32, as devices have it."""
     kind = np.int32 if values.dtype == np.int64 else values.dtype
     whole = np.full(shape, value, kind)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from xdpx.config.faults import nearest
 from xdpx.config.hparams import BaseHParams
@@ -100,13 +101,15 @@ def fans(shape: Sequence[int], num_in: int = 1, num_batch: int = 0) -> tuple[int
 def draw(init: WeightInit, *, num_in: int = 1, num_batch: int = 0) -> Callable[[Any, Sequence[int], Any], jax.Array]:
     """Return `function(key, shape, dtype)` that draws a weight."""
 
-    def drawn(key: Any, shape: Sequence[int], dtype: Any) -> jax.Array:
+    def drawn(key: jax.Array, shape: Sequence[int], dtype: DTypeLike) -> jax.Array:
         return _draw(init, key, tuple(shape), dtype, fans(shape, num_in, num_batch))
 
     return drawn
 
 
-def _draw(init: WeightInit, key: Any, shape: tuple[int, ...], dtype: Any, fan: tuple[int, int]) -> jax.Array:
+def _draw(
+    init: WeightInit, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike, fan: tuple[int, int]
+) -> jax.Array:
     method, scale = init.method, init.scale
     if method == "constant":
         return jnp.full(shape, scale, dtype)
@@ -131,7 +134,7 @@ def _shrink(method: str, shape: tuple[int, ...], fan: tuple[int, int]) -> float:
     return next((size for suffix, size in sizes.items() if method.endswith(suffix)), 1.0)
 
 
-def _drawn(kind: str, key: Any, shape: tuple[int, ...], dtype: Any, scale: float) -> jax.Array:
+def _drawn(kind: str, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike, scale: float) -> jax.Array:
     if kind == "uniform":
         return jax.random.uniform(key, shape, dtype, -scale, scale)
     if kind == "truncated_gaussian":

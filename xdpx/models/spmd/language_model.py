@@ -137,7 +137,9 @@ class TransformerLm(BaseLayer):
         logits: jax.Array = self.softmax.get_logits(self.hidden(ids, **kwargs))
         return logits
 
-    def _mask(self, paddings: Any, segment_ids: Any, prefix: Any) -> jax.Array | None:
+    def _mask(
+        self, paddings: jax.Array | None, segment_ids: jax.Array | None, prefix: jax.Array | None
+    ) -> jax.Array | None:
         segments = segment_mask(segment_ids) if self.packed_input and segment_ids is not None else None
         if self.model_type == "causal":
             return segments
@@ -247,7 +249,7 @@ class LanguageModel(BaseLayer):
         step_for = functools.partial(driving.cached_step, self.lm)
         return driving.decode_batch(self, batch, self.decoder_tpl, step_for, most_positions=most)
 
-    def process_decode_out(self, model_input: Any, out: Any) -> tuple[dict[str, tuple[float, float]], list[Row]]:
+    def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
         """Return metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
 
@@ -275,7 +277,7 @@ class LanguageModel(BaseLayer):
         return out
 
 
-def _unchanged(layer: Any, kind: type[Any], *names: str) -> bool:
+def _unchanged(layer: BaseLayer, kind: type[Any], *names: str) -> bool:
     """Tell whether a layer has these methods from a class of ours, and none of its own."""
     return all(getattr(type(layer), name, None) is getattr(kind, name) for name in names)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -97,12 +98,12 @@ class SequenceModel(BaseLayer):
         step_for = functools.partial(_step, self.model, batch.src)
         return driving.decode_batch(self, prompts, self.decoder_tpl, step_for, most_positions=most)
 
-    def process_decode_out(self, model_input: Any, out: Any) -> tuple[dict[str, tuple[float, float]], list[Row]]:
+    def process_decode_out(self, model_input: Any, out: NestedMap) -> tuple[dict[str, tuple[float, float]], list[Row]]:
         """Return metrics and (key, row) of what was decoded, with texts by the input's tokenizer. On the host."""
         return driving.write_rows(model_input, out)
 
 
-def _step(network: Any, src: NestedMap, slots: int) -> Step:
+def _step(network: BaseLayer, src: NestedMap, slots: int) -> Step:
     """Make a step of the decoder. The source travels in the cache, since rows are repeated and moved with it."""
     memory = network.encode(src)[:, None]
     paddings = src.get("paddings")
@@ -110,7 +111,9 @@ def _step(network: Any, src: NestedMap, slots: int) -> Step:
     loose, variables = network.unbind()
     variables = {name: tree for name, tree in variables.items() if name != DECODER_CACHE}
 
-    def step(cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> tuple[jax.Array, Any]:
+    def step(
+        cache: Mapping[str, Any] | None, ids: jax.Array, positions: jax.Array, wanted: jax.Array
+    ) -> tuple[jax.Array, Any]:
         kept = {"memory": memory, "paddings": paddings[:, None, None], "own": {}} if cache is None else cache
         with caching(slots):
             logits, changed = loose.apply(
@@ -127,7 +130,9 @@ def _step(network: Any, src: NestedMap, slots: int) -> Step:
     return step
 
 
-def _next_logits(network: Any, tgt: NestedMap, memory: jax.Array, mask: jax.Array, wanted: jax.Array) -> jax.Array:
+def _next_logits(
+    network: BaseLayer, tgt: NestedMap, memory: jax.Array, mask: jax.Array, wanted: jax.Array
+) -> jax.Array:
     hidden = network.hidden(tgt, memory, mask)
     picked = jnp.take_along_axis(hidden, wanted[:, None, None], axis=1)[:, 0]
     logits: jax.Array = network.softmax.get_logits(picked)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from xdpx.config import packages
+from xdpx.reports.trackers.values import TrainingState
 
 KIND = "tracker"
 """Packages offer theirs as entry points `xdpx.tracker`."""
@@ -46,7 +47,7 @@ class TrackerMissing(RuntimeError, ImportError):
     """A tracker cannot be used here. Both errors in one, since the original raises now this, now that."""
 
 
-def trackers_for(report_to: Any) -> list[Any]:
+def trackers_for(report_to: object) -> list[Any]:
     """Return the trackers that `report_to` asks for.
 
     Args:
@@ -62,13 +63,13 @@ def trackers_for(report_to: Any) -> list[Any]:
     return [tracker_for(name) for name in names if name is not None and name != "none"]
 
 
-def own_trackers(report_to: Any) -> list[Any]:
+def own_trackers(report_to: object) -> list[Any]:
     """Return the trackers of a training that writes the tables of a run by itself, and needs no tracker for them."""
     wanted = list(report_to) if isinstance(report_to, list | tuple) else [report_to]
     return trackers_for([name for name in wanted if name != "tables"])
 
 
-def troubles_of(report_to: Any) -> Iterator[str]:
+def troubles_of(report_to: object) -> Iterator[str]:
     """Yield what is wrong with each name in `report_to`, without importing what it stands for."""
     for name in report_to if isinstance(report_to, list | tuple) else [report_to]:
         if isinstance(name, str) and name not in {"all", "none"}:
@@ -79,7 +80,7 @@ def troubles_of(report_to: Any) -> Iterator[str]:
                 yield _needing(name, package)
 
 
-def tracker_for(wanted: Any) -> Any:
+def tracker_for(wanted: object) -> Any:
     """Return one tracker: for a name a new one; for a function one that calls it; an object as it is."""
     if isinstance(wanted, str):
         return _make(wanted)
@@ -136,7 +137,9 @@ class Calling:
     def __init__(self, function: Callable[[dict[str, Any], int], object]) -> None:
         self.function = function
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+    def on_log(
+        self, args: object, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+    ) -> None:
         """Hand over what was logged."""
         if state.is_world_process_zero:
             self.function(dict(logs), state.global_step)

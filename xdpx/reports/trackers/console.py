@@ -21,21 +21,21 @@ class Bars:
         self.prediction_bar: Any = None
         self.current_step = 0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
         """Begin the bar, at the step where a resumed training stands."""
         self._end_training_bar()
         self.current_step = state.global_step
         if state.is_world_process_zero:
             self.training_bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
         """Count a step."""
         if self.training_bar is not None:
             self.training_bar.update(state.global_step - self.current_step)
             self.current_step = state.global_step
 
     def on_prediction_step(
-        self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
+        self, args: object, state: Any, control: object, eval_dataloader: object = None, **kwargs: Any
     ) -> None:
         """Count a batch, where their number is known."""
         total = _length(eval_dataloader) if state.is_world_process_zero else None
@@ -45,20 +45,22 @@ class Bars:
             self.prediction_bar = tqdm(total=total, leave=self.training_bar is None, dynamic_ncols=True)
         self.prediction_bar.update(1)
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_evaluate(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
         """Remove the bar over the batches."""
         self._end_prediction_bar()
 
-    def on_predict(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_predict(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
         """Remove the bar over the batches."""
         self._end_prediction_bar()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self, args: object, state: Any, control: object, logs: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         """Write what is logged above the bar."""
         if self.training_bar is not None and logs is not None:
             self.training_bar.write(str(shown(logs, self.max_str_len)))
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
         """Leave the bar as it is, and begin a new line."""
         self._end_training_bar()
 
@@ -76,7 +78,9 @@ class Bars:
 class Printing:
     """Prints what is logged, on the first process of each machine."""
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self, args: object, state: Any, control: object, logs: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         """Print it; the dict itself is left as it is."""
         if state.is_local_process_zero and logs is not None:
             print(shown(logs))  # noqa: T201  # printing is what it is for
@@ -87,7 +91,7 @@ def shown(logs: Mapping[str, Any], max_str_len: int | None = None) -> dict[str, 
     return {name: _shown(value, max_str_len) for name, value in logs.items() if name != "total_flos"}
 
 
-def _shown(value: Any, max_str_len: int | None) -> Any:
+def _shown(value: object, max_str_len: int | None) -> Any:
     if isinstance(value, float):
         return f"{value:.4g}"
     if max_str_len is not None and isinstance(value, str) and len(value) > max_str_len:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from xdpx.logger import log
-from xdpx.reports.trackers.values import number_in
+from xdpx.reports.trackers.values import TrainingSettings, TrainingState, number_in
 from xdpx.utils.io_utils import io
 from xdpx.utils.paths import StrPath
 from xdpx.utils.replacing import adding
@@ -28,7 +28,9 @@ class JsonLines:
         self.path = path
         self._works = True
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+    def on_log(
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+    ) -> None:
         """Write one line. A disk that is full does not end the training: it is said once, and no more is written."""
         if not state.is_world_process_zero or not self._works:
             return
@@ -43,7 +45,7 @@ class JsonLines:
             log.warning(f"No more is written to {path}: {error}")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return what strict JSON can hold: "nan" and "inf" are text there."""
     number = number_in(value)
     if number is not None:

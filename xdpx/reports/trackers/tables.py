@@ -13,7 +13,7 @@ from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_logs import chunks, read_table
 from xdpx.reports.run_tables import COLUMNS, EVAL, TRAIN_LOG, VALID_LOG, Row, train_row, valid_row
-from xdpx.reports.trackers.values import number_in
+from xdpx.reports.trackers.values import TrainingSettings, TrainingState, number_in
 from xdpx.reports.windows import Window
 from xdpx.utils import commit, io
 from xdpx.utils.aside import is_unreadable, set_aside
@@ -48,7 +48,7 @@ class RunTables:
         self._best: float | None = None
         self._scored = Scored(0, Window(), 0.0)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
         """Open the tables where the run stands; drop the rows of steps that will be walked again."""
         if not state.is_world_process_zero:
             return
@@ -71,7 +71,9 @@ class RunTables:
         self._best, self._scored = last.get("best_score"), Scored(-1, Window(), 0.0)
         self._course = Course.read(self._train.path, scored_at=last.get("step", 0.0))
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+    def on_log(
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+    ) -> None:
         """Write a row when the loss of training is logged."""
         updates = state.global_step - self._course.step
         if self._train is None or "loss" not in logs or updates <= 0:
@@ -87,7 +89,12 @@ class RunTables:
         self._write(self._train, row)
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        args: TrainingSettings,
+        state: TrainingState,
+        control: object,
+        metrics: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         """Write a row for an evaluation within a training; several held-out sets share one."""
         if self._valid is None:
@@ -107,12 +114,12 @@ class RunTables:
         self._write(self._valid, row, instead=again)
         self._write(self._valid)
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
         """Put every row into the files: a run that continues from this checkpoint reads them."""
         for table in (self._train, self._valid):
             self._write(table)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
         """Put every row into the files. What is evaluated later is no part of the training."""
         self.on_save(args, state, control)
         self._train = self._valid = None
@@ -193,7 +200,7 @@ class Course:
         return self.seconds + _seconds(step - self.step, self.speed)
 
 
-def settings_text(args: Any) -> str:
+def settings_text(args: TrainingSettings) -> str:
     """Return the text of args.py: the settings, by the names of x-train, that a reader of the tables needs."""
     name, ascending = deciding_metric(args)
     settings = {
@@ -209,7 +216,7 @@ def settings_text(args: Any) -> str:
     return "".join(["# Trainer\n{\n", *lines, "}\n"])
 
 
-def deciding_metric(args: Any) -> tuple[str, bool]:
+def deciding_metric(args: TrainingSettings) -> tuple[str, bool]:
     """Return the metric that decides what is best, without prefix, and whether higher is better."""
     name = args.metric_for_best_model or "loss"
     return name.removeprefix(EVAL), bool(args.greater_is_better)
@@ -229,6 +236,6 @@ def _seconds(updates: int, speed: float) -> float:
     return updates / speed if speed else 0.0
 
 
-def _epoch(state: Any) -> int:
+def _epoch(state: TrainingState) -> int:
     """Return the epoch that a step belongs to, from 1."""
     return max(1, math.ceil(state.epoch or 0))

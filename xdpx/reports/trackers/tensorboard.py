@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from xdpx.logger import log
-from xdpx.reports.trackers.values import by_phase, number_in
+from xdpx.reports.trackers.values import TrainingSettings, TrainingState, by_phase, number_in
 from xdpx.utils.io_utils import io
 
 FOLDER_VARIABLE = "TENSORBOARD_LOGGING_DIR"
@@ -32,7 +32,9 @@ class TensorBoardCallback:
         self.tb_writer = tb_writer
         self.logging_dir: str | None = os.path.expanduser(os.environ.get(FOLDER_VARIABLE, "")) or None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingSettings, state: TrainingState, control: object, model: object = None, **kwargs: Any
+    ) -> None:
         """Begin a file, with the arguments and the config of the model as texts."""
         if not state.is_world_process_zero:
             return
@@ -46,7 +48,9 @@ class TensorBoardCallback:
         if config is not None and hasattr(config, "to_json_string"):
             writer.add_text("model_config", config.to_json_string())
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+    def on_log(
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+    ) -> None:
         """Write what was logged; what is neither a number nor a text is named once, and left out."""
         writer = self._writer(args) if state.is_world_process_zero else None
         if writer is None:
@@ -61,13 +65,13 @@ class TensorBoardCallback:
                 log.warning(f"TensorBoard: {name} is a {type(value).__name__}, not a number or text.", once=True)
         writer.flush()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
         """End the file; what is logged later goes into another one beside it."""
         if self.tb_writer is not None:
             self.tb_writer.close()
             self.tb_writer = None
 
-    def _writer(self, args: Any) -> Any:
+    def _writer(self, args: TrainingSettings) -> Any:
         if self.tb_writer is None and self._writer_class is not None:
             self.logging_dir = self.logging_dir or getattr(args, "logging_dir", None)
             self.logging_dir = self.logging_dir or io.join(args.output_dir, _folder_of_run())

@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 PHASES = ("eval", "test")
+
+
+class TrainingState(Protocol):
+    """What trackers read of the state that each event brings."""
+
+    epoch: float
+    global_step: int
+    max_steps: int
+    is_world_process_zero: bool
+    is_local_process_zero: bool
+    is_hyper_param_search: bool
+    trial_name: str | None
+
+
+class TrainingSettings(Protocol):
+    """What trackers read of the arguments that each event brings."""
+
+    output_dir: Any
+    train_batch_size: int
+    world_size: int
+    gradient_accumulation_steps: int
+    learning_rate: float
+    logging_steps: float
+    max_grad_norm: float
+    metric_for_best_model: str | None
+    greater_is_better: bool | None
+    seed: int
+
+    def to_json_string(self) -> str:
+        """Return all of them as JSON."""
+        ...
 
 
 def number_in(value: Any) -> float | int | None:

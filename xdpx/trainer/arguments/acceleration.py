@@ -41,7 +41,7 @@ class AcceleratorConfig:
         settings = asdict(self)
         return settings if self.use_configured_state else {k: v for k, v in settings.items() if k != PER_PROCESS}
 
-    def pop(self, key: str, default: Any = None) -> Any:
+    def pop(self, key: str, default: object = None) -> Any:
         """Return one setting; it stays. For code that is used to taking settings out."""
         return getattr(self, key, default)
 
@@ -51,7 +51,7 @@ class AcceleratorConfig:
         return accelerator_config(str(json_file))
 
 
-def accelerator_config(value: Any) -> AcceleratorConfig:
+def accelerator_config(value: object) -> AcceleratorConfig:
     """Return the settings that an argument stands for: None, a dict, JSON, a JSON file, or an object with the settings.
 
     Raises:

@@ -16,7 +16,7 @@ from xdpx.trainer.arguments.enums import (
 )
 
 
-def option(default: Any, text: str, **details: Any) -> Any:
+def option(default: object, text: str, **details: Any) -> Any:
     """Declare one field.
 
     Args:

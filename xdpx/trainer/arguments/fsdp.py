@@ -146,7 +146,7 @@ def _take_words(words: Iterable[str], config: dict[str, Any]) -> Iterator[Fault]
             yield _unknown_word("fsdp", word, [option.value for option in FSDPOption])
 
 
-def _unknown_word(key: str, word: Any, known: Iterable[str]) -> Fault:
+def _unknown_word(key: str, word: object, known: Iterable[str]) -> Fault:
     words = list(known)
     near = nearest(str(word), words)
     offer = f"Did you mean '{near}'? " if near else ""
@@ -189,7 +189,7 @@ def _fault_of(key: str, value: Any) -> Iterator[Fault]:
         yield Fault(f"fsdp_config.{key}", said)
 
 
-def _strategy(value: Any) -> str:
+def _strategy(value: object) -> str:
     word = str(value).lower()
     return STRATEGIES[int(word) - 1] if word.isdigit() and 0 < int(word) <= len(STRATEGIES) else word
 

@@ -44,7 +44,7 @@ class OldName:
 
 
 def _renamed(kind: type, new: str) -> OldName:
-    def take(value: Any, options: Options) -> None:
+    def take(value: object, options: Options) -> None:
         if new in options and options[new] != value:
             raise ValueError(f"is {value!r}, and {new}, its name today, is {options[new]!r}. Give only {new}.")
         options[new] = value
@@ -52,11 +52,11 @@ def _renamed(kind: type, new: str) -> OldName:
     return OldName(kind, new, take, lambda arguments: getattr(arguments, new))
 
 
-def _remembered(kind: type, becomes: str, *, default: Any = None) -> OldName:
+def _remembered(kind: type, becomes: str, *, default: object = None) -> OldName:
     return OldName(kind, becomes, default=default)
 
 
-def _left_aside(kind: type, why: str, *, default: Any = None) -> OldName:
+def _left_aside(kind: type, why: str, *, default: object = None) -> OldName:
     return OldName(kind, why=why, default=default)
 
 
@@ -67,14 +67,14 @@ def _flag(becomes: str, take: Callable[[Options], None], read: Callable[[Any], A
 def _within(outer: str, key: str, kind: type) -> OldName:
     """Describe an argument that became a key of another one, which is a dict."""
 
-    def take(value: Any, options: Options) -> None:
+    def take(value: object, options: Options) -> None:
         if value is None:
             return
         given: Any = options.get(outer)
         given = given.to_dict() if hasattr(given, "to_dict") else given
         options[outer] = {**(read_dict(given) if given else {}), key: value}
 
-    def read(arguments: Any) -> Any:
+    def read(arguments: object) -> Any:
         settings = getattr(arguments, outer)
         return settings.get(key) if isinstance(settings, Mapping) else getattr(settings, key, None)
 
@@ -93,7 +93,7 @@ def _read_warmup_ratio(arguments: Any) -> float:
     return float(arguments.warmup_steps) if arguments.warmup_steps < 1 else 0.0
 
 
-def _take_organization(value: Any, options: Options) -> None:
+def _take_organization(value: object, options: Options) -> None:
     name = str(options.get("hub_model_id") or options.get("output_dir") or "trainer_output").rstrip("/")
     if value:
         options["hub_model_id"] = f"{value}/{name.rpartition('/')[2]}"
@@ -195,7 +195,7 @@ def taken_over(options: Mapping[str, Any], known: Collection[str]) -> tuple[Opti
     return today, remembered
 
 
-def _take(old: OldName, value: Any, today: Options) -> None:
+def _take(old: OldName, value: object, today: Options) -> None:
     if old.take is not None and value is not None:
         old.take(value, today)
 
@@ -214,7 +214,7 @@ class OldAttribute:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, arguments: Any, owner: type) -> Any:
+    def __get__(self, arguments: object, owner: type) -> Any:
         if arguments is None:
             return self
         if self._is_a_field(arguments):
@@ -226,7 +226,7 @@ class OldAttribute:
         """Tell whether a user's class has a field of its own by this name."""
         return self._name in type(arguments).__dataclass_fields__
 
-    def __set__(self, arguments: Any, value: Any) -> None:
+    def __set__(self, arguments: object, value: object) -> None:
         """Set today's argument; one that is only remembered is set as it is."""
         old, options = OLD_NAMES[self._name], Options()
         if self._is_a_field(arguments):
@@ -256,12 +256,12 @@ TOLD_APART = "_TOLD_APART"
 """The attribute of a class of arguments with the names for which it matters whether a user wrote them down."""
 
 
-def note_written(arguments: Any, names: Iterable[str]) -> None:
+def note_written(arguments: object, names: Iterable[str]) -> None:
     """Remember which arguments a user has written down, be it with their defaults."""
     vars(arguments)["_written"] = was_written(arguments) | frozenset(names)
 
 
-def was_written(arguments: Any) -> frozenset[str]:
+def was_written(arguments: object) -> frozenset[str]:
     """Return the names of the arguments that a user has written down."""
     written: frozenset[str] = vars(arguments).get("_written", frozenset())
     return written

@@ -121,7 +121,7 @@ def _words(arguments: Fields) -> Iterator[Fault]:
         yield Fault("debug", str(error))
 
 
-def _todays_word(name: str, word: Any) -> Any:
+def _todays_word(name: str, word: object) -> Any:
     today = OLD_WORDS.get(name, {}).get(str(word), word)
     if today != word:
         log.warning(f"TrainingArguments: {name} '{word}' is of earlier years; '{today}' does the same.", once=True)

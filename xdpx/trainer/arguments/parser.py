@@ -88,7 +88,7 @@ class HfArgumentParser(ArgumentParser):
 
     # ---- command lines
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: object = None) -> Any:
         """Parse what is known of a command line; return (namespace, the rest)."""
         words = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._in_todays_spelling(words), namespace)

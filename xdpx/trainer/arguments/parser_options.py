@@ -15,7 +15,7 @@ class Flag(Action):
     """`--x`, `--x true`, `--x false`, and `--no_x`."""
 
     def __call__(
-        self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: str | None = None
+        self, parser: ArgumentParser, namespace: Namespace, values: object, option_string: str | None = None
     ) -> None:
         """Remember what was said; `--no_x` says the opposite."""
         del parser
@@ -37,7 +37,7 @@ class OneOrMore(Action):
 def add_option(
     group: _ActionsContainer,
     field: dataclasses.Field[Any],
-    hint: Any,
+    hint: object,
     taken: Collection[str],
     *,
     told_apart: bool = False,
@@ -61,7 +61,7 @@ def add_option(
     group.add_argument(*names, **settings)
 
 
-def option_settings(hint: Any) -> dict[str, Any]:
+def option_settings(hint: object) -> dict[str, Any]:
     """Return what argparse must be told for a value of a type."""
     parts = alternatives(hint)
     if parts == [bool]:
@@ -79,7 +79,7 @@ def option_settings(hint: Any) -> dict[str, Any]:
     return _one_word(named[0] if named else str if str in parts else parts[0])
 
 
-def _one_word(kind: Any) -> dict[str, Any]:
+def _one_word(kind: object) -> dict[str, Any]:
     if get_origin(kind) is Literal:
         return _choice(get_args(kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -95,7 +95,7 @@ def _choice(values: Sequence[Any]) -> dict[str, Any]:
     return {"choices": list(values), "type": read}
 
 
-def _default(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+def _default(field: dataclasses.Field[Any], hint: object) -> dict[str, Any]:
     if field.default is not dataclasses.MISSING:
         return {"default": field.default}
     if field.default_factory is not dataclasses.MISSING:

@@ -26,7 +26,7 @@ def _argument(name: str, value: Any) -> Any:
     return value.to_json() if name == "parallelism_config" and value is not None else _plain(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
@@ -45,7 +45,7 @@ def as_json(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=2, default=_named)
 
 
-def _named(value: Any) -> str:
+def _named(value: object) -> str:
     return str(getattr(value, "__name__", value))
 
 
@@ -54,13 +54,13 @@ def flat(values: dict[str, Any]) -> dict[str, bool | int | float | str]:
     return {name: value if type(value) in {bool, int, float, str} else str(value) for name, value in values.items()}
 
 
-def _for_people(value: Any, plain_value: Any) -> Any:
+def _for_people(value: object, plain_value: object) -> Any:
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     return value if isinstance(value, list) else plain_value
 
 
-def text(arguments: Any) -> str:
+def text(arguments: object) -> str:
     """Return the arguments for people, one to a line, sorted: words as their enums are called, dicts as they are."""
     values = {name: _for_people(getattr(arguments, name), value) for name, value in plain(arguments).items()}
     lines = "".join(f"{name}={value},\n" for name, value in sorted(values.items()))

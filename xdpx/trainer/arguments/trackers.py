@@ -28,7 +28,7 @@ def installed() -> list[str]:
     return [name for name, packages in PACKAGES.items() if any(map(importlib.util.find_spec, packages))]
 
 
-def trackers(value: Any) -> list[Any]:
+def trackers(value: object) -> list[Any]:
     """Return the trackers that `report_to` asks for: names, or objects and functions as they are.
 
     None and 'none' ask for none, 'all' for those that are installed. A Kubeflow job reports to Kubeflow, as its

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from xdpx.utils import io
 
 
-def read_dict(value: Any) -> dict[str, Any]:
+def read_dict(value: object) -> dict[str, Any]:
     """Return the dict that `value` stands for: itself (copied), its JSON, or the content of a JSON file.
 
     Raises:
@@ -51,7 +51,7 @@ def typed(values: dict[str, Any]) -> dict[str, Any]:
     return {key: typed(value) if isinstance(value, dict) else _typed_text(value) for key, value in values.items()}
 
 
-def _typed_text(value: Any) -> Any:
+def _typed_text(value: object) -> Any:
     if not isinstance(value, str):
         return value
     if value.lower() in {"true", "false"}:
@@ -65,7 +65,7 @@ TRUE_WORDS = frozenset({"yes", "true", "t", "y", "1", "on"})
 FALSE_WORDS = frozenset({"no", "false", "f", "n", "0", "off"})
 
 
-def truth(value: Any) -> bool:
+def truth(value: object) -> bool:
     """Return what a flag means: a truth value, a number, or one of the usual words.
 
     Raises:
@@ -80,7 +80,7 @@ def truth(value: Any) -> bool:
 EXAMPLES = {int: "a whole number, e.g. 8", float: "a number, e.g. 5e-5", bool: "true or false"}
 
 
-def alternatives(hint: Any) -> list[Any]:
+def alternatives(hint: object) -> list[Any]:
     """Return the types that a hint allows, None left out."""
     united = get_origin(hint) in {Union, types.UnionType}
     return [part for part in get_args(hint) if part is not type(None)] if united else [hint]
@@ -100,7 +100,7 @@ def plain_kinds(owner: type) -> dict[str, type]:
     return {name: parts[0] for name, parts in found.items() if len(parts) == 1 and parts[0] in {int, float, bool}}
 
 
-def plain(value: Any, kind: type) -> Any:
+def plain(value: object, kind: type) -> Any:
     """Return a value as a plain one of its kind; a whole number stays one where any number may stand.
 
     Raises:

@@ -100,7 +100,7 @@ class Adopted:
             return batches
 
 
-def adopt(loader: Any, world: Ranks) -> Any:
+def adopt(loader: object, world: Ranks) -> Any:
     """Return a loader that an overridden `get_train_dataloader` returned the verbs the training needs.
 
     One that has them stays what it is. Any other goes through its batches as it did, on every rank; if it looks as

@@ -42,7 +42,7 @@ def default_data_collator(features: Sequence[Any], return_tensors: str = "pt") -
     return {name: value.numpy() for name, value in batch.items()}
 
 
-def default_collator(processing_class: Any) -> Any:
+def default_collator(processing_class: object) -> Any:
     """Return the collator for a tokenizer or feature extractor, which pads; without one, plain stacking."""
     if isinstance(processing_class, PreTrainedTokenizerBase | SequenceFeatureExtractor):
         return DataCollatorWithPadding(processing_class)  # type: ignore[arg-type]

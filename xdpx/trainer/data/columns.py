@@ -118,7 +118,7 @@ class Trimmed:
         self.lets_all_through = True
         return self.collator(features)
 
-    def _cut(self, row: Any) -> Any:
+    def _cut(self, row: object) -> Any:
         if not isinstance(row, dict) or self.wanted.issuperset(row):
             return row
         kept = {name: value for name, value in row.items() if name in self.wanted}
@@ -128,7 +128,9 @@ class Trimmed:
         return kept
 
 
-def _unused(dataset: Any, columns: Sequence[str], wanted: Sequence[str], collator: Any, model_name: str) -> list[str]:
+def _unused(
+    dataset: object, columns: Sequence[str], wanted: Sequence[str], collator: object, model_name: str
+) -> list[str]:
     unused = [name for name in columns if name not in wanted]
     if not unused or _needed_by(collator, dataset, unused):
         return []
@@ -137,7 +139,7 @@ def _unused(dataset: Any, columns: Sequence[str], wanted: Sequence[str], collato
     return unused
 
 
-def _can_be_cut(dataset: Any) -> bool:
+def _can_be_cut(dataset: object) -> bool:
     # Streams keep their columns, as in the original: cutting them means to rebuild the pipeline of the stream.
     return (
         callable(getattr(dataset, "remove_columns", None))
@@ -146,7 +148,7 @@ def _can_be_cut(dataset: Any) -> bool:
     )
 
 
-def _is_transformed(dataset: Any) -> bool:
+def _is_transformed(dataset: object) -> bool:
     """Whether samples pass through a function of the user's (`with_transform`) as they are read."""
     how = getattr(dataset, "format", None)
     return isinstance(how, Mapping) and how.get("type") == "custom"
@@ -172,18 +174,18 @@ def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
     return True
 
 
-def _say_needed(name: Any) -> None:
+def _say_needed(name: object) -> None:
     log.info(
         f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are left "
         "to the collator."
     )
 
 
-def _all_have(features: list[Any], name: Any) -> bool:
+def _all_have(features: list[Any], name: object) -> bool:
     return all(isinstance(row, Mapping) and name in row for row in features)
 
 
-def _is_shipped(collator: Any) -> bool:
+def _is_shipped(collator: object) -> bool:
     kind = collator if inspect.isfunction(collator) else type(collator)
     return f"{getattr(kind, '__module__', '')}.".startswith(OWN_COLLATORS)
 

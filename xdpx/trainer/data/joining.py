@@ -54,7 +54,7 @@ class Joiner:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def add(self, tree: Any) -> None:
+    def add(self, tree: object) -> None:
         """Take what a batch gave: tensors or arrays in nested mappings, tuples and lists. None is left out.
 
         A copy from a GPU is waited for when the next batch comes, so that the GPU need not wait.
@@ -153,7 +153,7 @@ def _joined(parts: list[Any], pad: float, what: str) -> Any:
     return result
 
 
-def _leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
+def _leaves(tree: object, path: str = "") -> list[tuple[str, Any]]:
     """Return the leaves of a tree with the way to each, such as `['logits'][0]`."""
     if isinstance(tree, Mapping):
         return [leaf for name, value in tree.items() for leaf in _leaves(value, f"{path}[{name!r}]")]
@@ -162,7 +162,7 @@ def _leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def _map(tree: Any, change: Callable[[Any], Any]) -> Any:
+def _map(tree: object, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, Mapping):
         changed = {name: _map(value, change) for name, value in tree.items()}
         return changed if type(tree) is dict else type(tree)(changed)  # type: ignore[call-arg]
@@ -173,13 +173,13 @@ def _map(tree: Any, change: Callable[[Any], Any]) -> Any:
     return change(tree)
 
 
-def _filled(outline: Any, leaves: list[Any]) -> Any:
+def _filled(outline: object, leaves: list[Any]) -> Any:
     """Return a tree of this outline with these leaves."""
     remaining = iter(leaves)
     return _map(outline, lambda _: next(remaining))
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: object) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     leaf = leaf.detach()
@@ -188,7 +188,7 @@ def _on_host(leaf: Any) -> Any:
     return leaf.to("cpu", non_blocking=True) if leaf.is_cuda else leaf.cpu()
 
 
-def _as_array(leaf: Any, *, copy: bool = False) -> Any:
+def _as_array(leaf: object, *, copy: bool = False) -> Any:
     """Return a tensor as an array; anything else stays."""
     if not isinstance(leaf, Tensor):
         return leaf

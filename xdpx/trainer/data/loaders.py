@@ -22,10 +22,10 @@ from xdpx.trainer.data.streams import DealtStream, RankStream, shards_of
 
 
 def train_loader(
-    dataset: Any,
+    dataset: object,
     *,
     collator: Collator | None,
-    sampler: Any,
+    sampler: object,
     options: LoaderOptions,
     world: Ranks,
     seed: int | None = None,
@@ -49,7 +49,7 @@ def train_loader(
 
 
 def eval_loader(
-    dataset: Any, *, collator: Collator | None, sampler: Any, options: LoaderOptions, world: Ranks
+    dataset: object, *, collator: Collator | None, sampler: object, options: LoaderOptions, world: Ranks
 ) -> DataLoader[Any]:
     """Load data to evaluate or predict; for the arguments see `train_loader`.
 
@@ -63,8 +63,8 @@ def eval_loader(
 
 
 def loader_over(
-    dataset: Any,
-    batches: Any,
+    dataset: object,
+    batches: object,
     *,
     collator: Collator | None,
     options: LoaderOptions,
@@ -104,7 +104,7 @@ def own_rows(loader: Any, rows: int) -> int:
     return min(rows, max(remainder - rank * share, 0))
 
 
-def seedable(sampler: Any, seed: int | None) -> Any:
+def seedable(sampler: object, seed: int | None) -> Any:
     """Return the order of a plain random sampler as one of seed and epoch; any other sampler stays as it is."""
     if type(sampler) is not RandomSampler:
         return sampler

@@ -45,7 +45,7 @@ class LoaderOptions:
     non_blocking: bool | None = None
 
     @classmethod
-    def of(cls, args: TrainingArguments, *, batch_size: int, config: Any = None) -> Self:
+    def of(cls, args: TrainingArguments, *, batch_size: int, config: object = None) -> Self:
         """Read them from `TrainingArguments`; a `config` takes the place of its `accelerator_config`."""
         config = config or getattr(args, "accelerator_config", None)
         return cls(
@@ -75,7 +75,7 @@ class LoaderOptions:
         }
 
 
-def setting(config: Any, name: str, *, default: Any) -> Any:
+def setting(config: object, name: str, *, default: object) -> Any:
     """Look up one value of an `accelerator_config`, which is None, a mapping or an object with attributes."""
     if config is None:
         return default

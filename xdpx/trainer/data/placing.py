@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 
-def find_batch_size(tree: Any) -> int | None:
+def find_batch_size(tree: object) -> int | None:
     """Return the first dimension of the first tensor or array that has one, None if there is none."""
     if type(tree) is dict:  # asked at every step, and the first column nearly always says it
         for value in tree.values():

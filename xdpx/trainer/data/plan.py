@@ -75,7 +75,7 @@ class Plan:
         return Position(data["epoch"], batches)
 
 
-def plan_training(args: TrainingArguments, loader: Any, *, batch_size: int, num_processes: int = 1) -> Plan:
+def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, num_processes: int = 1) -> Plan:
     """Plan a training.
 
     Args:
@@ -111,7 +111,7 @@ def plan_training(args: TrainingArguments, loader: Any, *, batch_size: int, num_
     return Plan(epochs, steps, examples, seen, total, batches, max_steps, accumulation, at_once)
 
 
-def samples_per_batch(loader: Any) -> int | None:
+def samples_per_batch(loader: object) -> int | None:
     """Return how many samples all ranks take at once, None if the loader does not know or that differs."""
     total = getattr(loader, "total_batch_size", None)
     return int(total) if total and total == int(total) else None
@@ -123,7 +123,7 @@ def num_examples(loader: Any, batch_size: int) -> int:
     return examples if examples is not None else len(loader) * batch_size
 
 
-def known_samples(loader: Any) -> int | None:
+def known_samples(loader: object) -> int | None:
     """Return the samples of a loader's dataset on all ranks, None if it has no length."""
     dataset = getattr(loader, "dataset", None)
     return length(dataset.source if isinstance(dataset, RankStream) else dataset)
@@ -138,7 +138,7 @@ def length(thing: Any) -> int | None:
         return None
 
 
-def _no_batch(loader: Any, batch_size: int, num_processes: int) -> str:
+def _no_batch(loader: object, batch_size: int, num_processes: int) -> str:
     examples = length(getattr(loader, "dataset", None))
     return (
         f"train_dataset: gives no batch. It has {examples} samples; {num_processes} process(es) with batches of "

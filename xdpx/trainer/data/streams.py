@@ -136,7 +136,7 @@ def pass_over(items: Iterator[Any], count: int, *, unit: str) -> None:
             progress.update()
 
 
-def is_stateful(source: Any) -> bool:
+def is_stateful(source: object) -> bool:
     """Whether a stream can say where it stands, and be put there."""
     return callable(getattr(source, "state_dict", None)) and callable(getattr(source, "load_state_dict", None))
 
@@ -161,7 +161,7 @@ def resumed(source: Any, skip: int, state: Any = None) -> Any:
     return Skipping(source, skip)
 
 
-def shards_of(source: Any) -> int:
+def shards_of(source: object) -> int:
     """Return how many shards a stream can be cut into (`datasets.IterableDataset`); 1 if it cannot."""
     count = getattr(source, "num_shards", getattr(source, "n_shards", 1))
     return count if isinstance(count, int) and callable(getattr(source, "shard", None)) else 1

@@ -149,5 +149,5 @@ def _table(history: Sequence[Mapping[str, Any]]) -> str:
     return "## Training\n\n" + "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)

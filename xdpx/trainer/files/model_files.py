@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints import parts
 from xdpx.checkpoints.foreign import shards
 from xdpx.checkpoints.trusted import load_safetensors, load_tensors
 from xdpx.logger import log
 from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 LARGEST_FILE = "50GB"
 """Weights beyond this are written in several files; the default of transformers."""
@@ -58,7 +61,7 @@ class ModelFiles:
             raise _as_disk_error(error, folder) from error
 
 
-def write_description(model: Any, processing_class: Any, folder: str) -> None:
+def write_description(model: Any, processing_class: object, folder: str) -> None:
     """Write all that `from_pretrained` asks for but the weights, which lie there in shards."""
     if hasattr(getattr(model, "config", None), "architectures"):  # set by save_pretrained, which needs the weights
         model.config.architectures = [type(model).__name__.removeprefix("FSDP")]
@@ -68,7 +71,7 @@ def write_description(model: Any, processing_class: Any, folder: str) -> None:
             each.save_pretrained(folder)
 
 
-def knows_its_files(model: Any) -> bool:
+def knows_its_files(model: nn.Module) -> bool:
     """Tell whether a model stores itself: one of transformers or peft does."""
     from transformers import PreTrainedModel
 
@@ -140,7 +143,7 @@ def without_aliases(weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     return kept, aliases
 
 
-def _place(tensor: Any) -> Any:
+def _place(tensor: Tensor) -> Any:
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
@@ -173,7 +176,7 @@ def _read_file(path: str) -> dict[str, Any]:
 Apply = Callable[[Any, dict[str, Any]], tuple[list[str], list[str]]]
 
 
-def load_model(model: Any, folder: str, *, apply: Apply | None = None) -> None:
+def load_model(model: nn.Module, folder: str, *, apply: Apply | None = None) -> None:
     """Load the weights in a folder into a model; the log names what is missing and what the model does not have.
 
     Args:

@@ -16,7 +16,7 @@ class NotPlain(TypeError):
     """A value could be written only as code that a later reader would have to run."""
 
 
-def plain(value: Any, where: str = "") -> Any:
+def plain(value: object, where: str = "") -> Any:
     """Return an equal value of dicts, lists, tuples, tensors and plain values.
 
     Args:
@@ -36,7 +36,7 @@ def plain(value: Any, where: str = "") -> Any:
     return _plain_leaf(value, where)
 
 
-def _plain_leaf(value: Any, where: str) -> Any:
+def _plain_leaf(value: object, where: str) -> Any:
     if isinstance(value, enum.Enum):
         return plain(value.value, where)
     if isinstance(value, np.generic):
@@ -49,7 +49,7 @@ def _plain_leaf(value: Any, where: str) -> Any:
     raise NotPlain(f"{where.lstrip('.') or 'it'} is a {type(value).__module__}.{type(value).__qualname__}")
 
 
-def plain_json(value: Any) -> Any:
+def plain_json(value: object) -> Any:
     """Return an equal value that JSON can hold; what it cannot is told by its text."""
     if isinstance(value, Mapping):
         return {str(key): plain_json(part) for key, part in value.items()}

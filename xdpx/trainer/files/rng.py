@@ -71,7 +71,7 @@ def _numpy_state(state: Any) -> Any:
     return (kind, np.asarray(keys, dtype=np.uint32), *rest)
 
 
-def _restore_cuda(state: Any, where: str) -> None:
+def _restore_cuda(state: object, where: str) -> None:
     import torch
 
     if isinstance(state, list | tuple) and len(state) == torch.cuda.device_count():

@@ -127,7 +127,7 @@ class TrainerState:
         self.is_world_process_zero = trainer.is_world_process_zero()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return what JSON can hold of a NumPy or torch number or array that somebody logged."""
     if hasattr(value, "tolist"):
         return value.tolist()

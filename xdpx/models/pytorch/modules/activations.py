@@ -78,7 +78,7 @@ def capture_activations(model: nn.Module, net_input: Mapping[str, Any]) -> Activ
 
 
 def capturing_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Return what `attend` gives, and keep what it was made of."""
     heads = _captured.get()

@@ -9,7 +9,7 @@ the padding of a short prompt left behind is never seen.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -94,7 +94,7 @@ def _written(module: nn.Module, name: str, new: jax.Array, positions: jax.Array,
     return placed
 
 
-def repeated_rows(cache: Any, times: int) -> Any:
+def repeated_rows(cache: Mapping[str, Any], times: int) -> Any:
     """Repeat every row of a cache, so that several samples or beams grow out of one prompt.
 
     Args:
@@ -104,7 +104,7 @@ def repeated_rows(cache: Any, times: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.repeat(leaf, times, axis=row_axis(leaf)), cache)
 
 
-def chosen_rows(cache: Any, rows: jax.Array) -> Any:
+def chosen_rows(cache: Mapping[str, Any], rows: jax.Array) -> Any:
     """Return a cache whose row i is row `rows[i]` of the given one."""
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=row_axis(leaf)), cache)
 

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xdpx.config.hparams import build
-from xdpx.models.spmd.base_layer import DECODER_CACHE, RANDOM
+from xdpx.config.hparams import BaseHParams, build
+from xdpx.models.spmd.base_layer import DECODER_CACHE, RANDOM, BaseLayer
 from xdpx.models.spmd.decoding.cache import caching
 from xdpx.models.spmd.decoding.greedy import Decoder
 from xdpx.models.spmd.decoding.rows import Row, decoded_rows, texts_by
@@ -27,7 +27,7 @@ NextLogits = Callable[..., jax.Array]
 """`next_logits(network, ids (R, T), positions (R, T), wanted (R,)) -> logits (R, V)`."""
 
 
-def next_logits(network: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> jax.Array:
+def next_logits(network: BaseLayer, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> jax.Array:
     """Return the logits (R, V) after one token per row; only that one goes through the softmax.
 
     Args:
@@ -42,12 +42,14 @@ def next_logits(network: Any, ids: jax.Array, positions: jax.Array, wanted: jax.
     return logits
 
 
-def cached_step(network: Any, slots: int, logits_of: NextLogits = next_logits) -> Step:
+def cached_step(network: BaseLayer, slots: int, logits_of: NextLogits = next_logits) -> Step:
     """Make a step of a bound network, whose keys and values are kept in `slots` slots."""
     loose, variables = network.unbind()
     variables = {name: tree for name, tree in variables.items() if name != DECODER_CACHE}
 
-    def step(cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array) -> tuple[jax.Array, Any]:
+    def step(
+        cache: Mapping[str, Any] | None, ids: jax.Array, positions: jax.Array, wanted: jax.Array
+    ) -> tuple[jax.Array, Any]:
         with caching(slots):
             logits, changed = loose.apply(
                 {**variables, DECODER_CACHE: {} if cache is None else cache},
@@ -88,9 +90,9 @@ def _lengths(batch: Mapping[str, Any]) -> jax.Array:
 
 
 def decode_batch(
-    layer: Any,
+    layer: BaseLayer,
     batch: Mapping[str, Any],
-    decoder_tpl: Any,
+    decoder_tpl: BaseHParams,
     step_for: Callable[[int], Step],
     *,
     most_positions: int | None = None,

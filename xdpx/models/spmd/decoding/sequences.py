@@ -6,7 +6,7 @@ The token at position p of a row lies in slot p: the first new token of a row fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +29,9 @@ class Step(Protocol):
     counted from 0 among the T, whose logits (R, V) are asked for.
     """
 
-    def __call__(self, cache: Any, ids: jax.Array, positions: jax.Array, wanted: jax.Array, /) -> tuple[jax.Array, Any]:
+    def __call__(
+        self, cache: Mapping[str, Any] | None, ids: jax.Array, positions: jax.Array, wanted: jax.Array, /
+    ) -> tuple[jax.Array, Any]:
         """Return the logits (R, V) of the next token, and the cache with these tokens in it."""
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd.bert_model import BertModel, tied_table
 from xdpx.models.spmd.classification_model import BertClassificationModel
 from xdpx.models.spmd.exchange.configs import Known, activation, read_config
@@ -85,7 +86,12 @@ def classification(
 
 
 def encoder_exchange(
-    config: Mapping[str, Any], template: Any = None, *, ours: str = "", theirs: str = "", pooler: bool = False
+    config: Mapping[str, Any],
+    template: BaseHParams | None = None,
+    *,
+    ours: str = "",
+    theirs: str = "",
+    pooler: bool = False,
 ) -> Exchange:
     """Return the map between our encoder and the table of BertModel.
 
@@ -110,7 +116,7 @@ def encoder_exchange(
     )
 
 
-def masked_lm_exchange(config: Mapping[str, Any], template: Any = None) -> Exchange:
+def masked_lm_exchange(config: Mapping[str, Any], template: BaseHParams | None = None) -> Exchange:
     """Return the map between a BertModel of ours and the table of BertForMaskedLM.
 
     Args:
@@ -131,7 +137,9 @@ def masked_lm_exchange(config: Mapping[str, Any], template: Any = None) -> Excha
     return Exchange((*inner.pairs, *pairs), layers=inner.layers, stacked=inner.stacked, left_out=left_out)
 
 
-def classification_exchange(config: Mapping[str, Any], num_classes: int, template: Any = None) -> Exchange:
+def classification_exchange(
+    config: Mapping[str, Any], num_classes: int, template: BaseHParams | None = None
+) -> Exchange:
     """Return the map between a BertClassificationModel of ours and the table of BertForSequenceClassification.
 
     Args:

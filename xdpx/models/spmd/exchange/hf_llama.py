@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd.exchange.configs import Known, activation, read_config
 from xdpx.models.spmd.exchange.layouts import layout_in
 from xdpx.models.spmd.exchange.maps import LAYER, Exchange, WeightPair, head_bias, heads_in, heads_out, linear, same
@@ -78,7 +79,7 @@ def language_model(config: Mapping[str, Any], *, repeated: bool = True) -> Langu
     return LanguageModel.HParams(lm_tpl=network(config, repeated=repeated))
 
 
-def exchange(config: Mapping[str, Any], template: Any = None, *, prefix: str = "lm/") -> Exchange:
+def exchange(config: Mapping[str, Any], template: BaseHParams | None = None, *, prefix: str = "lm/") -> Exchange:
     """Return the map between a tree of our weights and the table of `LlamaForCausalLM`.
 
     Args:

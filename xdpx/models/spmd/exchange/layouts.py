@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from xdpx.config.hparams import BaseHParams
 from xdpx.models.spmd.exchange.maps import LAYER
 from xdpx.models.spmd.layers.stacks import set_num_layers
 
@@ -22,7 +22,7 @@ class BlockPaths:
     stacked: tuple[int, ...] = ()
 
 
-def layout_in(network: Any) -> BlockPaths:
+def layout_in(network: BaseHParams) -> BlockPaths:
     """Tell how the template of a network with `stacked_transformer_tpl` and `num_layers` lays out its blocks."""
     stack = network.stacked_transformer_tpl.clone()
     if network.num_layers:
@@ -30,7 +30,7 @@ def layout_in(network: Any) -> BlockPaths:
     return layout_of(stack)
 
 
-def layout_of(stack: Any) -> BlockPaths:
+def layout_of(stack: BaseHParams) -> BlockPaths:
     """Tell how a template of a stack lays out its blocks.
 
     Raises:
@@ -45,7 +45,7 @@ def layout_of(stack: Any) -> BlockPaths:
     return BlockPaths(f"x_layers_{LAYER}") if "layer_tpl" in fields else BlockPaths("")
 
 
-def _within(name: str, stacked: tuple[int, ...], body: Any) -> BlockPaths:
+def _within(name: str, stacked: tuple[int, ...], body: BaseHParams) -> BlockPaths:
     inner = layout_of(body)
     if LAYER in inner.path:
         raise ValueError(

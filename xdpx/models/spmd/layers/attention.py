@@ -6,7 +6,7 @@ B rows, T queries, S keys, D model width, N heads, K heads of keys and values, G
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -261,7 +261,14 @@ class Attention(BaseLayer):
         return query, key
 
     def _attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, mask: Any, bias: Any, *, causal: bool
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        mask: jax.Array | None,
+        bias: jax.Array | None,
+        *,
+        causal: bool,
     ) -> jax.Array:
         """Attend with scaled queries (B, T, N, H), keys and values (B, S, K, H); gives (B, T, N, H)."""
         kernel = self._kernel(query, key, mask, bias)
@@ -273,7 +280,9 @@ class Attention(BaseLayer):
         context = jnp.einsum("bkgts,bskh->btkgh", grouped.astype(value.dtype), value)
         return context.reshape(query.shape)
 
-    def _probabilities(self, query: jax.Array, key: jax.Array, mask: Any, bias: Any) -> jax.Array:
+    def _probabilities(
+        self, query: jax.Array, key: jax.Array, mask: jax.Array | None, bias: jax.Array | None
+    ) -> jax.Array:
         """Return the probabilities (B, N, T, S), float32."""
         rows, queries, _, width = query.shape
         grouped = query.reshape(rows, queries, key.shape[2], -1, width)
@@ -285,7 +294,9 @@ class Attention(BaseLayer):
         probs: jax.Array = self.probs_dropout(jax.nn.softmax(logits, axis=-1))
         return probs
 
-    def _kernel(self, query: jax.Array, key: jax.Array, mask: Any, bias: Any) -> fused_attention.Kernel:
+    def _kernel(
+        self, query: jax.Array, key: jax.Array, mask: jax.Array | None, bias: jax.Array | None
+    ) -> fused_attention.Kernel:
         """Choose what attends. Few queries at a time (decoding with a cache) and drawing weights need no kernel."""
         drawing = self.is_initializing() and self.flash == "auto"
         if self.flash == "never" or cache.num_slots() or drawing:

@@ -39,7 +39,7 @@ def bert_block() -> Transformer.HParams:
     )
 
 
-def blocks_of(stack: Any) -> list[Any]:
+def blocks_of(stack: BaseHParams) -> list[Any]:
     """Return the templates of the blocks inside a template of a stack, however deep."""
     fields = stack._field_table
     inner = stack.body if "body" in fields else stack.layer_tpl if "layer_tpl" in fields else None

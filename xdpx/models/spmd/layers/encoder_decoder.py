@@ -73,7 +73,7 @@ class TransformerEncoderDecoder(BaseLayer):
         self.create_child("decoder_norm", self.norm_tpl, dim=self.model_dims)
         self.create_child("dropout", Dropout.HParams(dropout_prob=self.dropout_prob))
 
-    def _stack(self, template: Any, num_layers: int, *, writes: bool) -> Any:
+    def _stack(self, template: BaseHParams, num_layers: int, *, writes: bool) -> Any:
         stack = template.clone()
         sizes = {"input_dims": self.model_dims, "hidden_dims": self.hidden_dims, "num_heads": self.num_heads}
         set_in_blocks(stack, {**sizes, "use_cross_attention": writes}, causal=writes)
@@ -112,7 +112,7 @@ class TransformerEncoderDecoder(BaseLayer):
         logits: jax.Array = self.softmax.get_logits(hidden)
         return logits
 
-    def _embedded(self, table: Any, text: NestedMap) -> tuple[jax.Array, jax.Array]:
+    def _embedded(self, table: BaseLayer, text: NestedMap) -> tuple[jax.Array, jax.Array]:
         positions = text.get("segment_pos")
         positions = default_positions(*text.ids.shape) if positions is None else positions
         x = table.emb_lookup(text.ids).astype(self.compute_dtype)

@@ -103,7 +103,7 @@ def choose(
     cap: float | None,
     dropout: float,
     has_bias: bool,
-    mask: Any,
+    mask: jax.Array | None,
     anywhere: bool = False,
 ) -> KernelChoice:
     """Choose the kernel for some queries and keys on the platform that is traced for.
@@ -129,7 +129,14 @@ def choose(
 
 
 def _choice(
-    platform: str, query: jax.Array, key: jax.Array, *, cap: float | None, dropout: float, has_bias: bool, mask: Any
+    platform: str,
+    query: jax.Array,
+    key: jax.Array,
+    *,
+    cap: float | None,
+    dropout: float,
+    has_bias: bool,
+    mask: jax.Array | None,
 ) -> KernelChoice:
     against = unable(query, dropout)
     if platform != _CUDA:
@@ -148,7 +155,7 @@ def _choice(
     return KernelChoice("pallas", f"our fused kernel, for {lacks}, which cuDNN's has not")
 
 
-def _lacks_in_cudnn(query: jax.Array, key: jax.Array, *, cap: float | None, mask: Any) -> str:
+def _lacks_in_cudnn(query: jax.Array, key: jax.Array, *, cap: float | None, mask: jax.Array | None) -> str:
     if cap:
         return f"the logit cap {cap:g}"
     if mask is not None and below_vmap_over_stages():
@@ -166,7 +173,7 @@ def unable(query: jax.Array, dropout: float) -> str:
     return f"dropout {dropout:g} of probabilities" if dropout else ""
 
 
-def _lacks_in_ours(query: jax.Array, key: jax.Array, *, has_bias: bool, mask: Any) -> str:
+def _lacks_in_ours(query: jax.Array, key: jax.Array, *, has_bias: bool, mask: jax.Array | None) -> str:
     queries, width = query.shape[1], query.shape[3]
     if has_bias:
         return "relative biases"
@@ -184,7 +191,15 @@ def _block(queries: int, keys: int) -> int | None:
 
 
 def attend(
-    kernel: Kernel, query: jax.Array, key: jax.Array, value: jax.Array, mask: Any, bias: Any, *, causal: bool, cap: Any
+    kernel: Kernel,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: jax.Array | None,
+    bias: jax.Array | None,
+    *,
+    causal: bool,
+    cap: float | None,
 ) -> jax.Array:
     """Attend by a fused kernel.
 
@@ -214,7 +229,14 @@ def attend(
 
 
 def flash(
-    query: jax.Array, key: jax.Array, value: jax.Array, mask: Any, *, causal: bool, cap: float, interpret: bool = False
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: jax.Array | None,
+    *,
+    causal: bool,
+    cap: float,
+    interpret: bool = False,
 ) -> jax.Array:
     """Attend with capped logits by our kernel, each device with its rows and heads.
 
@@ -235,7 +257,7 @@ def flash(
     options = _Options(causal, cap, block, interpret)
     arrays = (query, key, value) if mask is None else (query, key, value, mask.astype(jnp.int8))
 
-    def on_device(query: jax.Array, key: jax.Array, value: jax.Array, seen: Any = None) -> jax.Array:
+    def on_device(query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array | None = None) -> jax.Array:
         out: jax.Array = _flash(query, key, value, seen, options)
         return out
 
@@ -243,7 +265,7 @@ def flash(
     if mesh.empty or mesh.size == 1:
         return on_device(*arrays)
     heads = split_of(_HEADS, query.shape)
-    specs = [heads] * 3 + [split_of(_HEADS[:2], mask.shape)] * (mask is not None)
+    specs = [heads] * 3 if mask is None else [*[heads] * 3, split_of(_HEADS[:2], mask.shape)]
     # A kernel is opaque to the compiler, which would let every device compute the whole of it.
     laid: jax.Array = jax.shard_map(on_device, in_specs=tuple(specs), out_specs=heads, check_vma=False)(*arrays)
     return laid
@@ -258,18 +280,24 @@ class _Options(NamedTuple):
     interpret: bool
 
 
+_Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array, jax.Array]
+"""For the backward pass: queries, keys, values, what is seen, the outcome, and log(sum(exp(logits)))."""
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _flash(query: jax.Array, key: jax.Array, value: jax.Array, seen: Any, options: _Options) -> jax.Array:
+def _flash(query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array | None, options: _Options) -> jax.Array:
     out: jax.Array = _forward(query, key, value, seen, options)[0]
     return out
 
 
-def _flash_forward(query: Any, key: Any, value: Any, seen: Any, options: _Options) -> tuple[Any, Any]:
+def _flash_forward(
+    query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array | None, options: _Options
+) -> tuple[Any, Any]:
     out, log_sum = _forward(query, key, value, seen, options)
     return out, (query, key, value, seen, out, log_sum)
 
 
-def _forward(query: Any, key: Any, value: Any, seen: Any, options: _Options) -> Any:
+def _forward(query: jax.Array, key: jax.Array, value: jax.Array, seen: jax.Array | None, options: _Options) -> Any:
     """Return the outcome (B, T, N, H) and log(sum(exp(logits))), float32 (B, N, T)."""
     rows, queries, heads, width = query.shape
     blocked, whole = _specs(options.block, key.shape[1], width)
@@ -284,7 +312,7 @@ def _forward(query: Any, key: Any, value: Any, seen: Any, options: _Options) -> 
     )
 
 
-def _flash_backward(options: _Options, kept: Any, grad: Any) -> tuple[Any, ...]:
+def _flash_backward(options: _Options, kept: _Kept, grad: jax.Array) -> tuple[Any, ...]:
     query, key, value, seen, out, log_sum = kept
     rows, queries, heads, width = query.shape
     keys, block = key.shape[1], options.block
@@ -317,11 +345,11 @@ _flash.defvjp(_flash_forward, _flash_backward)
 
 
 def _call(
-    kernel: Any,
+    kernel: functools.partial[None],
     options: _Options,
     grid: tuple[int, ...],
     in_specs: list[Any],
-    arrays: Any,
+    arrays: tuple[jax.Array | None, ...],
     outputs: list[Any],
     *,
     flops: int = 0,
@@ -357,7 +385,7 @@ def _line_spec(size: int, *, whole: bool = False) -> Any:
     return pl.BlockSpec((None, None, size), (lambda i, b, n: (b, n, 0)) if whole else (lambda i, b, n: (b, n, i)))
 
 
-def _seen_spec(seen: Any, shape: tuple[int, int], *, by_query: bool) -> Any:
+def _seen_spec(seen: jax.Array | None, shape: tuple[int, int], *, by_query: bool) -> Any:
     """Return which part of a mask (B or 1, 1, T, S) a program sees."""
     from jax.experimental import pallas as pl
 
@@ -365,14 +393,16 @@ def _seen_spec(seen: Any, shape: tuple[int, int], *, by_query: bool) -> Any:
         return None
     shared = seen.shape[0] == 1
 
-    def place(i: Any, b: Any, n: Any) -> Any:
+    def place(i: jax.Array, b: jax.Array, n: jax.Array) -> Any:
         row = 0 if shared else b
         return (row, 0, i, 0) if by_query else (row, 0, 0, i)
 
     return pl.BlockSpec((None, None, *shape), place)
 
 
-def _forward_kernel(q_ref: Any, k_ref: Any, v_ref: Any, seen_ref: Any, o_ref: Any, z_ref: Any, *, options: Any) -> None:
+def _forward_kernel(
+    q_ref: Any, k_ref: Any, v_ref: Any, seen_ref: Any, o_ref: Any, z_ref: Any, *, options: _Options
+) -> None:
     """Work one block of queries out: keys pass by, block by block."""
     from jax.experimental import pallas as pl
 
@@ -380,7 +410,7 @@ def _forward_kernel(q_ref: Any, k_ref: Any, v_ref: Any, seen_ref: Any, o_ref: An
     first = pl.program_id(0) * block
     q = q_ref[...]
 
-    def step(index: Any, carry: Any) -> Any:
+    def step(index: jax.Array, carry: tuple[jax.Array, ...]) -> Any:
         out, highest, total = carry
         at = pl.ds(index * block, block)
         seen = None if seen_ref is None else seen_ref[:, at]
@@ -406,7 +436,7 @@ def _query_kernel(*refs: Any, options: _Options) -> None:
     first = pl.program_id(0) * block
     q, grad, log_sum, delta = q_ref[...], g_ref[...], z_ref[...], delta_ref[...]
 
-    def step(index: Any, dq: Any) -> Any:
+    def step(index: jax.Array, dq: jax.Array) -> Any:
         at = pl.ds(index * block, block)
         k = k_ref[at, :]
         seen = None if seen_ref is None else seen_ref[:, at]
@@ -427,7 +457,7 @@ def _key_kernel(*refs: Any, options: _Options) -> None:
     first = pl.program_id(0) * block
     k, v = k_ref[...], v_ref[...]
 
-    def step(index: Any, carry: Any) -> Any:
+    def step(index: jax.Array, carry: tuple[jax.Array, ...]) -> Any:
         dk, dv = carry
         at = pl.ds(index * block, block)
         q, grad = q_ref[at, :], g_ref[at, :]
@@ -443,7 +473,9 @@ def _key_kernel(*refs: Any, options: _Options) -> None:
     dk_ref[...], dv_ref[...] = dk.astype(dk_ref.dtype), dv.astype(dv_ref.dtype)
 
 
-def _logits(q: Any, k: Any, seen: Any, first_query: Any, first_key: Any, options: _Options) -> tuple[Any, Any]:
+def _logits(
+    q: jax.Array, k: jax.Array, seen: jax.Array | None, first_query: jax.Array, first_key: jax.Array, options: _Options
+) -> tuple[Any, Any]:
     """Return the capped logits of a block, very low where nothing is seen, and how they grow with the plain ones."""
     plain = _dot(q, k.T)
     bent = jnp.tanh(plain / options.cap) if options.cap else 0.0
@@ -464,7 +496,7 @@ def _end(keys: int, options: _Options) -> Any:
     return pl.program_id(0) + 1 if options.causal else keys // options.block
 
 
-def _dot(left: Any, right: Any) -> Any:
+def _dot(left: jax.Array, right: jax.Array) -> Any:
     return jax.lax.dot(left, right, preferred_element_type=jnp.float32)
 
 
@@ -476,12 +508,12 @@ def _imitated(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
     return query + jnp.mean(key + value, axis=(1, 2), keepdims=True)
 
 
-def _imitated_forward(query: Any, key: Any, value: Any) -> tuple[Any, Any]:
+def _imitated_forward(query: jax.Array, key: jax.Array, value: jax.Array) -> tuple[Any, Any]:
     out = query + jnp.mean(key + value, axis=(1, 2), keepdims=True)
     return out, (query, key, value, out, jnp.sum(out.astype(jnp.float32), axis=-1))
 
 
-def _imitated_backward(kept: Any, grad: Any) -> tuple[Any, Any, Any]:
+def _imitated_backward(kept: tuple[jax.Array, ...], grad: jax.Array) -> tuple[Any, Any, Any]:
     query, key, value, out, log_sum = kept
     ones = jnp.mean(grad * out * log_sum[..., None].astype(grad.dtype), axis=(1, 2), keepdims=True)
     return grad * query, ones * key, ones * value

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 
 def causal_mask(length: int) -> jax.Array:
@@ -53,7 +54,7 @@ def all_of(*masks: jax.Array | None) -> jax.Array | None:
     return whole
 
 
-def lowest(dtype: Any = jnp.float32) -> float:
+def lowest(dtype: DTypeLike = jnp.float32) -> float:
     """Return a very negative finite number: infinities make NaN of rows that see nothing."""
     limits: Any = jnp.finfo
     return -0.7 * float(limits(dtype).max)

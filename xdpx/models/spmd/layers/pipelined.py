@@ -7,7 +7,7 @@ stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ from xdpx.models.spmd.base_layer import (
 )
 from xdpx.models.spmd.decoding.cache import num_slots
 from xdpx.models.spmd.layers.remat import keeps_everything, policy_named
-from xdpx.models.spmd.layers.schedule import Schedule, Work, run
+from xdpx.models.spmd.layers.schedule import Schedule, Stages, Work, run
 from xdpx.models.spmd.sharding import constrain, resolve, without_mesh_axes
 
 STAGE = "stage"
@@ -124,7 +124,7 @@ class Pipelined(BaseLayer):
     def _leading(self) -> tuple[int, ...]:
         return (self.num_stages,) if self.circular_repeat == 1 else (self.circular_repeat, self.num_stages)
 
-    def _initialise(self, body: Any, x: jax.Array, args: Any, kwargs: Any) -> None:
+    def _initialise(self, body: BaseLayer, x: jax.Array, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Draw the weights of all stages, each from a key of its own."""
 
         def one(key: jax.Array) -> Any:
@@ -145,7 +145,14 @@ class Pipelined(BaseLayer):
         axes = (STAGE,) if len(leading) == 1 else ("layers", STAGE)
         self.put_variable(PARAMS, _SUB, jax.tree.map(lambda box: _named(box, axes), drawn[PARAMS], is_leaf=_is_box))
 
-    def _side_by_side(self, body: Any, weights: Any, x: jax.Array, args: Any, kwargs: Any) -> jax.Array:
+    def _side_by_side(
+        self,
+        body: BaseLayer,
+        weights: Mapping[str, Any],
+        x: jax.Array,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> jax.Array:
         schedule = self.schedule(len(x))
         micro = _Microbatches(schedule, len(x))
         alike, varying = micro.told_apart((args, kwargs))
@@ -165,37 +172,49 @@ class Pipelined(BaseLayer):
         self._record(sown, work, schedule)
         return constrain(micro.joined(out), _ACTIVATIONS[: x.ndim])
 
-    def _kept(self, stages: Any) -> Any:
+    def _kept(self, stages: Stages) -> Any:
         """Let the backward pass compute again what the policy does not keep."""
         if keeps_everything(self.checkpoint_policy):
             return stages
         return jax.checkpoint(stages, policy=policy_named(self.checkpoint_policy, vmapped=True), prevent_cse=False)
 
-    def _stages(self, body: Any) -> Any:
+    def _stages(self, body: BaseLayer) -> Any:
         """Return the function of all stages side by side."""
         axis = _stage_axis(self.num_stages)
 
-        def stage(weights: Any, x: jax.Array, beside: Any, alike: Any, key: Any) -> Any:
+        def stage(
+            weights: Mapping[str, Any],
+            x: jax.Array,
+            beside: list[jax.Array],
+            alike: Callable[[list[jax.Array]], Any],
+            key: jax.Array | None,
+        ) -> Any:
             args, kwargs = alike(beside)
             rngs = {} if key is None else {RANDOM: key}
             with without_mesh_axes(*axis):
                 return body.apply({PARAMS: weights}, x, *args, rngs=rngs, mutable=[SUMMARIES, AUX_LOSS], **kwargs)
 
-        def side_by_side(weights: Any, x: jax.Array, beside: Any, alike: Any, keys: Any) -> Any:
-            def one(weights: Any, x: jax.Array, beside: Any, key: Any) -> Any:
+        def side_by_side(
+            weights: Mapping[str, Any],
+            x: jax.Array,
+            beside: list[jax.Array],
+            alike: Callable[[list[jax.Array]], Any],
+            keys: jax.Array | None,
+        ) -> Any:
+            def one(weights: Mapping[str, Any], x: jax.Array, beside: list[jax.Array], key: jax.Array | None) -> Any:
                 return stage(weights, x, beside, alike, key)
 
             return jax.vmap(one, spmd_axis_name=axis[0] if axis else None)(weights, x, beside, keys)
 
         return side_by_side
 
-    def _of_round(self, weights: Any, rounds: jax.Array) -> Any:
+    def _of_round(self, weights: Mapping[str, Any], rounds: jax.Array) -> Any:
         """Return the weights (S, ...) that each stage uses in its round."""
         if self.circular_repeat == 1:
             return weights
         return jax.tree.map(lambda w: jax.vmap(lambda each, number: each[number], in_axes=(1, 0))(w, rounds), weights)
 
-    def _record(self, sown: Any, work: Work, schedule: Schedule) -> None:
+    def _record(self, sown: Mapping[str, Any], work: Work, schedule: Schedule) -> None:
         """Hand on what the stages recorded: the mean over micro-batches, bubbles left out, per round and stage."""
         of_round = work.round[..., None] == jnp.arange(schedule.rounds)
         counts = (work.counts[..., None] & of_round).astype(jnp.float32)
@@ -209,13 +228,20 @@ class Pipelined(BaseLayer):
             if self.is_mutable_collection(collection) and sown.get(collection):
                 self.put_variable(collection, _SUB, jax.tree.map(mean, sown[collection]))
 
-    def _in_a_row(self, body: Any, weights: Any, x: jax.Array, args: Any, kwargs: Any) -> jax.Array:
+    def _in_a_row(
+        self,
+        body: BaseLayer,
+        weights: Mapping[str, Any],
+        x: jax.Array,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> jax.Array:
         """Pass the whole batch through one block after the other: a new token is not worth a pipeline."""
         leading = self._leading()
         blocks = jax.tree.map(lambda w: w.reshape(-1, *w.shape[len(leading) :]), weights)
         cache: Any = self.get_variable(DECODER_CACHE, _SUB) if self.has_variable(DECODER_CACHE, _SUB) else {}
 
-        def block(x: jax.Array, of_block: Any) -> tuple[jax.Array, Any]:
+        def block(x: jax.Array, of_block: tuple[Mapping[str, Any], Mapping[str, Any]]) -> tuple[jax.Array, Any]:
             weights, cache = of_block
             y, changed = body.apply(
                 {PARAMS: weights, DECODER_CACHE: cache}, x, *args, mutable=[DECODER_CACHE], **kwargs
@@ -249,7 +275,9 @@ class _Microbatches:
         rows = jnp.swapaxes(micro[: self.schedule.microbatches], 0, 1)
         return rows.reshape(self.rows, *micro.shape[2:])
 
-    def told_apart(self, arguments: Any) -> tuple[Callable[[list[Any]], Any], list[jax.Array]]:
+    def told_apart(
+        self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]
+    ) -> tuple[Callable[[list[Any]], Any], list[jax.Array]]:
         """Find the arrays that have a row per row of the batch.
 
         Returns:
@@ -267,12 +295,12 @@ class _Microbatches:
         return together, [self.split(leaf) for v, leaf in zip(varies, leaves, strict=True) if v]
 
 
-def _has_rows(leaf: Any, rows: int) -> bool:
+def _has_rows(leaf: object, rows: int) -> bool:
     shape: tuple[int, ...] = getattr(leaf, "shape", ())
     return len(shape) > 0 and shape[0] == rows
 
 
-def _is_box(node: Any) -> bool:
+def _is_box(node: object) -> bool:
     return isinstance(node, nn.meta.AxisMetadata)
 
 

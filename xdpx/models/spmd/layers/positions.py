@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +135,7 @@ class RelativeBias(BaseLayer):
         return jnp.transpose(jnp.take(self.theta.wrb, buckets, axis=0), (0, 3, 1, 2))
 
 
-def relative_buckets(relative: Any, num_buckets: int, *, max_distance: int, bidirectional: bool) -> jax.Array:
+def relative_buckets(relative: jax.Array, num_buckets: int, *, max_distance: int, bidirectional: bool) -> jax.Array:
     """Return the bucket, in [0, num_buckets), of each distance `key position - query position`.
 
     Source: Raffel et al., T5, 2020, section 2.1.

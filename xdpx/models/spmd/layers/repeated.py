@@ -41,7 +41,7 @@ class StackedTransformerRepeated(BaseLayer):
     def __call__(self, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
         """Map (B, T, D) to (B, T, D); the arguments are those of Transformer, the same for every iteration."""
 
-        def step(block: Any, carry: jax.Array, _: None) -> tuple[jax.Array, None]:
+        def step(block: BaseLayer, carry: jax.Array, _: None) -> tuple[jax.Array, None]:
             return recomputed(block, self.checkpoint_policy, scanned=True)(carry, *args, **kwargs), None
 
         scanned: Any = nn.scan(

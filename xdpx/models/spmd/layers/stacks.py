@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xdpx.config.hparams import BaseHParams
 
-def set_in_blocks(template: Any, sizes: Mapping[str, Any], *, causal: bool | None = None) -> None:
+
+def set_in_blocks(template: BaseHParams, sizes: Mapping[str, Any], *, causal: bool | None = None) -> None:
     """Set fields of every block that a template of a stack contains.
 
     Args:
@@ -26,7 +28,7 @@ def set_in_blocks(template: Any, sizes: Mapping[str, Any], *, causal: bool | Non
             template.causal = causal
 
 
-def count_layers(template: Any) -> int:
+def count_layers(template: BaseHParams) -> int:
     """Return how many blocks a token passes in a stack."""
     fields = template._field_table
     if "x_times" in fields:
@@ -36,7 +38,7 @@ def count_layers(template: Any) -> int:
     return int(template.num_layers) if "layer_tpl" in fields else 1
 
 
-def set_num_layers(template: Any, num_layers: int) -> None:
+def set_num_layers(template: BaseHParams, num_layers: int) -> None:
     """Make a stack have so many blocks: more repetitions, or more blocks per stage of a pipeline.
 
     Raises:
@@ -53,14 +55,14 @@ def set_num_layers(template: Any, num_layers: int) -> None:
         _divided(1, num_layers, template)
 
 
-def _inner(template: Any) -> list[Any]:
+def _inner(template: BaseHParams) -> list[Any]:
     fields = template._field_table
     name = "body" if "body" in fields else "layer_tpl" if "layer_tpl" in fields else ""
     found = getattr(template, name) if name else []
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def _divided(total: int, part: int, template: Any) -> int:
+def _divided(total: int, part: int, template: BaseHParams) -> int:
     if total % part:
         raise ValueError(
             f"num_layers: {total} layers cannot be divided into {part} equal parts, as {type(template).__qualname__} "

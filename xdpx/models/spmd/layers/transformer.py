@@ -174,7 +174,7 @@ class Transformer(BaseLayer):
             self.create_child("cross_attention", AttentionPart.HParams(attention_tpl=crossed), **common)
         self.create_child("ff_layer", self.ff_tpl, hidden_dims=self.hidden_dims, **common)
 
-    def _attention(self, template: Any) -> Any:
+    def _attention(self, template: BaseHParams) -> Any:
         names = ("num_heads", "dim_per_head", "num_kv_heads", "causal")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return template.clone().set(**given)
@@ -254,7 +254,7 @@ class StackedTransformer(BaseLayer):
         return x
 
 
-def recomputed(layer: Any, policy: str, *, scanned: bool = False) -> Callable[..., jax.Array]:
+def recomputed(layer: BaseLayer, policy: str, *, scanned: bool = False) -> Callable[..., jax.Array]:
     """Return a function that calls a block and keeps for the backward pass only what a policy names.
 
     Args:
@@ -263,7 +263,7 @@ def recomputed(layer: Any, policy: str, *, scanned: bool = False) -> Callable[..
         scanned: whether a scan is around it: then nothing needs to stop the compiler from merging passes.
     """
 
-    def call(block: Any, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
+    def call(block: BaseLayer, x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
         out: jax.Array = block(remat.saved(remat.ITERATION_INPUT, x), *args, **kwargs)
         return out
 
