@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from xdpx.config.families import PREFIX, families, family_path
 from xdpx.config.faults import Fault, Origin, nearest
 from xdpx.config.hjson_reader import read_hjson
 from xdpx.config.located import Located, Table
@@ -19,6 +20,9 @@ SUFFIXES = (".hjson", ".json", ".yaml", ".yml")
 
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOTDIR})
 """Errors that say that a path is wrong, not that a disk or network failed."""
+
+RAW_DATA = (".csv", ".tsv", ".jsonl", ".xlsx", ".parquet")
+"""Endings of files that hold rows of data, perhaps compressed, and no config."""
 
 VERSION = "__version__"
 """A file that holds this key was written by x-prepro: what it says is meta data, not the user's word."""
@@ -48,9 +52,12 @@ class ConfigFiles:
         """Return the full path of an existing config, or add a fault that names the path tried and the nearest file."""
         tried = [path] if path.endswith(SUFFIXES) else [*(path + suffix for suffix in SUFFIXES), path]
         try:
-            found = next((candidate for candidate in tried if path and io.isfile(candidate)), None)
-            if found is not None:
+            found = next((candidate for candidate in tried if path and io.isfile(candidate)), family_path(path))
+            if found and not is_raw_data(found):
                 return io.abspath(found)
+            if found:
+                self.fatal.append(Fault(key, f"'{path}' holds data, not a config.", f"Write: x-run {path}", asked))
+                return None
             self.fatal.append(_missing(path, asked, key))
         except (ValueError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in _IMPOSSIBLE:
@@ -88,6 +95,11 @@ class ConfigFiles:
                     Fault(key, "comes with data, which can ask for nothing.", META_REMEDY, located.origin)
                 )
         return [{key: _marked(located) for key, located in tables[0].items()}]
+
+
+def is_raw_data(path: str) -> bool:
+    """Tell by its ending whether a file holds rows of data."""
+    return path.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz").endswith(RAW_DATA)
 
 
 def shown(path: str) -> str:
@@ -144,6 +156,9 @@ def _missing(path: str, asked: Origin, key: str) -> Fault:
 
 def _remedy(path: str, asked: Origin) -> str:
     """Offer the file that was probably meant."""
+    if path.startswith(PREFIX):
+        near = nearest(path.removesuffix(SUFFIXES[0]), families())
+        return f"Did you mean '{near}'? " * bool(near) + "`x-init --list` shows all."
     beside = resolve_path(f"./{path}", beside=asked.file)
     if asked.line and any(io.isfile(beside + suffix) for suffix in ("", *SUFFIXES)):
         return f"Paths without ./ start at the working directory; write './{path}' for the file beside this one."
