@@ -1,4 +1,4 @@
-"""The doors: `python xdpx/run.py <command> <config> ...`, and `x-prepro x-train x-eval x-pred x-viz x-io x-script`."""
+"""The doors: `python xdpx/run.py <command> <config> ...`, and `x-run x-prepro x-train x-eval ...` by themselves."""
 
 from __future__ import annotations
 
@@ -122,6 +122,10 @@ def _schema(commands: list[str]) -> int:
 
 
 def _own_words(command: str, words: list[str]) -> int:
+    if command in {"x-run", "x-init"}:
+        from xdpx.commands import first_run
+
+        return first_run.ENTRIES[command](words)
     if command == "x-io":
         from xdpx.commands.io import main as own_main
     else:
@@ -132,6 +136,16 @@ def _own_words(command: str, words: list[str]) -> int:
 def _door(command: str) -> int:
     utf8.ensure()
     return main([command, *sys.argv[1:]])
+
+
+def x_run() -> int:
+    """Go from a file to a scored model."""
+    return _door("x-run")
+
+
+def x_init() -> int:
+    """Write the configs for a file, or list the families."""
+    return _door("x-init")
 
 
 def x_prepro() -> int:

@@ -31,7 +31,7 @@ SPOKEN_OF = {"EarlyStoppingCallback", "callbacks", "compute_loss", "compute_loss
 """What stands among the arguments in the table of the two vocabularies, and is none."""
 ASIDE = {"auto", "early_stopping_patience", "jsonl", "on_evaluate", "on_log"}
 """What its last column names beside arguments and keys."""
-COMMANDS = {"x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script", "x-exp"}
+COMMANDS = {"x-run", "x-init", "x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script", "x-exp"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, nearest
 
-WORD_COMMANDS = ("x-io", "x-script")
+WORD_COMMANDS = ("x-run", "x-init", "x-io", "x-script")
 """Commands that read their own words."""
 
 LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
@@ -176,6 +176,10 @@ def usage() -> str:
     from xdpx import __version__
 
     docs = {entry.name: entry.doc for entry in catalogue.entries("command") if " " not in entry.name}
+    docs = {
+        "x-run": "From a file to a scored model, in one command.",
+        "x-init": "Its configs alone; --list: families.",
+    } | docs
     docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
     lines = [
         f"xdpx {__version__}",

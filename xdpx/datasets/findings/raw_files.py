@@ -39,6 +39,11 @@ LABEL_NAMES = frozenset({
 })  # fmt: skip
 
 
+def is_column_name(cell: str) -> bool:
+    """Tell whether a folded cell is what columns of texts and labels are often called."""
+    return _NAME.fullmatch(cell) is not None
+
+
 class Head(NamedTuple):
     """The first rows of a raw file: `first_line` is where the first of them begins."""
 
@@ -75,7 +80,7 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
         return
     first = [folded(cell.strip("\"'")) for cell in head.rows[0]]
     others = {folded(label) for label in labels} - {folded(head.rows[0][-1])}
-    named = all(_NAME.fullmatch(cell) for cell in first)
+    named = all(map(is_column_name, first))
     label = labelled and (first[-1] in LABEL_NAMES or _alone_no_number(first[-1], others)) and bool(others)
     if named or label:
         problem = f"the first row looks like the names of columns: {', '.join(map(repr, head.rows[0]))[:80]}."
@@ -128,7 +133,7 @@ def columns(path: str, head: Head, *, labelled: bool, labels: Collection[str]) -
         problem = f"the last column, read as a text, holds labels, such as {head.rows[0][-1]!r}: a text is missing."
         yield Finding("columns", "fault", place, problem, "Give a file with the texts that the model was trained on.")
     numbers = all(number_of(label) is not None for label in {*labels, *last})  # to be predicted, whatever their values
-    if labelled and not numbers and not set(last) & set(labels) and not _repeats(set(last), len(last)):
+    if labelled and not numbers and not set(last) & set(labels) and not repeats(set(last), len(last)):
         problem = f"the last column, read as a label, holds none that training knew, such as {head.rows[0][-1]!r:.60}."
         yield Finding("columns", "fault", place, problem, "Give the texts alone, or their labels behind them.")
 
@@ -162,9 +167,9 @@ def how_to_cut(
         return None
     fewest = loader.num_sections + len(loader.before) + loader.num_targets
     for delimiter, shown in DELIMITERS.items():
-        rows = [] if delimiter == given else _cut(lines, delimiter)
+        rows = [] if delimiter == given else cut(lines, delimiter)
         width = len(rows[0]) if rows else 0
-        named = any(map(_NAME.fullmatch, map(folded, rows[0] if rows else [])))
+        named = any(map(is_column_name, map(folded, rows[0] if rows else [])))
         even = all(len(row) == width for row in rows)
         if width >= max(fewest, 2) and even and _few_values(rows[named:], width):
             how = f"delimiter: {shown}, parser: csv"
@@ -185,7 +190,7 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _cut(lines: Sequence[str], delimiter: str) -> list[Row]:
+def cut(lines: Sequence[str], delimiter: str) -> list[Row]:
     """Cut lines at a delimiter, by the rules of quotes where it has some; give nothing where they are broken."""
     if delimiter not in QUOTED_BY_CUSTOM:
         return [line.split(delimiter) for line in lines]
@@ -200,10 +205,11 @@ def _cut(lines: Sequence[str], delimiter: str) -> list[Row]:
 
 def _few_values(rows: Sequence[Row], width: int) -> bool:
     """Tell whether some column is like labels."""
-    return any(_repeats({row[column] for row in rows}, len(rows)) for column in range(width))
+    return any(repeats({row[column] for row in rows}, len(rows)) for column in range(width))
 
 
-def _repeats(values: Collection[str], rows: int) -> bool:
+def repeats(values: Collection[str], rows: int) -> bool:
+    """Tell whether the values of a column of so many rows are few and short, as labels are."""
     return len(values) <= min(max(3, rows // 5), rows // 2) and all(0 < len(value) <= 40 for value in values)
 
 

@@ -40,15 +40,7 @@ class ExcelParser(RowParser):
             return self._names(next(self._sheet(stream, path).iter_rows(values_only=True), ()))
 
     def _sheet(self, stream: IO[bytes], path: str) -> Any:
-        try:
-            import openpyxl
-        except ImportError as error:
-            raise missing_extra("excel", "openpyxl", error) from error
-        try:
-            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
-        except Exception as error:
-            fault = Fault("data_files", f"is no .xlsx workbook ({error}).", "Save it as .xlsx.")
-            raise ConfigError(path, [fault]) from error
+        book = _book(stream, path)
         name = self.parameters.sheet_name
         if name not in book.sheetnames:
             near = nearest(name, book.sheetnames)
@@ -62,6 +54,24 @@ class ExcelParser(RowParser):
         while names and not names[-1]:
             names.pop()
         return names
+
+
+def sheet_names(path: str) -> list[str]:
+    """Return the names of the sheets of a workbook."""
+    with open_raw(path) as stream:
+        return list(_book(stream, path).sheetnames)
+
+
+def _book(stream: IO[bytes], path: str) -> Any:
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise missing_extra("excel", "openpyxl", error) from error
+    try:
+        return openpyxl.load_workbook(stream, read_only=True, data_only=True)
+    except Exception as error:
+        fault = Fault("data_files", f"is no .xlsx workbook ({error}).", "Save it as .xlsx.")
+        raise ConfigError(path, [fault]) from error
 
 
 def positions(names: list[str], fields: list[str] | None, path: str) -> list[int]:

@@ -1,0 +1,81 @@
+"""Which column is what: right where the table tells, a question where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.datasets.guessing.columns import Columns, columns_of
+from xdpx.datasets.guessing.decision import Wishes
+from xdpx.datasets.guessing.reading import Table, numbered
+
+TEXTS = [f"words {index} of text {index % 7}" for index in range(60)]
+OTHERS = [f"other {index * 3} words {index % 11}" for index in range(60)]
+LABELS = [("yes", "no")[index % 2] for index in range(60)]
+IDS = [f"r{index:04d}" for index in range(60)]
+
+
+def columns(names: list[str] | None, *cells: list[str], **wishes: Any) -> Columns:
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    table = Table("f.csv", names or numbered(len(cells)), named=names is not None, rows=rows)
+    return columns_of(table, Wishes(**wishes))[0]
+
+
+def test_text_and_label_are_found_in_any_order_and_beside_an_id() -> None:
+    assert columns(None, TEXTS, LABELS) == Columns((0,), 1, "class")
+    assert columns(None, LABELS, TEXTS) == Columns((1,), 0, "class")
+    assert columns(["key", "body", "y"], IDS, TEXTS, LABELS) == Columns((1,), 2, "class")
+    assert columns(["n", "what", "how"], [str(index) for index in range(60)], TEXTS, LABELS).texts == (1,)
+
+
+def test_two_texts_are_a_pair_by_their_names_or_without_names() -> None:
+    for names in (
+        ["sentence1", "sentence2", "gold"],
+        ["premise", "hypothesis", "label"],
+        ["text_a", "text_b", "y"],
+        None,
+    ):
+        assert columns(names, TEXTS, OTHERS, LABELS) == Columns((0, 1), 2, "class")
+    assert columns(None, TEXTS, OTHERS, LABELS) == Columns((0, 1), 2, "class")
+    with pytest.raises(ConfigError, match="could be one of title, body, or two of a pair. Choose: text=title, or"):
+        columns(["title", "body", "label"], TEXTS, OTHERS, LABELS)
+    assert columns(["title", "body", "label"], TEXTS, OTHERS, LABELS, text="body").texts == (1,)
+    assert columns(["title", "body", "label"], TEXTS, OTHERS, LABELS, text="title,body").texts == (0, 1)
+
+
+def test_between_two_columns_of_labels_there_is_a_question() -> None:
+    kinds = [("fruit", "tablet", "phone")[index % 3] for index in range(60)]
+    with pytest.raises(ConfigError, match="Choose: label=cat or label=label"):
+        columns(["cat", "label", "review"], kinds, LABELS, TEXTS)
+    assert columns(["cat", "label", "review"], kinds, LABELS, TEXTS, label="label", text="review").label == 1
+    with pytest.raises(ConfigError, match="no column is like labels"):
+        columns(None, TEXTS, OTHERS)
+    with pytest.raises(ConfigError, match="Did you mean 'label'"):
+        columns(["cat", "label", "review"], kinds, LABELS, TEXTS, label="lable")
+
+
+def test_several_labels_in_a_cell_are_seen_by_what_stands_between_them() -> None:
+    several = [("sport", "news,sport", "news", "news,money", "money")[index % 5] for index in range(60)]
+    assert columns(["text", "labels"], TEXTS, several) == Columns((0,), 1, "several", ",")
+    spoken = [("yes, of course", "no, never")[index % 2] for index in range(60)]
+    assert columns(["text", "label"], TEXTS, spoken).task == "class"
+
+
+def test_many_different_numbers_are_to_be_predicted_and_few_whole_ones_are_classes() -> None:
+    assert columns(["text", "score"], TEXTS, [f"{index / 10}" for index in range(60)]).task == "number"
+    assert columns(["text", "score"], TEXTS, [str(index % 5) for index in range(60)]).task == "class"
+    assert columns(["text", "score"], TEXTS, [str(index % 30) for index in range(60)], task="class").task == "class"
+
+
+def test_a_label_with_as_many_values_as_rows_and_too_few_rows_are_refused() -> None:
+    with pytest.raises(ConfigError, match="60 different values in 60 rows"):
+        columns(["text", "label"], TEXTS, OTHERS)
+    with pytest.raises(ConfigError, match="20 are the fewest"):
+        columns(None, TEXTS[:8], LABELS[:8])
+
+
+def test_chinese_is_cut_into_characters() -> None:
+    assert columns(None, [f"这家酒店很好，房间{index}号" for index in range(60)], LABELS).characters
+    assert not columns(None, TEXTS, LABELS).characters

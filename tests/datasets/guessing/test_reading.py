@@ -1,0 +1,100 @@
+"""Files of every format become one kind of table; where a file does not tell how, there is a question."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.datasets.guessing.decision import Wishes
+from xdpx.datasets.guessing.reading import Table, has_header, read_table
+
+ROWS = [[f"a fine, long day number {index}", ("good", "bad")[index % 2]] for index in range(30)]
+
+
+def table(folder: Path, name: str, text: str | bytes, **wishes: Any) -> Table:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_table(str(path), Wishes(**wishes))[0]
+
+
+def quoted(row: list[str]) -> str:
+    return ",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\n"
+
+
+def test_quotes_commas_and_line_ends_inside_cells_are_read(tmp_path: Path) -> None:
+    rows = [[f'{text}, "yes"\nand more', label] for text, label in ROWS]
+    assert table(tmp_path, "f.csv", "".join(map(quoted, rows))).rows == rows
+
+
+def test_quotes_in_files_with_tabs_are_text(tmp_path: Path) -> None:
+    rows = [[f'"{text}" he said', label] for text, label in ROWS]
+    assert table(tmp_path, "f.tsv", "".join("\t".join(row) + "\n" for row in rows)).rows == rows
+
+
+def test_quotes_that_wrap_cells_between_tabs_are_taken_off(tmp_path: Path) -> None:
+    rows = [[f"{text}\tx", label] for text, label in ROWS]
+    assert table(tmp_path, "f.tsv", "".join("\t".join(f'"{cell}"' for cell in row) + "\n" for row in rows)).rows == rows
+
+
+def test_a_header_is_told_from_a_row(tmp_path: Path) -> None:
+    text = "".join(map(quoted, ROWS))
+    assert not table(tmp_path, "f.csv", text).named
+    named = table(tmp_path, "f.csv", "what,how\n" + text)
+    assert (named.names, len(named.rows)) == (["what", "how"], 30)
+    assert len(table(tmp_path, "f.csv", "what,how\n" + text, header=False).rows) == 31
+
+
+def test_a_first_row_with_a_number_or_a_label_of_others_is_no_header() -> None:
+    assert has_header(ROWS) == (False, "certain")
+    assert has_header([["1", "text"], *ROWS]) == (False, "certain")
+    assert has_header([["body", "y"], *([text, "1"] for text, _ in ROWS), ["z", "0"]]) == (True, "certain")
+
+
+@pytest.mark.parametrize("name", ["f.jsonl", "f.jsonl.gz", "f.json"])
+def test_objects_of_json_give_columns_by_name(tmp_path: Path, name: str) -> None:
+    things = [{"text": text, "label": label, "tags": ["x", "y"], "deep": {"a": 1}} for text, label in ROWS]
+    text = json.dumps(things) if name == "f.json" else "\n".join(map(json.dumps, things))
+    found = table(tmp_path, name, gzip.compress(text.encode()) if name.endswith("gz") else text)
+    assert (found.names, found.rows[0]) == (["text", "label", "tags"], [*ROWS[0], "x|y"])
+
+
+def test_of_several_sheets_the_one_with_rows_is_taken_and_between_two_there_is_a_question(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(["read me"])
+    for name in ("data", "more"):
+        sheet = book.create_sheet(name)
+        sheet.append(["text", "label"])
+        for row in ROWS if name == "data" else []:
+            sheet.append(row)
+    book.save(tmp_path / "f.xlsx")
+    assert read_table(str(tmp_path / "f.xlsx"), Wishes())[0].rows == ROWS
+    for row in ROWS:
+        sheet.append(row)
+    book.save(tmp_path / "f.xlsx")
+    with pytest.raises(ConfigError, match="both 'data' and 'more' hold rows. Choose: sheet='data'"):
+        read_table(str(tmp_path / "f.xlsx"), Wishes())
+    assert read_table(str(tmp_path / "f.xlsx"), Wishes(sheet="more"))[0].rows == ROWS
+
+
+def test_words_and_tags_are_sentences(tmp_path: Path) -> None:
+    found = table(tmp_path, "f.txt", "Bonn B-LOC\nis O\n\nAnn B-PER\n")
+    assert (found.tagged, found.rows) == (True, [["Bonn is", "B-LOC O"], ["Ann", "B-PER"]])
+
+
+def test_a_few_odd_rows_are_left_out_by_name_and_many_are_refused(tmp_path: Path) -> None:
+    text = "".join(map(quoted, ROWS * 5))
+    assert table(tmp_path, "f.csv", text + "a,b,c\n").left_out == ("line 151 has 3 columns, not 2",)
+    with pytest.raises(ConfigError, match="cannot be found: no tab, comma"):
+        table(tmp_path, "f.csv", text + "a,b,c,d\n" * 60)
+
+
+@pytest.mark.parametrize(("text", "problem"), [("", "is empty"), ("a\0b", "NUL"), ("one\ntwo\nthree\n", "delimiter")])
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        table(tmp_path, "f.csv", text)

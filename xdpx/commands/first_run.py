@@ -1,0 +1,369 @@
+"""`x-run FILE`: from a file that somebody sent to a scored model. `x-init FILE` writes the configs of it alone.
+
+Usage: x-run FILE [save_dir=FOLDER] [model=DIR] [key=value ...] [--json]
+       x-init FILE [...]      write the rows of each split and four configs, and train nothing
+       x-init --list          the families of configs that come with XDPX, a line each
+
+FILE is a .csv, .tsv, .txt, .jsonl, .json, .xlsx or .parquet, perhaps with .gz, .bz2 or .xz; words and tags (CoNLL);
+or a folder with train, dev and test in one of these formats. What is found out is told, and each line says the key that
+decides otherwise: encoding, delimiter, header, sheet, text, label, label_separator, task; dev=0.1 and test=0.1 are
+shares of the texts. Every other key goes into the config of the command that takes it: max_epoch=3, max_len=64.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field, fields, replace
+from io import StringIO
+from textwrap import shorten
+from typing import Any
+
+from xdpx.commands import batch
+from xdpx.commands.chain import runs_of
+from xdpx.commands.command_line import Job
+from xdpx.commands.starting_configs import Place, compose, fields_of
+from xdpx.config.families import families
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.datasets.data_files import split_of
+from xdpx.datasets.guessing.columns import Columns, columns_of
+from xdpx.datasets.guessing.decision import Decision, Wishes, question
+from xdpx.datasets.guessing.reading import Table, read_table
+from xdpx.datasets.guessing.splitting import SPLITS, files_of_folder, nearest_file, split_rows
+from xdpx.utils import commit, io
+
+FLAGS = ("--json", "--list", "--help", "-h", "--verbose")
+WISHES = tuple(item.name for item in fields(Wishes))
+MAIN_SCORES = {"class": ("acc",), "several": ("f1", "acc"), "tags": ("f1", "acc"), "number": ("spearman", "pearson")}
+SHARE = 0.1
+"""Of the texts, for dev and for test, unless the user says otherwise."""
+
+
+@dataclass
+class Request:
+    """The words of the command line."""
+
+    path: str
+    wishes: Wishes
+    place: Place
+    model: str | None = None
+    shares: dict[str, float] = field(default_factory=lambda: {"dev": SHARE, "test": SHARE})
+    settings: list[str] = field(default_factory=list)
+    json: bool = False
+
+
+@dataclass
+class Found:
+    """What a file holds: rows of each split, what their columns are for, and how that was decided."""
+
+    columns: Columns
+    rows: dict[str, list[list[str]]]
+    decisions: list[Decision]
+
+
+def main(words: Sequence[str]) -> int:
+    """Do all of it: look, split, write configs, prepare, train, score, predict. Returns the exit code."""
+    if not words or {"--help", "-h"} & set(words):
+        print((__doc__ or "").strip())
+        return 0
+    request = read_words("x-run", words)
+    if request.json:
+        with redirect_stdout(sys.stderr):
+            told = _run(request)
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+    else:
+        _run(request)
+    return 0
+
+
+def init(words: Sequence[str]) -> int:
+    """Write the configs of a file, or list the families. Returns the exit code."""
+    if "--list" in words:
+        width = max(map(len, families()), default=0)
+        for name, purpose in families().items():
+            print(f"{name:<{width}}  {shorten(purpose, 100, placeholder=' ...')}")
+        return 0
+    if not words or {"--help", "-h"} & set(words):
+        print((__doc__ or "").strip())
+        return 0
+    request = read_words("x-init", words)
+    found = look(request)
+    _tell(request.path, found.decisions)
+    names = write(request, found)
+    commands = zip(("x-prepro", "x-train", "x-eval", "x-pred"), names, strict=True)
+    print("\nwritten; next:\n  " + " ".join(f"{command} {request.place.path(name)}" for command, name in commands))
+    return 0
+
+
+def read_words(command: str, words: Sequence[str]) -> Request:
+    """Read the words of a command line.
+
+    Raises:
+        ConfigError: with what is wrong with them.
+    """
+    plain = [word for word in words if not word.startswith("-") and "=" not in word]
+    flags = [word for word in words if word.startswith("-")]
+    faults = [Fault(word, "no such flag.", f"There are {', '.join(FLAGS)}.") for word in flags if word not in FLAGS]
+    if len(plain) != 1:
+        faults.append(Fault(command, "takes one file or folder.", f"Write: {command} reviews.csv [key=value ...]"))
+    given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
+    if faults:
+        raise ConfigError("command line", faults)
+    wishes: dict[str, Any] = {key: given.pop(key) for key in WISHES if key in given}
+    if "header" in wishes:
+        wishes["header"] = _switch("header", wishes["header"])
+    place = Place(_folder(given.pop("save_dir", "") or io.join("out", split_of(plain[0].rstrip("/")))))
+    request = Request(plain[0], Wishes(**wishes), place, model=given.pop("model", None), json="--json" in flags)
+    request.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
+    request.settings = [f"{key}={value}" for key, value in given.items()]
+    return request
+
+
+def _folder(path: str) -> str:
+    """Return a path that means the same in any config: `./` and `../` begin at the folder of the file they stand in."""
+    return io.abspath(path) if path.startswith(("./", "../")) else path.rstrip("/")
+
+
+def _switch(key: str, text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ConfigError("command line", [Fault(key, f"is '{text}'.", "Use true or false.")])
+    return text == "true"
+
+
+def _share(key: str, text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 0.4:
+        problem = f"is '{text}', but must be a share of the texts above 0, at most 0.4."
+        raise ConfigError("command line", [Fault(key, problem, "Use e.g. 0.1.")])
+    return share
+
+
+# ------------------------------------------------------------------------------------------------ looking
+
+
+def look(request: Request) -> Found:
+    """Find out what a file or the files of a folder hold, and split the rows.
+
+    Raises:
+        ConfigError: it cannot be known; the message asks for what is missing.
+    """
+    path = request.path
+    if not io.exists(path):
+        near = nearest_file(path)
+        raise question(path, "file", "does not exist.", f"Did you mean '{near}'?" if near else "Correct the path.")
+    files = files_of_folder(path) if io.isdir(path) else {"": path}
+    if not files:
+        raise question(path, "file", "is a folder without a file called train.", "Name a file, or call it train.csv.")
+    table, decisions = read_table(files.get("train", path), request.wishes)
+    columns, of_columns = columns_of(table, request.wishes)
+    tables = {split: table if split == "train" or not split else _like(read_table(each, request.wishes)[0], table)
+              for split, each in files.items()}  # fmt: skip
+    rows = {split: _usable(each, columns) for split, each in tables.items()}
+    left_out = [line for each in tables.values() for line in each.left_out]
+    left_out += [f"{count:,} rows without a text or a label" for count in [_missing(tables, rows)] if count]
+    if left_out:
+        more = f", and {len(left_out) - 2:,} more" if len(left_out) > 2 else ""
+        decisions.append(Decision("left out", "; ".join(left_out[:2]) + more, "certain"))
+    split, how = _split(rows, columns, request.shares)
+    return Found(columns, split, [*decisions, *of_columns, how])
+
+
+def _like(table: Table, first: Table) -> Table:
+    """Put the columns of another split into the order of the first one."""
+    if table.named and first.named and table.names != first.names:
+        missing = [name for name in first.names if name not in table.names]
+        if missing:
+            near = nearest(missing[0], table.names)
+            remedy = f"Is it called '{near}' there?" if near else "Write both files alike."
+            raise question(table.path, "file", f"has no column '{missing[0]}', as {first.path} has.", remedy)
+        order = [table.names.index(name) for name in first.names]
+        return replace(table, names=first.names, rows=[[row[index] for index in order] for row in table.rows])
+    if len(table.names) != len(first.names):
+        problem = f"has {len(table.names)} columns, but {first.path} has {len(first.names)}."
+        raise question(table.path, "file", problem, "Write both files alike.")
+    return table
+
+
+def _usable(table: Table, columns: Columns) -> list[list[str]]:
+    """Return the texts and the label of each row that has them."""
+    rows = [[*(row[column].strip() for column in columns.texts), row[columns.label].strip()] for row in table.rows]
+    return [row for row in rows if all(row[:-1]) and (row[-1] or columns.task == "several")]
+
+
+def _missing(tables: Mapping[str, Table], rows: Mapping[str, Sequence[Any]]) -> int:
+    return sum(len(tables[split].rows) - len(rows[split]) for split in tables)
+
+
+def _split(
+    rows: Mapping[str, list[list[str]]], columns: Columns, shares: Mapping[str, float]
+) -> tuple[dict[str, list[list[str]]], Decision]:
+    """Split what is not split yet: one file, or train where dev or test has no file of its own."""
+    given = [split for split in SPLITS if split in rows]
+    whole = rows.get("") or rows["train"]
+    wanted = {split: 0.0 if split in given else shares[split] for split in ("dev", "test")}
+    classes = columns.task == "class"
+    texts = ["\n".join(row[:-1]) for row in whole]
+    parts = split_rows(texts, [row[-1] if classes else "" for row in whole], dev=wanted["dev"], test=wanted["test"])
+    split = {name: [row for row, part in zip(whole, parts, strict=True) if part == name] for name in SPLITS}
+    split |= {name: rows[name] for name in given if name != "train"}
+    sizes = " / ".join(f"{len(split[name]):,}" for name in SPLITS)
+    how = "as the files are" if len(given) == len(SPLITS) else "by a hash of the text, the same text together"
+    return split, Decision("split", f"train / dev / test = {sizes}, {how}", "certain", f"dev={SHARE} test={SHARE}")
+
+
+def _tell(path: str, decisions: Sequence[Decision]) -> None:
+    """Print each decision in a line: what, the value, how sure, and the key that overrides it."""
+    print(path)
+    for each in decisions:
+        override = f"   [{each.override}]" if each.override and each.sure != "given" else ""
+        print(f"  {each.what:<9} {each.value}  ({each.sure}){override}")
+
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def write(request: Request, found: Found) -> list[str]:
+    """Write the rows of each split and the configs. Returns the names of the configs, in the order of their commands.
+
+    Raises:
+        ConfigError: the folder holds something else, or configs that were edited since; nothing is written over.
+    """
+    sizes = {split: len(rows) for split, rows in found.rows.items()}
+    sample = [text for row in found.rows["train"][:5000] for text in row[:-1]]
+    lengths = [len(text) if found.columns.characters else len(text.split()) for text in sample]
+    lengths = [2 * length for length in lengths] if request.model and not found.columns.characters else lengths
+    configs = compose(
+        request.place, found.columns, sizes, source=request.path, lengths=lengths, model=request.model,
+        settings=request.settings,
+    )  # fmt: skip
+    tags = found.columns.task == "tags"
+    files = {
+        f"raw/{split}.{'txt' if tags else 'jsonl'}": _raw(rows, found.columns) for split, rows in found.rows.items()
+    }
+    files |= configs
+    changed = [name for name in files if _differs(request.place.path(name), files[name])]
+    if changed:
+        problem = (
+            f"'{request.place.folder}' holds another {changed[0]} already, of other data or settings or edited by hand."
+        )
+        remedy = f"Give another folder: save_dir=...; or go on by hand: x-train {request.place.path('train.hjson')}."
+        raise ConfigError("x-run", [Fault("save_dir", problem, remedy)])
+    for name, text in files.items():
+        path = request.place.path(name)
+        if not io.exists(path):
+            io.makedirs(io.parent(path), exist_ok=True)
+            commit.write_text(path, text)
+    return list(configs)
+
+
+def _differs(path: str, text: str) -> bool:
+    if not io.isfile(path):
+        return False
+    with io.open(path, encoding="utf-8", newline="") as file:
+        return bool(file.read() != text)
+
+
+def _raw(rows: Sequence[Sequence[str]], columns: Columns) -> str:
+    """Return the text of a raw file: a JSON object for each row, or a word and its tag on each line."""
+    if columns.task != "tags":
+        names = fields_of(columns)
+        return "".join(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+    sentences = (zip(words.split(), tags.split(), strict=True) for words, tags in rows)
+    return "\n".join("".join(f"{word}\t{tag}\n" for word, tag in sentence) for sentence in sentences)
+
+
+# ------------------------------------------------------------------------------------------------ running
+
+
+def _run(request: Request) -> dict[str, Any]:
+    """Do it all, and return what was decided and scored."""
+    from xdpx.config.user_modules import load_user_modules
+
+    load_user_modules()
+    found = look(request)
+    _tell(request.path, found.decisions)
+    place = request.place
+    write(request, found)
+    if not io.exists(place.path("run/status.json")):  # once training has begun the data are whole
+        _perform("x-prepro", place.path("prepro.hjson"))
+    _perform("x-train", place.path("train.hjson"))
+    with redirect_stdout(StringIO()):
+        _perform("x-eval", place.path("eval.hjson"))
+    _perform("x-pred", place.path("predict.hjson"))
+    told = _result(request, found)
+    print(_in_words(told, request))
+    return told
+
+
+def _perform(command: str, config: str) -> None:
+    """Do a command, unless the run has finished before.
+
+    Raises:
+        SystemExit: with its exit code, when it fails or was interrupted.
+    """
+    runs = runs_of(Job(command, config))
+    if command == "x-train" and batch.has_finished(runs[0]):
+        return
+    code = batch.run_all(runs)
+    if code:
+        raise SystemExit(code)
+
+
+def _result(request: Request, found: Found) -> dict[str, Any]:
+    """Return decisions, scores and files as values for JSON."""
+    place, test = request.place, [row[-1] for row in found.rows["test"]]
+    with io.open(place.path("scores.tsv"), encoding="utf-8", newline="") as file:
+        rows = [dict(row) for row in csv.DictReader(file, delimiter="\t")]
+    scores = {row.pop("split"): {key: _number(value) for key, value in row.items()} for row in rows}
+    commonest = Counter(row[-1] for row in found.rows["train"]).most_common(1)[0][0]
+    return {
+        "file": request.path,
+        "task": found.columns.task,
+        "decisions": {each.what: {"value": each.value, "sure": each.sure} for each in found.decisions},
+        "rows": {split: len(each) for split, each in found.rows.items()},
+        "scores": scores,
+        "majority": test.count(commonest) / len(test) if found.columns.task == "class" and test else None,
+        "folder": place.folder,
+        "predictions": place.path("predictions.tsv"),
+    }
+
+
+def _number(text: str | None) -> Any:
+    try:
+        return float(text or "")
+    except ValueError:
+        return text
+
+
+def _in_words(told: Mapping[str, Any], request: Request) -> str:
+    """Return the result for people: the score on rows that nothing was decided by, and what to do next."""
+    scores, rows, place = told["scores"]["test"], told["rows"]["test"], request.place
+    wanted = MAIN_SCORES[told["task"]]
+    main_score = next((key for key in wanted if isinstance(scores.get(key), float)), "loss")
+    value = scores[main_score]
+    spread = f" ± {1.96 * math.sqrt(max(value * (1 - value), 0) / rows):.3f}" if main_score == "acc" else ""
+    others = [f"{key} {scores[key]:.3f}" for key in ("macro_f1", "auc", "mcc") if isinstance(scores.get(key), float)]
+    majority = f"; always the commonest label: {told['majority']:.3f}" if told["majority"] is not None else ""
+    lines = [
+        "",
+        f"test: {main_score} {value:.3f}{spread} on {rows:,} rows that no choice was made by{majority}",
+        *([f"      {', '.join(others)}"] if others else []),
+        f"predictions of them: {told['predictions']}; the configs are in {place.folder}, yours to edit",
+    ]
+    if request.model is None:
+        lines.append(
+            f"an encoder often does better: x-run {request.path} model=DIR save_dir={place.folder}_encoder, DIR in "
+            "Hugging Face format; on a CPU it takes minutes for each thousand rows, on a GPU seconds"
+        )
+    return "\n".join(lines)
+
+
+ENTRIES: dict[str, Callable[[Sequence[str]], int]] = {"x-run": main, "x-init": init}

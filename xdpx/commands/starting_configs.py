@@ -1,0 +1,195 @@
+"""What a file holds -> the configs of its whole way: prepro, train, eval and predict, ready to be edited."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.config import catalogue
+from xdpx.config.faults import ConfigError, Fault, unknown_name
+from xdpx.config.located import plain
+from xdpx.config.overrides import read_overrides
+from xdpx.datasets.guessing.columns import Columns
+from xdpx.utils import io
+
+_BARE = re.compile(r"[A-Za-z<][\w./<>@-]*")
+_LITERALS = frozenset({"true", "false", "null"})
+FEWEST_UPDATES = 600
+"""From so many updates on a light model has learned what it can from few rows."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of a first run, and the files in it."""
+
+    folder: str
+
+    def path(self, name: str) -> str:
+        """Return the path of a file or folder in it."""
+        return io.join(self.folder, name)
+
+
+def compose(
+    place: Place,
+    columns: Columns,
+    sizes: Mapping[str, int],
+    *,
+    source: str,
+    lengths: Sequence[int],
+    model: str | None,
+    settings: Sequence[str],
+) -> dict[str, str]:
+    """Write the four configs.
+
+    Args:
+        place: where they and all results will lie.
+        columns: what the columns are for.
+        sizes: rows of each split.
+        source: the file they come from, for the comment on top.
+        lengths: of texts, in tokens or about.
+        model: folder of an encoder in Hugging Face format; None takes a light model.
+        settings: `key=value` of the user; each goes into the config of the command that takes it.
+
+    Returns:
+        {file name: text}.
+
+    Raises:
+        ConfigError: a setting is no `key=value`, or there is no light model for the task.
+    """
+    prepro = _prepro(place, columns, sizes, lengths, model)
+    train = _train(place, columns, sizes["train"], model)
+    for key, value in _typed(settings).items():
+        (prepro if _belongs_to_prepro(key) else train)[key] = value
+    scored = {"save_dir": place.path("run"), "valid_subset": ["dev", "test"], "save_to_file": place.path("scores.tsv")}
+    scored["save_mode"] = "w"
+    test = place.path(f"raw/test.{_suffix(columns)}")
+    predicted = {"save_dir": place.path("run"), "predict_file_map": {test: place.path("predictions.tsv")}}
+    made = f"Made by x-run from {io.name(source)}: yours to edit. Run it:"
+    return {
+        f"{name}.hjson": _text(f"{made} {command} {place.path(name)}", values)
+        for name, command, values in (
+            ("prepro", "x-prepro", prepro), ("train", "x-train", train),
+            ("eval", "x-eval", scored), ("predict", "x-pred", predicted),
+        )
+    }  # fmt: skip
+
+
+def _suffix(columns: Columns) -> str:
+    return "txt" if columns.task == "tags" else "jsonl"
+
+
+def _prepro(
+    place: Place, columns: Columns, sizes: Mapping[str, int], lengths: Sequence[int], model: str | None
+) -> dict[str, Any]:
+    """Return the keys of x-prepro."""
+    suffix, pair = _suffix(columns), len(columns.texts) == 2
+    values: dict[str, Any] = {"data_source": place.path("raw"), "data_dir": place.path("data")}
+    values["data_files"] = {f"{split}.{suffix}": split for split in sizes}
+    if columns.task == "tags":
+        values |= {"loader": "tagged", "parser": "conll", "processor": "bert_token"}
+    else:
+        kind = "pair" if pair else "single"
+        values |= {"loader": kind, "parser": "jsonl", "fields": fields_of(columns)}
+        values["processor"] = f"bert_{kind}" if model else kind
+    if columns.separator:
+        values["label_separator"] = columns.separator
+    if columns.task == "number":
+        values["target_type"] = "number"
+    values |= {"max_len": _max_len(lengths)}
+    if model:
+        vocabulary = io.join(model, "vocab.txt")
+        return values | ({"tokenizer": "bert", "vocab_file": vocabulary} if io.isfile(vocabulary) else
+                         {"tokenizer": "auto", "vocab_file": model})  # fmt: skip
+    values["tokenizer"] = "char_zh" if columns.characters else "space"
+    if not columns.characters and columns.task != "tags":
+        values["rm_punc"] = True
+    if sizes["train"] > 2000:
+        values["threshold"] = 1
+    return values
+
+
+def fields_of(columns: Columns) -> list[str]:
+    """Return the names of the columns in the rows that are written."""
+    return ["text1", "text2", "label"] if len(columns.texts) == 2 else ["text", "label"]
+
+
+def _max_len(lengths: Sequence[int]) -> int:
+    """Return a length that keeps 99 of 100 texts whole, between 16 and 256."""
+    longest = sorted(lengths)[int(0.99 * (len(lengths) - 1))]
+    return min(256, max(16, 8 * math.ceil((longest + 2) / 8)))
+
+
+def _train(place: Place, columns: Columns, rows: int, model: str | None) -> dict[str, Any]:
+    """Return the keys of x-train."""
+    values: dict[str, Any] = {"__parent__": f"families/{_family(columns, light=model is None)}"}
+    values |= {"data_dir": place.path("data"), "save_dir": place.path("run"), "resume": "auto"}
+    if columns.task == "several":
+        values |= {"loss": "bce", "major_metric": "f1"}
+    if model:
+        return values | {"pretrained_model": model}
+    batch = 32 if rows >= 1000 else 8
+    updates = max(rows // batch, 1)
+    epochs = min(max(5, math.ceil(FEWEST_UPDATES / updates)), 40)
+    values |= {"batch_size": batch, "max_epoch": epochs}
+    values |= {"eval_interval": min(100, updates), "log_interval": min(20, updates)}
+    return values
+
+
+def _family(columns: Columns, *, light: bool) -> str:
+    """Choose the family of configs to inherit from."""
+    if columns.task == "number":
+        if light:
+            problem = "is to predict numbers, for which there is no light model."
+            remedy = "Give an encoder in Hugging Face format: model=DIR; or take the numbers for classes: task=class."
+            raise ConfigError("x-run", [Fault("task", problem, remedy)])
+        return "bert_regression"
+    if columns.task == "tags":
+        return "lstm_token" if light else "bert_token"
+    if not light:
+        return "bert_classification"
+    return "re2" if len(columns.texts) == 2 else "cls_cnn"
+
+
+def _typed(settings: Sequence[str]) -> dict[str, Any]:
+    """Read `key=value` as the command line does."""
+    overrides, faults = read_overrides(settings)
+    if faults:
+        raise ConfigError("command line", faults)
+    known = {key for kind in catalogue.kinds() for key in _keys(kind)}
+    faults = [unknown_name("key", override.keys[0], known) for override in overrides if override.keys[0] not in known]
+    if faults:
+        raise ConfigError("command line", faults)
+    return {".".join(override.keys): plain(override.value) for override in overrides}
+
+
+def _belongs_to_prepro(key: str) -> bool:
+    """Tell whether a key says how data are prepared; what both commands know, such as `seed`, is for training."""
+    if key in {item.key for item in catalogue.entry("command", "x-train").parameters} - {"processor"}:
+        return False
+    of_command = {item.key for item in catalogue.entry("command", "x-prepro").parameters}
+    return key in of_command.union(*map(_keys, ("loader", "parser", "tokenizer", "processor")))
+
+
+def _keys(kind: str) -> set[str]:
+    return {item.key for entry in catalogue.entries(kind) for item in entry.parameters}
+
+
+def _text(comment: str, values: Mapping[str, Any]) -> str:
+    lines = [f"  {key}: {_written(value)}" for key, value in values.items()]
+    return "\n".join([f"// {comment}", "{", *lines, "}", ""])
+
+
+def _written(value: Any) -> str:
+    """Write a value as people write it: without quotes where the reader needs none."""
+    if isinstance(value, str):
+        bare = _BARE.fullmatch(value) and value not in _LITERALS
+        return value if bare else json.dumps(value.replace("${", "$${"), ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_written(key)}: {_written(item)}' for key, item in value.items())} }}"
+    return json.dumps(value)

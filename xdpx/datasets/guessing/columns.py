@@ -1,0 +1,275 @@
+"""A table of texts -> which columns are texts, which one is the label, and what kind of task that makes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from xdpx.config.faults import nearest
+from xdpx.datasets.findings.raw_files import LABEL_NAMES, repeats
+from xdpx.datasets.guessing.decision import Decision, Wishes, question
+from xdpx.datasets.guessing.reading import JOINT, Table
+from xdpx.tokenizers.characters import IDEOGRAPHS
+from xdpx.tokenizers.target_map import folded, number_of
+
+TASKS = ("class", "number", "several", "tags")
+ID_NAMES = frozenset({"id", "idx", "index", "uid", "no", "key", "guid", "qid", "#1 id", "#2 id", "编号", "序号"})
+SEPARATORS = (JOINT, ";", ",", "/")
+_WITHOUT_BLANKS = re.compile(rf"[{IDEOGRAPHS}\u3040-\u30ff]")
+
+FEWEST_ROWS = 20
+"""From fewer rows nothing can be learned that could be scored."""
+
+MOST_CLASSES = 20
+"""Whole numbers of more different values are numbers to be predicted, not classes."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table are for.
+
+    Attributes:
+        texts: positions of one or two columns.
+        label: position of the label.
+        task: one of TASKS.
+        separator: what stands between the labels of a row, for the task `several`.
+        characters: whether texts are cut into characters, because their language has no blanks between words.
+    """
+
+    texts: tuple[int, ...]
+    label: int
+    task: str
+    separator: str = ""
+    characters: bool = False
+
+
+def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
+    """Find texts, label, task and language.
+
+    Raises:
+        ConfigError: the table does not tell; the message asks for what is missing.
+    """
+    if len(table.rows) < FEWEST_ROWS:
+        problem = f"holds {len(table.rows)} rows with labels; {FEWEST_ROWS} are the fewest to learn from and to score."
+        raise question(table.path, "file", problem, "Give more rows, or write configs of your own: x-init --list.")
+    if table.tagged:
+        columns = Columns((0,), 1, "tags", characters=False)
+        return columns, [Decision("task", f"tags: {_listed(_tags(table))}", "certain")]
+    label, label_sure = _label(table, wishes)
+    texts, texts_sure = _texts(table, label, wishes)
+    task, separator, task_sure = _task(table, label, wishes)
+    sample = [row[column] for row in table.rows[:1000] for column in texts]
+    characters = is_without_blanks(sample)
+    language = "cut into characters (Chinese, Japanese)" if characters else "words with blanks between"
+    named = " and ".join(f"'{table.names[column]}'" for column in texts)
+    columns = Columns(texts, label, task, separator, characters)
+    return columns, [
+        Decision("text" if len(texts) == 1 else "pair", named, texts_sure, f"text={','.join(_key(table, texts))}"),
+        Decision("label", f"'{table.names[label]}'", label_sure, f"label={_key(table, [label])[0]}"),
+        Decision("task", _task_shown(table, columns), task_sure, f"task={'|'.join(TASKS[:3])}"),
+        Decision("language", language, "certain", "tokenizer=..."),
+    ]
+
+
+def _key(table: Table, columns: Sequence[int]) -> list[str]:
+    return [table.names[column] if table.named else str(column + 1) for column in columns]
+
+
+def _position(table: Table, key: str, wish: str) -> int:
+    """Find a column by its name, or its number from 1."""
+    if wish in table.names:
+        return table.names.index(wish)
+    if wish.isdecimal() and 1 <= int(wish) <= len(table.names):
+        return int(wish) - 1
+    near = nearest(wish, table.names)
+    remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(table.names)}."
+    raise question(table.path, key, f"there is no column '{wish}'.", remedy)
+
+
+def _cells(table: Table, column: int) -> list[str]:
+    return [row[column].strip() for row in table.rows]
+
+
+def _label(table: Table, wishes: Wishes) -> tuple[int, Any]:
+    """Find the label: by its name, else as the one column whose few values come again and again."""
+    if wishes.label is not None:
+        return _position(table, "label", wishes.label), "given"
+    wished = _wished_texts(table, wishes)
+    free = [column for column in range(len(table.names)) if column not in wished]
+    named = [column for column in free if _bare(table.names[column]) in LABEL_NAMES] if table.named else []
+    free = [column for column in free if not _is_id(table, column)]
+    good = [column for column in free if _is_like_labels(table, column)]
+    if len(named) > 1:
+        named = [column for column in named if column in good] or named
+    if len(named) == 1:
+        return named[0], "certain"
+    found = named or good or [column for column in free if _are_numbers(table, column)]
+    if len(found) == 1:
+        return found[0], "likely" if len(table.names) > 2 else "certain"
+    if not found:
+        raise question(
+            table.path, "label", f"no column is like labels, of {_listed(table.names)}.",
+            "Name it: label=NAME. Texts without labels train no classifier.",
+        )  # fmt: skip
+    shown = " or ".join(f"label={key}" for key in _key(table, found))
+    examples = "; ".join(f"{table.names[column]}: {_listed(_few(table, column))}" for column in found)
+    raise question(table.path, "label", f"could be one of {len(found)} columns ({examples}).", f"Choose: {shown}.")
+
+
+def _wished_texts(table: Table, wishes: Wishes) -> list[int]:
+    return [] if wishes.text is None else [_position(table, "text", name.strip()) for name in wishes.text.split(",")]
+
+
+def _bare(name: str) -> str:
+    """Return the words of a name without numbers: `#1 Quality` and `label_1` are quality and label."""
+    return folded(name).lstrip("#0123456789 ").rstrip("_0123456789 ")
+
+
+def _is_id(table: Table, column: int) -> bool:
+    """Tell whether a column numbers or names the rows."""
+    name = folded(table.names[column])
+    if table.named and (name in ID_NAMES or name.endswith(("_id", " id"))):
+        return True
+    cells = _cells(table, column)
+    if len(set(cells)) < len(cells):
+        return False
+    if all(cell.isdecimal() for cell in cells):
+        numbers = [int(cell) for cell in cells]
+        return sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
+    if all(number_of(cell) is not None for cell in cells):
+        return False
+    return all(cell.isascii() and " " not in cell and any(map(str.isdigit, cell)) and len(cell) <= 40 for cell in cells)
+
+
+def _is_like_labels(table: Table, column: int) -> bool:
+    cells = [cell for cell in _cells(table, column) if cell]
+    return len(set(cells)) > 1 and (repeats(set(cells), len(cells)) or bool(_separator(cells)))
+
+
+def _are_numbers(table: Table, column: int) -> bool:
+    cells = [cell for cell in _cells(table, column) if cell]
+    return bool(cells) and all(number_of(cell) is not None for cell in cells)
+
+
+def _few(table: Table, column: int) -> list[str]:
+    return [value for value, _ in Counter(_cells(table, column)).most_common(3)]
+
+
+def _listed(values: Sequence[str], most: int = 4) -> str:
+    return ", ".join(value if len(value) <= 30 else value[:27] + "..." for value in values[:most]) + (
+        ", ..." if len(values) > most else ""
+    )
+
+
+def _tags(table: Table) -> list[str]:
+    return sorted({tag for row in table.rows for tag in row[1].split()})
+
+
+# ------------------------------------------------------------------------------------------------ texts
+
+
+def _texts(table: Table, label: int, wishes: Wishes) -> tuple[tuple[int, ...], Any]:
+    """Find the one text, or the two of a pair: columns with a common name, or the only two that are written alike."""
+    wished = _wished_texts(table, wishes)
+    if wished:
+        if len(wished) > 2 or label in wished:
+            raise question(
+                table.path, "text", f"is {wishes.text}.", "Name one column, or two of a pair; not the label."
+            )
+        return tuple(wished), "given"
+    free = [column for column in range(len(table.names)) if column != label and not _is_id(table, column)]
+    texts = [column for column in free if not _is_like_labels(table, column) and not _are_numbers(table, column)]
+    texts = texts or free
+    if len(texts) == 1:
+        return (texts[0],), "certain"
+    pairs = [
+        pair for pair in combinations(texts, 2) if table.named and _is_pair(table.names[pair[0]], table.names[pair[1]])
+    ]
+    if len(pairs) == 1:
+        return pairs[0], "certain"
+    if len(texts) == 2 and not table.named:
+        return (texts[0], texts[1]), "likely"
+    if not texts:
+        raise question(table.path, "text", "no column is left for it.", "Name it: text=NAME.")
+    keys = _key(table, texts)
+    problem = f"could be one of {_listed([table.names[column] for column in texts], 8)}, or two of a pair."
+    remedy = f"Choose: text={keys[0]}, or text={keys[0]},{keys[1]} for a pair."
+    raise question(table.path, "text", problem, remedy)
+
+
+COUPLES = ({"premise", "hypothesis"}, {"question", "answer"}, {"question", "passage"}, {"query", "passage"},
+           {"query", "document"}, {"query", "title"}, {"source", "target"}, {"question", "context"})  # fmt: skip
+
+
+def _is_pair(one: str, other: str) -> bool:
+    """Tell whether two columns are called like the texts of a pair: text1 and text2, sentence_a and sentence_b."""
+    first, second = folded(one), folded(other)
+    if {first, second} in COUPLES:
+        return True
+    stems = [name.strip("#0123456789_ -").removesuffix("_a").removesuffix("_b").strip() for name in (first, second)]
+    return stems[0] == stems[1] and first != second
+
+
+# ------------------------------------------------------------------------------------------------ task and language
+
+
+def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
+    """Return (task, separator of labels, how sure that is)."""
+    cells = [cell for cell in _cells(table, label) if cell]
+    separator = wishes.label_separator or _separator(cells)
+    if wishes.task is not None:
+        if wishes.task not in TASKS[:3]:
+            raise question(table.path, "task", f"is '{wishes.task}'.", f"Use one of {', '.join(TASKS[:3])}.")
+        if wishes.task == "several" and not separator:
+            raise question(table.path, "label_separator", "is not to be seen.", "Give it: label_separator=',' .")
+        return wishes.task, separator if wishes.task == "several" else "", "given"
+    if wishes.label_separator:
+        return "several", separator, "given"
+    numbers = [number_of(cell) for cell in cells]
+    if all(number is not None for number in numbers):
+        values = set(numbers)
+        whole = all(float(number).is_integer() for number in values if number is not None)
+        if len(values) > MOST_CLASSES or not (whole or repeats(set(cells), len(cells))):
+            return "number", "", "likely"
+        return "class", "", "certain" if len(values) <= 3 else "likely"
+    if separator:
+        return "several", separator, "likely"
+    if not repeats(set(cells), len(cells)):
+        problem = f"holds {len(set(cells)):,} different values in {len(cells):,} rows, such as {cells[0]!r:.40}."
+        raise question(table.path, "label", problem, "Is it the right column? Name another: label=NAME.")
+    return "class", "", "certain"
+
+
+def _separator(cells: Sequence[str]) -> str:
+    """Return what stands between the labels of a row that has several; '' where each cell is one label."""
+    for separator in SEPARATORS:
+        parts = [[part.strip() for part in cell.split(separator)] for cell in cells]
+        several = sum(len(each) > 1 for each in parts)
+        alone = {each[0] for each in parts if len(each) == 1}
+        inside = {part for each in parts if len(each) > 1 for part in each}
+        few = repeats({part for each in parts for part in each}, sum(map(len, parts)))
+        if several >= len(cells) / 50 and few and len(inside & alone) >= len(inside) / 2:
+            return separator
+    return ""
+
+
+def is_without_blanks(texts: Sequence[str]) -> bool:
+    """Tell whether most letters of texts are Chinese characters or kana, which stand without blanks between words."""
+    letters = [letter for text in texts for letter in text[:200] if letter.isalpha()]
+    return len(_WITHOUT_BLANKS.findall("".join(letters))) > 0.3 * len(letters)
+
+
+def _task_shown(table: Table, columns: Columns) -> str:
+    cells = [cell for cell in _cells(table, columns.label) if cell]
+    if columns.task == "number":
+        numbers = [float(number) for cell in cells if (number := number_of(cell)) is not None]
+        return f"number, between {min(numbers, default=0):g} and {max(numbers, default=0):g}"
+    if columns.task == "several":
+        parts = Counter(part.strip() for cell in cells for part in cell.split(columns.separator) if part.strip())
+        return f"several labels, {columns.separator!r} between, of {len(parts)}: {_listed([*parts])}"
+    counts = Counter(cells)
+    return f"class, of {len(counts)}: " + _listed([f"{label} ({count:,})" for label, count in counts.most_common(5)])

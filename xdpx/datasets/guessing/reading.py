@@ -1,0 +1,330 @@
+"""A file of any format -> a table of texts: how it is encoded and cut, and whether its first row names columns."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import Any
+
+from xdpx.config.faults import nearest
+from xdpx.datasets.data_files import COMPRESSED
+from xdpx.datasets.findings.raw_files import DELIMITERS, FEWEST, LOOKED_AT, is_column_name, repeats
+from xdpx.datasets.guessing.decision import Decision, Wishes, question
+from xdpx.datasets.guessing.encodings import text_of
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser
+from xdpx.loaders.parsers.csv import QUOTED_BY_CUSTOM
+from xdpx.loaders.parsers.excel import ExcelParser, sheet_names
+from xdpx.loaders.parsers.files import MAX_LINE_BYTES, open_raw
+from xdpx.loaders.parsers.json import cell
+from xdpx.loaders.parsers.parquet import ParquetParser
+from xdpx.tokenizers.target_map import folded, number_of
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".xlsx", ".parquet", ".conll", ".bio")
+"""Endings of files that can be read, perhaps with that of a compression behind them."""
+
+JOINT = "|"
+"""Stands between the parts of a list of JSON in one cell."""
+
+EVEN = 0.98
+"""Share of the lines which a delimiter must cut into the same number of columns."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a file holds, as text.
+
+    Attributes:
+        path: the file.
+        names: of the columns: those that the file gives, or `column 1` and so on.
+        named: whether the file gives them.
+        rows: of as many cells each.
+        left_out: rows that could not be used, as lines for people.
+        tagged: whether each row is a sentence, of words and their tags.
+    """
+
+    path: str
+    names: list[str]
+    named: bool
+    rows: list[Row]
+    left_out: tuple[str, ...] = ()
+    tagged: bool = False
+
+
+def ending(path: str) -> str:
+    """Return the ending that tells the format of a file, in lower case, without that of a compression."""
+    name = path.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+
+
+def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
+    """Read a whole file into memory.
+
+    Raises:
+        ConfigError: it cannot be read, or it cannot be known how.
+    """
+    with open_raw(path) as stream:
+        data = stream.read()
+    if not data.strip():
+        raise question(path, "file", "is empty.", "Is it the right one?")
+    if data.startswith(b"PK\x03\x04"):
+        return _excel(path, wishes)
+    if data.startswith(b"PAR1"):
+        table = _of_parser(path, ParquetParser(ParquetParser.Parameters()))
+        return table, [Decision("format", "parquet", "certain")]
+    text, encoding = text_of(data, path, wishes)
+    table, decisions = _text(path, text, wishes)
+    return table, [encoding, *decisions]
+
+
+def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
+    lines = [line for line in text.split("\n") if line.strip()]
+    if "\0" in text:
+        raise question(path, "file", "holds NUL characters, so it is no text.", "Is it damaged, or of another format?")
+    if text.lstrip()[0] == "[" and ending(path) in {".json", ""}:
+        return _objects(path, _json_array(path, text)), [Decision("format", "JSON, an array", "certain")]
+    if all(line.lstrip()[0] == "{" for line in lines[:LOOKED_AT]):
+        return _objects(path, _json_lines(path, lines)), [Decision("format", "JSON, a line each", "certain")]
+    if wishes.delimiter is None and (ending(path) in {".conll", ".bio"} or _is_conll(text)):
+        return _conll(path, text), [Decision("format", "words and their tags (CoNLL)", "certain")]
+    return _delimited(path, text, lines, wishes)
+
+
+# ------------------------------------------------------------------------------------------------ delimited lines
+
+
+def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tuple[Table, list[Decision]]:
+    delimiter, quoted, sure = _delimiter(path, lines[:LOOKED_AT], wishes)
+    rows, left_out = _cut_all(path, text, delimiter, quoted=quoted)
+    header, header_sure = (wishes.header, "given") if wishes.header is not None else has_header(rows[:LOOKED_AT])
+    names = [name.strip().strip('"') for name in rows[0]] if header else numbered(len(rows[0]))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise question(path, "header", f"two columns are called '{twice}'.", "Rename one of them, or header=false.")
+    shown = f"{DELIMITERS.get(delimiter, repr(delimiter))} between columns" + (", quotes around cells" * quoted)
+    header_shown = f"yes: {', '.join(names)}" if header else "no"
+    decisions = [
+        Decision("format", shown, sure, "delimiter=..."),
+        Decision("header", header_shown, header_sure, f"header={str(not header).lower()}"),  # type: ignore[arg-type]
+    ]
+    return Table(path, names, bool(header), rows[1:] if header else rows, left_out), decisions
+
+
+def numbered(count: int) -> list[str]:
+    """Return names for columns without any."""
+    return [f"column {index}" for index in range(1, count + 1)]
+
+
+def _delimiter(path: str, lines: Sequence[str], wishes: Wishes) -> tuple[str, bool, Any]:
+    """Return (delimiter, whether quotes wrap cells, how sure that is)."""
+    if wishes.delimiter is not None:
+        delimiter = wishes.delimiter.replace("\\t", "\t")
+        if len(delimiter) != 1:
+            raise question(path, "delimiter", f"is {wishes.delimiter!r}.", "Use one character, or \\t for a tab.")
+        return delimiter, _wraps(lines, delimiter), "given"
+    found = []
+    for delimiter in DELIMITERS:
+        quoted = _wraps(lines, delimiter)
+        rows = list(_rows_of(lines, delimiter)) if quoted else [line.split(delimiter) for line in lines]
+        width = _usual(rows)
+        share = sum(len(row) == width for row in rows) / max(len(rows), 1)
+        if width > 1 and share >= EVEN:
+            kept = [row for row in rows if len(row) == width]
+            labels = any(repeats({row[column] for row in kept[1:]}, len(kept) - 1) for column in range(width))
+            found.append((labels, share == 1.0, delimiter, quoted))
+    if not found:
+        problem = f"cannot be found: no tab, comma, semicolon or '|' cuts lines such as {lines[0][:50]!r} evenly."
+        remedy = "Give it: delimiter=...; texts alone, without labels, train no classifier."
+        raise question(path, "delimiter", problem, remedy)
+    best = max(found, key=lambda each: each[:2])  # of equals the first in DELIMITERS
+    return best[2], best[3], "certain" if len([each for each in found if each[:2] == best[:2]]) == 1 else "likely"
+
+
+def _rows_of(lines: Sequence[str], delimiter: str) -> Iterator[Row]:
+    """Yield the rows of lines whose cells may be quoted, up to a cell that goes on behind the last line."""
+    with suppress(csv.Error):
+        yield from csv.reader([line + "\n" for line in lines], delimiter=delimiter, strict=True)
+
+
+def _wraps(lines: Sequence[str], delimiter: str) -> bool:
+    """Tell whether double quotes wrap cells, and are not marks of speech in texts that nothing wraps."""
+    if not any(line.startswith('"') or f'{delimiter}"' in line for line in lines):
+        return False
+    quoted: list[Row] = []
+    reader = csv.reader([line + "\n" for line in lines], delimiter=delimiter, strict=True)
+    with suppress(csv.Error):
+        quoted.extend(reader)
+    if not quoted or reader.line_num < len(lines):  # an error before the end, behind which a cell may go on
+        return False
+    plain = [line.split(delimiter) for line in lines]
+    if not _is_even(quoted) or (_is_even(plain) and len(plain) > len(quoted)):
+        return False
+    if _is_even(plain) and _usual(plain) == _usual(quoted) and delimiter not in QUOTED_BY_CUSTOM:
+        return any(all(len(row[column]) > 1 and row[column][0] == row[column][-1] == '"' for row in plain)
+                   for column in range(_usual(plain)))  # fmt: skip
+    return True
+
+
+def _is_even(rows: Sequence[Row]) -> bool:
+    """Tell whether nearly all rows have the same number of columns."""
+    width = _usual(rows)
+    return sum(len(row) == width for row in rows) >= EVEN * len(rows)
+
+
+def _usual(rows: Sequence[Row]) -> int:
+    widths = [len(row) for row in rows]
+    return max(set(widths), key=widths.count, default=0)
+
+
+def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[list[Row], tuple[str, ...]]:
+    csv.field_size_limit(MAX_LINE_BYTES)
+    lines = StringIO(text, newline="")
+    plain = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True) if quoted else plain
+    rows: list[tuple[int, Row]] = []
+    try:
+        for row in reader:
+            if any(each.strip() for each in row):
+                rows.append((reader.line_num, row))
+    except csv.Error as error:
+        problem = f"line {reader.line_num} is no quoted csv ({error})."
+        raise question(
+            path, "delimiter", problem, "Is a quote left open there? Mend it, or give delimiter=..."
+        ) from None
+    width = _usual([row for _, row in rows])
+    odd = tuple(f"line {line} has {len(row)} columns, not {width}" for line, row in rows if len(row) != width)
+    if len(odd) > (1 - EVEN) * len(rows) + 1:
+        problem = f"cuts {len(odd):,} of {len(rows):,} rows into another number of columns; {odd[0]}."
+        raise question(path, "delimiter", problem, "Give another: delimiter=...; or mend the file.")
+    return [row for _, row in rows if len(row) == width], odd
+
+
+def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
+    """Tell whether the first row names columns, and how sure that is."""
+    first, others = [folded(cell.strip("\"' ")) for cell in rows[0]], rows[1:]
+    if len(rows) < FEWEST:
+        return all(map(is_column_name, first)), "a guess"
+    if any(number_of(cell) is not None or not cell for cell in first) or len(set(first)) < len(first):
+        return False, "certain"
+    known = sum(map(is_column_name, first))
+    stands_out = any(_stands_out(first[column], [row[column] for row in others]) for column in range(len(first)))
+    if known and (stands_out or known == len(first)):
+        return True, "certain"
+    if stands_out:
+        return True, "likely"
+    return False, "likely" if known else "certain"
+
+
+def _stands_out(name: str, cells: Sequence[str]) -> bool:
+    """Tell whether the first cell of a column is another kind of thing than those below it."""
+    if all(number_of(cell) is not None for cell in cells):
+        return number_of(name) is None
+    values = {folded(cell) for cell in cells}
+    return repeats(values, len(cells)) and name not in values
+
+
+# ------------------------------------------------------------------------------------------------ other formats
+
+
+def _json_lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise question(path, "file", f"object {number} is no JSON ({error}).", "Mend it.") from None
+
+
+def _json_array(path: str, text: str) -> Iterator[Any]:
+    try:
+        yield from json.loads(text)
+    except ValueError as error:
+        raise question(path, "file", f"is no JSON ({error}).", "Mend it.") from None
+
+
+def _objects(path: str, things: Iterator[Any]) -> Table:
+    names: dict[str, None] = {}
+    found: list[Mapping[str, Any]] = []
+    for number, thing in enumerate(things, 1):
+        if not isinstance(thing, Mapping):
+            raise question(path, "file", f"object {number} is none, but {thing!r:.40}.", "Write {...} for each row.")
+        names.update(dict.fromkeys(thing))
+        found.append(thing)
+    if not found:
+        raise question(path, "file", "holds no objects.", "Is it the right one?")
+    plain = [name for name in names if any(_cell(thing.get(name)) is not None for thing in found[:LOOKED_AT])]
+    return Table(path, plain, True, [[_cell(thing.get(name)) or "" for name in plain] for thing in found])
+
+
+def _cell(value: Any) -> str | None:
+    if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
+        return JOINT.join(map(str, value))
+    return cell(value)
+
+
+def _is_conll(text: str) -> bool:
+    """Tell whether lines are words with tags, and blank lines stand between sentences."""
+    blocks = [block.split("\n") for block in text.strip("\n").split("\n\n")[:LOOKED_AT]]
+    lines = [line.split() for block in blocks for line in block if line.strip()]
+    if len(blocks) < 2 or not all(len(cells) > 1 for cells in lines):
+        return False
+    tags = {cells[-1] for cells in lines}
+    plain = tags <= {"O"} or any(tag == "O" for tag in tags)
+    return plain and all(tag == "O" or tag[:2] in {"B-", "I-", "E-", "S-", "M-", "L-", "U-"} for tag in tags)
+
+
+def _conll(path: str, text: str) -> Table:
+    """Read sentences as rows of words and tags, both with blanks between."""
+    rows = []
+    for block in text.split("\n\n"):
+        cells = [line.split() for line in block.split("\n") if line.strip() and not line.startswith("-DOCSTART-")]
+        if cells:
+            rows.append([" ".join(each[0] for each in cells), " ".join(each[-1] for each in cells)])
+    return Table(path, ["words", "tags"], named=True, rows=rows, tagged=True)
+
+
+def _of_parser(path: str, parser: RowParser) -> Table:
+    names = parser.header(path) or []
+    rows, left_out = [], []
+    for number, row in parser.read(path):
+        if isinstance(row, BadLine):
+            left_out.append(f"row {number} {row.problem}")
+        else:
+            rows.append(row)
+    if not rows:
+        raise question(
+            path, "file", "holds no row that can be read.", left_out[0] if left_out else "Is it the right one?"
+        )
+    return Table(path, names, named=True, rows=rows, left_out=tuple(left_out))
+
+
+def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
+    names = sheet_names(path)
+    if wishes.sheet is not None and wishes.sheet not in names:
+        near = nearest(wishes.sheet, names)
+        remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(names)}."
+        raise question(path, "sheet", f"there is no sheet '{wishes.sheet}'.", remedy)
+    tables = {}
+    for name in [wishes.sheet] if wishes.sheet else names:
+        try:
+            tables[name] = _of_parser(path, ExcelParser(ExcelParser.Parameters(sheet_name=name)))
+        except Exception:  # an empty sheet, or one with pictures alone
+            if wishes.sheet:
+                raise
+    if not tables:
+        raise question(path, "sheet", "no sheet holds rows below a row of names.", "Is it the right file?")
+    most = max(tables, key=lambda name: len(tables[name].rows))
+    rivals = [name for name, table in tables.items() if name != most and 5 * len(table.rows) > len(tables[most].rows)]
+    if rivals:
+        raise question(path, "sheet", f"both '{most}' and '{rivals[0]}' hold rows.", f"Choose: sheet='{most}'.")
+    table = replace(tables[most], path=path)
+    sure: Any = "given" if wishes.sheet else "certain" if len(names) == 1 else "likely"
+    what = f"Excel, sheet '{most}' of {len(names)}"
+    return table, [
+        Decision("format", what, sure, "sheet=..." if len(names) > 1 else ""),
+        Decision("header", f"yes: {', '.join(table.names)}", "certain"),
+    ]

@@ -1,0 +1,77 @@
+"""Rows -> train, dev and test: by a hash of the text, so that the same text always falls into the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from xdpx.config.faults import nearest
+from xdpx.datasets.data_files import split_of
+from xdpx.datasets.guessing.reading import ending
+from xdpx.utils import io
+
+SPLITS = ("train", "dev", "test")
+CALLED = {"train": "train", "training": "train", "dev": "dev", "valid": "dev", "validation": "dev", "val": "dev",
+          "eval": "dev", "test": "test"}  # fmt: skip
+"""What people call splits."""
+
+
+def split_rows(texts: Sequence[str], labels: Sequence[str], *, dev: float, test: float) -> list[str]:
+    """Return the split of each row.
+
+    Rows of the same text (case and blanks aside) stay together. Within each label the texts are put in the order of
+    their hashes; the first of them are test, the next dev. So neither the order of the file nor chance decides, and
+    each label has its share of each split, rounded; a label with less than three texts is trained on alone.
+
+    Args:
+        texts: of each row.
+        labels: of each row; one label for all makes one stratum.
+        dev: share of the texts to choose by.
+        test: share of the texts to score with.
+    """
+    label_of: dict[str, str] = {}
+    keys = [key_of(text) for text in texts]
+    for key, label in zip(keys, labels, strict=True):
+        label_of.setdefault(key, label)
+    strata: dict[str, list[str]] = defaultdict(list)
+    for key, label in label_of.items():
+        strata[label].append(key)
+    found: dict[str, str] = {}
+    for stratum in strata.values():
+        found.update(_shared_out(sorted(stratum), dev, test))
+    return [found[key] for key in keys]
+
+
+def _shared_out(keys: Sequence[str], dev: float, test: float) -> Mapping[str, str]:
+    count = len(keys)
+    tests = max(round(test * count), int(test > 0)) if count > 2 else 0
+    devs = max(round(dev * count), int(dev > 0)) if count > 2 else 0
+    return {
+        key: "test" if place < tests else "dev" if place < tests + devs else "train" for place, key in enumerate(keys)
+    }
+
+
+def key_of(text: str) -> str:
+    """Return a hash of a text, the same for texts that differ only in case, width or blanks."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def files_of_folder(folder: str) -> dict[str, str]:
+    """Return {split: file} of a folder that holds one file for each split; empty when it holds none called train."""
+    found: dict[str, str] = {}
+    for name in sorted(io.listdir(folder)):
+        path = io.join(folder, io.name(name))
+        stem = split_of(path).lower()
+        split = CALLED.get(stem) or CALLED.get(stem.rpartition(".")[2]) or CALLED.get(stem.rpartition("_")[2])
+        if io.isfile(path) and ending(path) and split:
+            found.setdefault(split, path)
+    return found if "train" in found else {}
+
+
+def nearest_file(path: str) -> str | None:
+    """Return the name of the file that was probably meant."""
+    folder = io.parent(path) or "."
+    return nearest(io.name(path), [io.name(name) for name in io.listdir(folder)]) if io.isdir(folder) else None
