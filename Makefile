@@ -5,8 +5,12 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 # Groups of tests are shared out between this many processes; 0 keeps them all in the one that was started.
 WORKERS ?= 2
-# A file of versions to install exactly, such as requirements/dev.txt; without it the newest that fit.
-LOCK ?=
+# A file of versions to install exactly. By default those that all tests ran with, where they are for this Python and machine: pip then
+# needs no minutes to find versions that go together. `make LOCK= install` takes the newest that fit, as every other machine does.
+FITS := import sys, platform as p; print(sys.version_info[:2] == (3, 11) and (p.system(), p.machine()) == ("Linux", "x86_64"))
+ifeq ($(shell $(PYTHON) -c '$(FITS)' 2>/dev/null),True)
+LOCK ?= requirements/dev.txt
+endif
 TESTS := -m pytest -n $(WORKERS) --dist loadfile
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
@@ -30,8 +34,8 @@ install: $(STAMP)
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'XDPX needs Python 3.11 or newer; this is ' + sys.version.split()[0] + '. Name another one: make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	{ echo "$(TORCH)"; $(if $(LOCK),grep -v '^torch==' $(LOCK),true); } > $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/constraints.txt $(TORCH)
 	PIP_CONSTRAINT=$(abspath $(VENV))/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
 
