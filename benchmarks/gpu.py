@@ -54,7 +54,8 @@ class Stage:
 
     Attributes:
         gpu: name of the device; None is the CPU, on which everything is small and no figure of speed means anything.
-        deadline: of `time.monotonic`, at which its processes are stopped.
+        deadline: of `time.monotonic`, at which its processes are stopped; on the CPU, which others may use,
+            they are not.
     """
 
     gpu: str | None
@@ -63,7 +64,8 @@ class Stage:
     def run(self, script: str, name: str, spec: Spec) -> Told:
         """Run one process of the part, which finds one device alone, and return what it tells."""
         path = write_config(f"gpu_{script.removesuffix('.py')}", spec | {"gpu": self.gpu is not None})
-        return peer(script, name, path, seconds=max(self.deadline - time.monotonic(), 0), environment=self.environment)
+        left = max(self.deadline - time.monotonic(), 0) if self.gpu else None
+        return peer(script, name, path, seconds=left, environment=self.environment)
 
     @property
     def environment(self) -> dict[str, str]:
