@@ -35,7 +35,7 @@ def door(desk: Path, *words: str, code: str = "") -> subprocess.CompletedProcess
     """Run `python xdpx/run.py ...`, or some code, in that directory."""
     command = [sys.executable, "-c", code] if code else [sys.executable, RUN, *words]
     environment = {key: value for key, value in os.environ.items() if key != "XDPX_USER_MODULES"}
-    return subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_command_does_its_run_and_exits_with_zero(desk: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_unknown_topic_of_help_is_refused(desk: Path) -> None:
 
 def test_a_pipe_that_closes_early_makes_no_noise(desk: Path) -> None:
     line = f"{sys.executable} {RUN} x-draw --schema | head -c 10"
-    told = subprocess.run(["bash", "-c", line], cwd=desk, capture_output=True, text=True, timeout=60, check=True)
+    told = subprocess.run(["bash", "-c", line], cwd=desk, capture_output=True, text=True, timeout=300, check=True)
     assert told.stderr == OWN_CODE
 
 

@@ -95,7 +95,7 @@ def test_preprocessing_that_may_have_no_threads_ends_and_says_why(told: Told, tm
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert BUG not in ended.stderr
     assert ended.returncode in {0, 1}

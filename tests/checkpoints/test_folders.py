@@ -208,7 +208,7 @@ class Company:
     """A few threads that speak as processes do."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.barrier = size, threading.Barrier(size, timeout=30)
+        self.size, self.barrier = size, threading.Barrier(size, timeout=300)
         self.said: list[Any] = [None] * size
 
     def gather(self, rank: int, value: Any) -> list[Any]:
@@ -241,7 +241,7 @@ class Company:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         return results
 
 

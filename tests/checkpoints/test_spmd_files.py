@@ -170,7 +170,7 @@ def test_a_kill_inside_a_save_leaves_a_whole_one(tmp_path, moment):
     fuse, step = FUSES[moment]
     place = str(tmp_path / "checkpoints")
     script = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent), place=place, fuse=fuse)
-    ended = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     path = spmd_folders.newest(place)
     assert path == f"{place}/checkpoint_{step:08d}"

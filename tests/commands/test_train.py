@@ -287,7 +287,7 @@ def test_a_signal_saves_a_state_and_exits_85_and_the_same_command_goes_on(
         time.sleep(0.05)
         assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(30) == 85
+    assert process.wait(300) == 85
     status = read_status("run")
     assert status is not None
     assert status.status == "preempted"

@@ -20,7 +20,7 @@ from xdpx.trainer.files.model_files import ModelFiles
 
 def main(folder: Path, rank: int, port: str, dies: int) -> None:
     store = f"tcp://127.0.0.1:{port}"
-    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(seconds=30))
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timedelta(minutes=5))
     ranks = Ranks(
         rank, 2, rank, collectives.barrier, collectives.broadcast_object, collectives.gather_objects
     )  # fmt: skip

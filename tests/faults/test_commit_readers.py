@@ -38,7 +38,7 @@ def test_readers_see_only_whole_sets(
                 with new.open(name) as file:
                     file.write(b"some content" * number)
     stop.set()
-    results = [answers.get(timeout=60) for _ in watchers]
+    results = [answers.get(timeout=300) for _ in watchers]
     for watcher in watchers:
         watcher.join()
     assert all(bad == [] for _, bad in results)

@@ -54,7 +54,7 @@ def test_one_that_hangs_is_ended_when_another_was_killed(
     monkeypatch.setattr("xdpx.launch.local.SECONDS_TO_END", 0.1)
     begun = time.monotonic()
     assert run_together(2, hang_when_the_second_is_killed) == 128 + signal.SIGKILL
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 300  # half of what it would have slept
     assert "process 1 of 2 was killed by SIGKILL" in capfd.readouterr().err
 
 

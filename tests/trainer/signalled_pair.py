@@ -48,7 +48,7 @@ def main() -> None:
     rows = [{"x": torch.randn(4, generator=dice), "labels": torch.tensor(float(i % 3))} for i in range(80)]
     args = TrainingArguments(
         str(FOLDER / "out"), use_cpu=True, disable_tqdm=True, save_strategy="epoch", logging_steps=1,
-        per_device_train_batch_size=2, num_train_epochs=2, learning_rate=0.01, ddp_timeout=60,
+        per_device_train_batch_size=2, num_train_epochs=2, learning_rate=0.01, ddp_timeout=300,
         fsdp="" if SHARDING == "none" else SHARDING,
     )  # fmt: skip
     trainer = Trainer(Noisy(), args, train_dataset=rows, callbacks=[Kill()])

@@ -24,7 +24,7 @@ def launched(folder: Path, *, killed: int = -1, at: int = -1, sharding: str = "n
     folder.mkdir(exist_ok=True)
     return subprocess.run(
         [*line, str(folder), str(killed), str(at), sharding],
-        env=environment(CUDA_VISIBLE_DEVICES="", **more), capture_output=True, text=True, check=False, timeout=300,
+        env=environment(CUDA_VISIBLE_DEVICES="", **more), capture_output=True, text=True, check=False, timeout=500,
     )  # fmt: skip
 
 

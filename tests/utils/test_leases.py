@@ -27,7 +27,7 @@ def starter(folder: str, barrier: Barrier, answers: Any, stop: Event) -> None:
     try:
         with Lease(folder):
             answers.put("won")
-            stop.wait(60)
+            stop.wait(300)
     except LeaseHeld as held:
         answers.put(held.holder.pid)
 
@@ -38,7 +38,7 @@ def race(folder: str, starters: int = 8) -> list[Any]:
     runs = [fork.Process(target=starter, args=(folder, barrier, answers, stop)) for _ in range(starters)]
     for run in runs:
         run.start()
-    results = [answers.get(timeout=60) for _ in runs]
+    results = [answers.get(timeout=300) for _ in runs]
     winners = {run.pid for run in runs}
     stop.set()
     for run in runs:
@@ -62,14 +62,14 @@ def test_one_of_eight_starters_wins_on_an_object_store(s3_root: str) -> None:
 def hold(folder: str, held: Event) -> None:
     Lease(folder).acquire()
     held.set()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def kill_an_owner(folder: str) -> None:
     held = fork.Event()
     owner = fork.Process(target=hold, args=(folder, held))
     owner.start()
-    assert held.wait(30)
+    assert held.wait(300)
     os.kill(owner.pid or 0, signal.SIGKILL)
     owner.join()
 
@@ -129,15 +129,13 @@ def test_an_owner_on_another_machine_is_dead_when_its_heart_stopped(tmp_path: An
         pass
 
 
-def test_a_clock_that_is_behind_kills_nobody(tmp_path: Any) -> None:
+def test_a_clock_that_is_behind_kills_nobody(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # By our clock the last beat is old, but it changes while we look.
     beat = put_a_foreign_owner(str(tmp_path))
     os.utime(beat, (0, 0))
-    heart = fork.Process(target=lambda: (time.sleep(0.2), os.utime(beat, (15, 15))))
-    heart.start()
+    monkeypatch.setattr("xdpx.utils.leases.time.sleep", lambda seconds: os.utime(beat, (15, 15)))
     with pytest.raises(LeaseHeld):
         Lease(tmp_path, heartbeat=0.4).acquire()
-    heart.join()
 
 
 def test_an_owner_that_was_taken_for_dead_notices(any_root: str) -> None:
@@ -153,7 +151,7 @@ def test_the_heart_beats(tmp_path: Any) -> None:
     with Lease(tmp_path, heartbeat=0.05) as lease:
         beat = tmp_path / ".lease" / f"beat-{lease.me.id}"
         os.utime(beat, (0, 0))
-        end = time.monotonic() + 10
+        end = time.monotonic() + 300
         while beat.stat().st_mtime == 0 and time.monotonic() < end:
             time.sleep(0.02)
         assert beat.stat().st_mtime > 0

@@ -93,7 +93,7 @@ def test_processes_that_want_the_same_file_wait_for_one_download(s3_root: str, t
     askers = [fork.Process(target=fetch, args=(path, str(tmp_path), answers)) for _ in range(4)]
     for asker in askers:
         asker.start()
-    found = {answers.get(timeout=60) for _ in askers}
+    found = {answers.get(timeout=300) for _ in askers}
     for asker in askers:
         asker.join()
     assert len(found) == 1
