@@ -11,7 +11,7 @@ FITS := import sys, platform as p; print(sys.version_info[:2] == (3, 11) and (p.
 ifeq ($(shell $(PYTHON) -c '$(FITS)' 2>/dev/null),True)
 LOCK ?= requirements/dev.txt
 endif
-TESTS := -m pytest -n $(WORKERS) --dist loadfile
+TESTS := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.installed
 DEMO := demo

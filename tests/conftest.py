@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +33,17 @@ settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("xdpx")
 
 spmd_devices.imitate_devices()
+
+SECONDS_OF_A_SLOW_TEST, SECONDS_OF_ANOTHER = 15.0, 0.1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest: one begun last would keep one process at work while others have none."""
+    seconds: dict[Path, float] = defaultdict(float)
+    for item in items:
+        seconds[item.path] += SECONDS_OF_A_SLOW_TEST if item.get_closest_marker("slow") else SECONDS_OF_ANOTHER
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.fixture(autouse=True)
