@@ -73,7 +73,7 @@ test: lint
 
 faults: $(STAMP)
 	PATH="$(BIN):$$PATH" XDPX_KILLS=10 $(BIN)/python $(TESTS) tests/faults tests/careless tests/datasets/test_building_killed.py \
-		tests/journeys/test_equal_devices.py tests/journeys/test_many_devices.py
+		tests/journeys/test_equal_devices.py tests/journeys/test_many_devices.py tests/experiments/running/test_training.py
 
 quick: $(STAMP)
 	PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS) -m "not slow"

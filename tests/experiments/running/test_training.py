@@ -29,6 +29,8 @@ from xdpx.utils import io
 
 ROOT = Path(__file__).parents[3]
 QUIET: dict[str, Any] = {"plots": False, "enable_summary_writer": False}
+KILLS = 2 * int(os.environ.get("XDPX_KILLS", "1"))
+"""Of one job that saves ten times or so. `make faults` takes more."""
 
 
 def steps_in(folder: str) -> list[int]:
@@ -326,11 +328,11 @@ def test_a_job_that_is_killed_again_and_again_ends_with_the_same_bits(tiny: Modu
     for _ in range(40):
         process = subprocess.Popen(command("killed"), env=environment, stderr=subprocess.DEVNULL)
         folder = tmp_path / "killed" / "checkpoints"
-        known = len(list(folder.glob("checkpoint_*"))) if kills < 4 else 10**9
+        known = len(list(folder.glob("checkpoint_*"))) if kills < KILLS else 10**9
         while process.poll() is None and len(list(folder.glob("checkpoint_*"))) <= known:
             time.sleep(0.01)
         time.sleep(dice.random() * 0.2)
-        if process.poll() is not None or kills >= 4:
+        if process.poll() is not None or kills >= KILLS:
             assert process.wait() == 0
             break
         process.kill()
