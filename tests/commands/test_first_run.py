@@ -129,6 +129,13 @@ def test_files_of_splits_are_taken_as_they_are(reviews: Path, capsys: pytest.Cap
     assert "train / dev / test = 144 / 16 / 6" in capsys.readouterr().out
 
 
+def test_labels_too_rare_to_be_scored_are_refused(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"text number {index}\tkind {index // 2}\n" for index in range(40)]
+    (reviews / "rare.tsv").write_text("".join(rows))
+    assert main(["x-init", "rare.tsv", "label=2", "text=1", "task=class"]) == 2
+    assert "leaves no row for dev and test" in capsys.readouterr().err
+
+
 def test_no_path_of_a_folder_beside_is_lost(reviews: Path) -> None:
     assert main(["x-init", "reviews.csv", "save_dir=../beside"]) == 0
     (run,) = load(str(reviews.parent / "beside/prepro"), "x-prepro")

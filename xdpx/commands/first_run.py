@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ from xdpx.utils import commit, io
 FLAGS = ("--json", "--list", "--help", "-h", "--verbose")
 WISHES = tuple(item.name for item in fields(Wishes))
 MAIN_SCORES = {"class": ("acc",), "several": ("f1", "acc"), "tags": ("f1", "acc"), "number": ("spearman", "pearson")}
+_TOKEN = re.compile(r"\w+|[^\w\s]")
 SHARE = 0.1
 """Of the texts, for dev and for test, unless the user says otherwise."""
 
@@ -173,6 +175,10 @@ def look(request: Request) -> Found:
         more = f", and {len(left_out) - 2:,} more" if len(left_out) > 2 else ""
         decisions.append(Decision("left out", "; ".join(left_out[:2]) + more, "certain"))
     split, how = _split(rows, columns, request.shares)
+    empty = [name for name in SPLITS if not split[name]]
+    if empty:
+        problem = f"leaves no row for {' and '.join(empty)}: no label has three different texts."
+        raise question(path, "label", problem, "Is it the right column? Name another: label=NAME; or give more rows.")
     return Found(columns, split, [*decisions, *of_columns, how])
 
 
@@ -238,8 +244,8 @@ def write(request: Request, found: Found) -> list[str]:
     """
     sizes = {split: len(rows) for split, rows in found.rows.items()}
     sample = [text for row in found.rows["train"][:5000] for text in row[:-1]]
-    lengths = [len(text) if found.columns.characters else len(text.split()) for text in sample]
-    lengths = [2 * length for length in lengths] if request.model and not found.columns.characters else lengths
+    pieces = 2 if request.model and not found.columns.characters else 1  # of a rare word, in the tokens of an encoder
+    lengths = [len(text) if found.columns.characters else pieces * len(_TOKEN.findall(text)) for text in sample]
     configs = compose(
         request.place, found.columns, sizes, source=request.path, lengths=lengths, model=request.model,
         settings=request.settings,

@@ -104,9 +104,7 @@ def _prepro(
         vocabulary = io.join(model, "vocab.txt")
         return values | ({"tokenizer": "bert", "vocab_file": vocabulary} if io.isfile(vocabulary) else
                          {"tokenizer": "auto", "vocab_file": model})  # fmt: skip
-    values["tokenizer"] = "char_zh" if columns.characters else "space"
-    if not columns.characters and columns.task != "tags":
-        values["rm_punc"] = True
+    values["tokenizer"] = "space" if columns.task == "tags" else "char_zh"  # words, marks and numbers of Latin text
     if sizes["train"] > 2000:
         values["threshold"] = 1
     return values
@@ -118,7 +116,7 @@ def fields_of(columns: Columns) -> list[str]:
 
 
 def _max_len(lengths: Sequence[int]) -> int:
-    """Return a length that keeps 99 of 100 texts whole, between 16 and 256."""
+    """Return a length that keeps 99 of 100 texts whole, between 16 and 256 tokens."""
     longest = sorted(lengths)[int(0.99 * (len(lengths) - 1))]
     return min(256, max(16, 8 * math.ceil((longest + 2) / 8)))
 

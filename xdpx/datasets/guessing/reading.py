@@ -162,12 +162,12 @@ def _wraps(lines: Sequence[str], delimiter: str) -> bool:
     if not quoted or reader.line_num < len(lines):  # an error before the end, behind which a cell may go on
         return False
     plain = [line.split(delimiter) for line in lines]
-    if not _is_even(quoted) or (_is_even(plain) and len(plain) > len(quoted)):
-        return False
-    if _is_even(plain) and _usual(plain) == _usual(quoted) and delimiter not in QUOTED_BY_CUSTOM:
-        return any(all(len(row[column]) > 1 and row[column][0] == row[column][-1] == '"' for row in plain)
-                   for column in range(_usual(plain)))  # fmt: skip
-    return True
+    if delimiter in QUOTED_BY_CUSTOM or not _is_even(plain):
+        return _is_even(quoted)
+    if _usual(quoted) < _usual(plain) or len(quoted) < len(plain):  # the same lines in another way: in both evenly
+        return _usual(quoted) < _usual(plain)
+    columns = zip(*(row for row in plain if len(row) == _usual(plain)), strict=True)
+    return any(all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in column) for column in columns)
 
 
 def _is_even(rows: Sequence[Row]) -> bool:
