@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from xdpx.logger import Log, log, warn_user
+from xdpx.logger import Log, LogFile, log, warn_user
 from xdpx.utils import io
 
 
@@ -19,7 +19,7 @@ def test_every_line_is_marked_on_the_console_and_stamped_in_the_file(
     any_root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = io.join(any_root, "log.txt")
-    with log.to_file(path):
+    with LogFile(path):
         log.info("one\ntwo 100%")
         log.warning("careful")
     log.info("not in the file")
@@ -30,19 +30,19 @@ def test_every_line_is_marked_on_the_console_and_stamped_in_the_file(
 
 def test_a_second_run_continues_the_file(tmp_path: Path) -> None:
     for _ in range(2):
-        with log.to_file(tmp_path / "log.txt"):
+        with LogFile(tmp_path / "log.txt"):
             log.info("again")
     assert (tmp_path / "log.txt").read_text().count("again") == 2
 
 
 def test_lines_are_in_the_file_at_once(tmp_path: Path) -> None:
-    with log.to_file(tmp_path / "log.txt"):
+    with LogFile(tmp_path / "log.txt"):
         log.info("now")
         assert "now" in (tmp_path / "log.txt").read_text()
 
 
 def test_a_log_file_that_cannot_be_written_does_not_stop_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with log.to_file("/dev/full"):
+    with LogFile("/dev/full"):
         log.info("one")
         log.info("two")
     assert "cannot be written any more: [Errno 28]" in capsys.readouterr().err

@@ -210,10 +210,6 @@ class Log:
         self._logger.setLevel(level)
         self._console.on_every_rank = True
 
-    def to_file(self, path: StrPath) -> LogFile:
-        """Write every line also to a file (at its end when it is there), until what is returned is closed."""
-        return LogFile(path)
-
     def early(self) -> EarlyLines:
         """Remember every line until it is known that a log file may be written, and where."""
         return EarlyLines()

@@ -13,7 +13,7 @@ import pytest
 
 from xdpx import run as door
 from xdpx.commands.outcomes import exit_code
-from xdpx.logger import log
+from xdpx.logger import LogFile, log
 from xdpx.utils import commit
 from xdpx.utils.remote_filesystems import RemoteFiles
 from xdpx.utils.replacing import adding
@@ -94,7 +94,7 @@ def test_a_log_line_and_an_error_hide_secrets(tmp_path: Path, capsys: pytest.Cap
         raise OSError(f"postgresql://me:{HIDDEN}@host/db: refused") from ValueError(f"secret_access_key={HIDDEN}")
 
     level = logging.getLogger("xdpx").level
-    with log.to_file(tmp_path / "log.txt"):
+    with LogFile(tmp_path / "log.txt"):
         log.speak_from(logging.INFO)
         log.info(f"reading postgresql://me:{HIDDEN}@host/db")
         assert exit_code(work, verbose=True) == 1

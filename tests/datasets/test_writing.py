@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from xdpx.datasets.archive import StoreError
 from xdpx.datasets.store import Store
-from xdpx.datasets.writing import PartWriter, assemble, read_part, remove_part
+from xdpx.datasets.writing import PartWriter, assemble, read_part
 from xdpx.processors.samples import Samples
 from xdpx.utils import commit
 
@@ -104,13 +104,6 @@ def test_a_failed_write_leaves_the_store_that_was_there(tmp_path: Path) -> None:
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="length"), PartWriter(str(tmp_path / "p"), SCHEMA) as part:
         part.add({"tokens": [1]})
-
-
-def test_removing_a_part_leaves_its_neighbours(tmp_path: Path) -> None:
-    first, second = write_part(tmp_path / "p1", []), write_part(tmp_path / "p10", [])
-    remove_part(first)
-    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"p10"}
-    assert len(read_part(second, SCHEMA)) == 0
 
 
 def test_lines_of_json_can_be_written_instead(tmp_path: Path) -> None:

@@ -127,11 +127,6 @@ def test_a_row_of_another_width_than_the_header_is_bad(tmp_path: Path, row: str)
     assert len(rows) == len(lines) == (2 if width != 3 else 3)
 
 
-def test_typed_lines_know_quotes_too() -> None:
-    assert make("csv", delimiter=",").parse_line('"a, b",1') == ["a, b", "1"]
-    assert make("csv", delimiter=",").parse_line("") == [""]
-
-
 def test_a_label_field_that_is_misspelt_makes_no_unlabelled_file(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "1"}\n{"text": "b", "label": "0"}\n')
     rows, _, bad = read(make("jsonl", fields=["text", "lable"]), tmp_path / "a.jsonl")

@@ -1,9 +1,15 @@
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from xdpx.reports.run_logs import parse_table, read_run, read_table
+from xdpx.reports.run_logs import Table, read_run, read_table
+
+
+def table_of(folder: Path, text: str) -> Table:
+    (folder / "train.log.tsv").write_text(text)
+    return read_table(str(folder / "train.log.tsv"))
 
 
 def test_a_run_is_read_from_its_folder(make_run):
@@ -28,33 +34,33 @@ def test_a_run_without_logs_is_empty_and_not_an_error(tmp_path):
     assert (len(run.train), len(run.valid), run.best_row, run.samples_per_step) == (0, 0, None, None)
 
 
-def test_a_line_that_is_still_being_written_is_left_out():
-    table = parse_table("epoch\tstep\tloss\n1\t10\t0.5\n1\t20\t0.2")
+def test_a_line_that_is_still_being_written_is_left_out(tmp_path):
+    table = table_of(tmp_path, "epoch\tstep\tloss\n1\t10\t0.5\n1\t20\t0.2")
     assert table["step"].tolist() == [10]
 
 
-def test_a_cell_nobody_wrote_is_nan_and_does_not_shift_its_row():
-    table = parse_table("epoch\tstep\tloss\tacc\n1\t10\t\t0.5\n1\t20\t0.2\n1\t30\tx\t0.6\n")
+def test_a_cell_nobody_wrote_is_nan_and_does_not_shift_its_row(tmp_path):
+    table = table_of(tmp_path, "epoch\tstep\tloss\tacc\n1\t10\t\t0.5\n1\t20\t0.2\n1\t30\tx\t0.6\n")
     assert np.isnan(table["loss"]).tolist() == [True, False, True]
     assert np.isnan(table["acc"]).tolist() == [False, True, False]
     assert table.row(0) == {"epoch": 1, "step": 10, "acc": 0.5}
 
 
-def test_a_second_header_adds_columns_from_there_on():
-    table = parse_table("epoch\tstep\tloss\n1\t10\t0.5\nepoch\tstep\tlate\tloss\n1\t20\t7\t0.4\n")
+def test_a_second_header_adds_columns_from_there_on(tmp_path):
+    table = table_of(tmp_path, "epoch\tstep\tloss\n1\t10\t0.5\nepoch\tstep\tlate\tloss\n1\t20\t7\t0.4\n")
     assert table["loss"].tolist() == [0.5, 0.4]
     assert np.isnan(table["late"][0])
     assert table["late"][1] == 7
 
 
-def test_steps_walked_again_after_a_resume_replace_the_first_ones():
-    table = parse_table("epoch\tstep\tloss\n1\t10\t1\n1\t20\t2\n1\t30\t3\n1\t20\t4\n1\t30\t5\n")
+def test_steps_walked_again_after_a_resume_replace_the_first_ones(tmp_path):
+    table = table_of(tmp_path, "epoch\tstep\tloss\n1\t10\t1\n1\t20\t2\n1\t30\t3\n1\t20\t4\n1\t30\t5\n")
     assert table["loss"].tolist() == [1, 4, 5]
 
 
 @pytest.mark.parametrize("text", ["", "epoch\tstep\tloss\n", "epoch\tste", "noise\n\n"])
-def test_a_log_without_rows_is_an_empty_table(text):
-    assert len(parse_table(text)) == 0
+def test_a_log_without_rows_is_an_empty_table(tmp_path, text):
+    assert len(table_of(tmp_path, text)) == 0
 
 
 def test_a_log_that_grew_is_read_again(tmp_path):

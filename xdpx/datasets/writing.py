@@ -148,14 +148,6 @@ def assemble(parts: Sequence[str], out_path: str, schema: Schema, *, facts: Mapp
     return num_samples
 
 
-def remove_part(path: str) -> None:
-    """Remove the files of a part, also of one that is not whole."""
-    prefix = io.name(path) + "."
-    for name in io.listdir(io.parent(path)):
-        if name.startswith(prefix):
-            io.remove(io.join(io.parent(path), name))
-
-
 def read_part(path: str, schema: Schema) -> Samples:
     """Map the samples of a part that was closed well."""
     kinds = {name: ColumnKind.parse(kind) for name, kind in schema.items()}

@@ -20,7 +20,6 @@ from xdpx.losses.parameters import LossParameters
 from xdpx.metrics.named import CLASSIFICATION
 
 OF_TOKENS = ("lm_loss", "acc", "top5_acc")
-OF_TEXTS = ("cls_loss", "cls_acc", "cls_auc")
 
 
 class BertLoss(Loss):

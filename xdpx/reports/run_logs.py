@@ -117,6 +117,9 @@ def _settings(folder: str) -> dict[str, Any]:
 def read_table(path: str, *, thinned: bool = False) -> Table:
     """Read a log that may still be growing. What has not changed since the last reading is not parsed again.
 
+    A last line without its line end is still being written, so it is left out. A second header starts further columns.
+    Where a run was resumed from an earlier step, the rows that it walked a second time replace the first ones.
+
     Args:
         path: of the log.
         thinned: of a log of more than `FEW_ROWS` rows keep a part, in bounded memory: the first and the last row, those
@@ -134,15 +137,6 @@ def read_table(path: str, *, thinned: bool = False) -> Table:
         _parsed.pop(next(iter(_parsed)))
     _parsed[path, thinned] = (stamp, table)
     return table
-
-
-def parse_table(text: str) -> Table:
-    """Parse a log with a header.
-
-    A last line without its line end is still being written, so it is left out. A second header starts further columns.
-    Where a run was resumed from an earlier step, the rows that it walked a second time replace the first ones.
-    """
-    return _table(_Parser().parse(text.split("\n")[:-1]))
 
 
 def chunks(path: str) -> Iterator[Columns]:

@@ -82,15 +82,6 @@ def ranges(characters: str) -> list[tuple[int, int]]:
     return found
 
 
-_IDEOGRAPHS = ranges(IDEOGRAPHS)
-
-
-def is_ideograph(character: str) -> bool:
-    """Tell whether a character is a Chinese one (also used in Japanese and Korean)."""
-    code = ord(character)
-    return any(first <= code <= last for first, last in _IDEOGRAPHS)
-
-
 def is_punctuation(character: str) -> bool:
     """Tell whether a character is punctuation: Unicode's, and every ASCII symbol that is no letter and no digit."""
     code = ord(character)

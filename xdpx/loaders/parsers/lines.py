@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Row, Rows
+from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Rows
 from xdpx.loaders.parsers.files import line_blocks
 
 
@@ -29,13 +29,6 @@ class LineParser(Parser):
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
         """Cut lines, with their numbers, into rows of columns."""
         return Rows([[line] for line in lines], numbers, bad)
-
-    def parse_line(self, line: str) -> Row:
-        """Cut one line into columns, for a line typed by hand. Raises ValueError with what is wrong."""
-        parsed = self.rows([line], [1], [])
-        if parsed.bad:
-            raise ValueError(parsed.bad[0].problem)
-        return parsed.rows[0]
 
 
 Decoded = tuple[list[str], range | list[int], list[BadLine]]

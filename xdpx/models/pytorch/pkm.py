@@ -76,7 +76,6 @@ class WithMemories:
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters)  # type: ignore[call-arg]
         config, shared = self.bert.config, None
-        self.memory_layers = list(layers_of(self.bert, parameters.mem_positions, "mem_positions"))
         for layer in layers_of(self.bert, parameters.mem_positions, "mem_positions").values():
             made = shared or type(self).make_memory(parameters, config.hidden_size, config.initializer_range)
             layer.intermediate, layer.output = made, MemoryOutput(layer.output)
