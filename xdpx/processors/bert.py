@@ -35,6 +35,13 @@ class BertProcessor(ColumnProcessor):
         """Add the ids of the special tokens."""
         return {**super().meta(), "cls_index": self.cls_index, "sep_index": self.sep_index}
 
+    def _pairs(self, samples: Samples, pad_multiple: int) -> Batch:
+        """Return the batch of samples of two texts, whose token types are 1 from `second_start` on."""
+        input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
+        second = (np.arange(mask.shape[1]) >= samples.numbers("second_start")[:, None]) & mask
+        net_input = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": second.astype(np.int64)}
+        return self._batch(samples, net_input, int(mask.sum()))
+
 
 class BertSingleProcessor(BertProcessor):
     """[CLS] text [SEP]. Samples {input_ids, target}; batches {input_ids, attention_mask}."""
@@ -89,10 +96,7 @@ class BertPairProcessor(BertProcessor):
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
         """Pad to `input_ids`, `attention_mask` and `token_type_ids` (1 in the second text), all of shape (B, T)."""
-        input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
-        second = (np.arange(mask.shape[1]) >= samples.numbers("second_start")[:, None]) & mask
-        net_input = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": second.astype(np.int64)}
-        return self._batch(samples, net_input, int(mask.sum()))
+        return self._pairs(samples, pad_multiple)
 
 
 def balanced_cut(first: Integers, second: Integers, room: int) -> tuple[Integers, Integers]:

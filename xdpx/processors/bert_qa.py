@@ -93,10 +93,7 @@ class BertQAProcessor(BertProcessor):
         self, samples: Samples, *, epoch: int = 0, seed: int = 0, training: bool = False, pad_multiple: int = 1
     ) -> Batch:
         """Pad to (B, T); token types are 1 in the context and at the [SEP] behind it."""
-        input_ids, mask = self._tokens(samples.ragged("input_ids"), pad_multiple)
-        second = (np.arange(mask.shape[1]) >= samples.numbers("second_start")[:, None]) & mask
-        net_input = {"input_ids": input_ids, "attention_mask": mask, "token_type_ids": second.astype(np.int64)}
-        batch = self._batch(samples, net_input, int(mask.sum()))
+        batch = self._pairs(samples, pad_multiple)
         ends = [samples.numbers("answer_start"), samples.numbers("answer_end")]
         batch["target"] = np.stack(ends, axis=1).astype(np.int64)
         batch["window"] = samples.numbers("window").astype(np.int64)
