@@ -46,14 +46,11 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 found[key] = resolve(value)
             except FileNotFoundError as error:
-                faults.append(_no_such_weights(key, value, str(error)))
+                problem = f"is '{value}', which is nothing yet. {error}"
+                faults.append(Fault(key, problem, "Train that run first.", code="missing_path"))
     if faults:
         raise ConfigError(THIS_RUN, faults)
     return found
-
-
-def _no_such_weights(key: str, path: str, reason: str) -> Fault:
-    return Fault(key, f"is '{path}', which is nothing yet. {reason}", "Train that run first.", code="missing_path")
 
 
 def last_step(folder: str) -> int:

@@ -39,7 +39,8 @@ def read_settings(path: str) -> dict[str, Any]:
     args_file = io.join(path, ARGS_FILE) if io.isdir(path) else path
     if args_file.endswith(".py"):
         if not io.isfile(args_file):
-            raise _nothing_there(path)
+            fault = Fault(path, "holds no args.py.", "Give a run's folder, an args.py or a config.")
+            raise ConfigError(f"x-script {NAME}", [fault])
         return read_args(args_file)
     return _config_values(path)
 
@@ -55,8 +56,3 @@ def _config_values(path: str) -> dict[str, Any]:
         raise ConfigError(f"x-script {NAME}", [fault])
     command = "x-prepro" if "data_source" in raw[0].values else "x-train"
     return dict(load(path, command, paths=False)[0].values)
-
-
-def _nothing_there(path: str) -> ConfigError:
-    remedy = "Give a run's folder, an args.py or a config."
-    return ConfigError(f"x-script {NAME}", [Fault(path, "holds no args.py.", remedy)])

@@ -94,7 +94,9 @@ def _parser(verb: str) -> argparse.ArgumentParser:
 def _run(verb: str, arguments: dict[str, Any]) -> int:
     try:
         if any(scheme_of(arguments[path]) for path in VERBS[verb]):
-            _load_credentials()
+            from xdpx.config.user_modules import load_user_modules
+
+            load_user_modules()  # where remote credentials are set
         import xdpx.logger  # noqa: F401 - from here on what takes long is told
 
         if verb == "remove" and _holds_something(arguments["path"]):
@@ -116,13 +118,6 @@ def _run(verb: str, arguments: dict[str, Any]) -> int:
 def _holds_something(path: str) -> bool:
     """Tell whether a path is a folder, and no link to one, with anything in it."""
     return io.isdir(path) and not os.path.islink(io.plain(path)) and bool(io.listdir(path))
-
-
-def _load_credentials() -> None:
-    """Run user/modules/*.py, where remote credentials are set; not needed, and not done, for local paths."""
-    from xdpx.config.user_modules import load_user_modules
-
-    load_user_modules()
 
 
 def _show(result: object) -> None:

@@ -75,8 +75,10 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
     own = [index for index, frame in enumerate(frames) if _is_users(frame.filename)]
     ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)]
     if not own:
+        from xdpx import __version__
+
         _print_traceback(error)
-        _tell(_bug_text())
+        _tell(f"this is a bug in xdpx {__version__}: please report it with the text above and your config.")
         return
     place = frames[own[-1]]
     where = f"{place.filename}:{place.lineno}"
@@ -99,12 +101,6 @@ def _is_users(file: str) -> bool:
     """Tell whether a file is neither xdpx, nor Python, nor an installed package, nor made up by one of them."""
     installed = "site-packages" in file or "dist-packages" in file
     return not (installed or file.startswith((_PACKAGE, *_LIBRARIES, "<")))
-
-
-def _bug_text() -> str:
-    from xdpx import __version__
-
-    return f"this is a bug in xdpx {__version__}: please report it with the text above and your config."
 
 
 def _one_line(error: Exception) -> str:

@@ -113,18 +113,14 @@ def cloned(value: Any, memo: dict[int, Any]) -> Any:
         copy.__dict__["_given"] = set(value.given())
         return copy
     if isinstance(value, list | tuple | dict) and not hasattr(value, "_fields"):
-        return _cloned_container(value, memo)
+        if isinstance(value, dict):
+            return type(value)({name: cloned(item, memo) for name, item in value.items()})
+        return type(value)(cloned(item, memo) for item in value)
     if made_by(value) is not None:
         import copy as copying
 
         return copying.deepcopy(value, memo)
     return value
-
-
-def _cloned_container(value: Any, memo: dict[int, Any]) -> Any:
-    if isinstance(value, dict):
-        return type(value)({name: cloned(item, memo) for name, item in value.items()})
-    return type(value)(cloned(item, memo) for item in value)
 
 
 def bind(cls: Any) -> None:

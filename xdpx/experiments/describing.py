@@ -87,7 +87,8 @@ def plan_text(name: str, experiment: BaseExperiment, plan: StepPlan, verdict: Ve
     return "\n".join([
         name, *(f"  {key.ljust(20)} {_number(value)}" for key, value in facts.items()),
         f"  {'parameters'.ljust(20)} {plan.parameters:,} ({plan.parameters / 1e9:.2f}B)",
-        "", *_memory_lines(plan, verdict), *_attention_lines(plan), "", *_flops_lines(plan, verdict),
+        "", *_memory_lines(plan, verdict),
+        *(f"attention                {reason}" for reason in plan.attention), "", *_flops_lines(plan, verdict),
         "", *_collective_lines(plan), *_report_lines(plan), *_verdict_lines(experiment, plan, verdict), "",
         "  " + ", ".join(f"{key} {value:.1f} s" for key, value in plan.seconds.items()) + ", nothing allocated",
     ])  # fmt: skip
@@ -104,10 +105,6 @@ def _memory_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:
         known = f"at least {format_bytes(plan.memory.activation_floor)}, for the backward pass"
         note = f"  ({known}; at most as a CPU's compiler has it)" if name == "activations" else ""
         yield f"  {name.ljust(20)} {format_bytes(size).rjust(10)}{note}"
-
-
-def _attention_lines(plan: StepPlan) -> Iterator[str]:
-    yield from (f"attention                {reason}" for reason in plan.attention)
 
 
 def _flops_lines(plan: StepPlan, verdict: Verdict | None) -> Iterator[str]:

@@ -81,11 +81,7 @@ def _sixteen_bits(template: object) -> Any:
         return copy
     if isinstance(template, list | tuple) and any(isinstance(item, BaseHParams) for item in template):
         return type(template)(_sixteen_bits(item) for item in template)
-    return jnp.dtype(jnp.float16) if _is_bfloat16(template) else template
-
-
-def _is_bfloat16(value: object) -> bool:
-    return _is_type(value, jnp.bfloat16)
+    return jnp.dtype(jnp.float16) if _is_type(template, jnp.bfloat16) else template
 
 
 def _is_type(value: object, kind: Any) -> bool:

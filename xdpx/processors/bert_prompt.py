@@ -129,16 +129,14 @@ class BertPromptSingleProcessor(BertProcessor):
 
     def _frame(self, words: list[str]) -> tuple[list[int], list[int]]:
         """Return the ids in front of the text and behind it, with all blanks."""
+        blanks = [self.mask_index] * self.parameters.label_length
         ids = [
             index
             for word in words
-            for index in ([-1] if word == TEXT else self._blanks() if word == BLANK else [self._id(word)])
+            for index in ([-1] if word == TEXT else blanks if word == BLANK else [self._id(word)])
         ]
         place = ids.index(-1)
         return ids[:place], ids[place + 1 :]
-
-    def _blanks(self) -> list[int]:
-        return [self.mask_index] * self.parameters.label_length
 
     def _in_frame(self, texts: Ragged, frame: tuple[list[int], list[int]], width: int) -> NDArray[np.int64]:
         """Return rows (n, width): [CLS] before text after [SEP], padded."""

@@ -25,12 +25,9 @@ def find_runs(roots: Iterable[str], keywords: Sequence[str] = ()) -> list[str]:
     for root in roots:
         if not io.isdir(root):
             raise FileNotFoundError(f"{root}: no such folder; give the folder that holds the runs.")
-        found += [io.parent(path) for path in io.listdir(root, recursive=True, full_path=True) if _is_valid_log(path)]
+        paths = io.listdir(root, recursive=True, full_path=True)
+        found += [io.parent(path) for path in paths if io.name(path) == VALID_LOG]
     return sorted({run for run in found if all(word in run for word in keywords)})
-
-
-def _is_valid_log(path: str) -> bool:
-    return io.name(path) == VALID_LOG
 
 
 def aggregate(folders: Sequence[str], *, full: bool = False) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
     blank = Chart("", own.axis.label, (), epochs=epochs, source=source)
     if len(own.logs.train):
         yield from _training_charts(runs, blank)
-    metrics = _metric_names(own.logs)
+    metrics = [name.removeprefix("valid_") for name in own.logs.valid.columns if name.startswith("valid_")]
     for title, members in group_names(metrics).items():
         yield title, _metric_chart(runs, title, members, blank)
     for title, members in group_names(_summary_names(own.logs, metrics)).items():
@@ -142,10 +142,6 @@ def _training_curves(run: _DrawnRun, name: str, *, beside: bool) -> list[Curve]:
 def _clip_level(logs: RunLogs, name: str) -> tuple[float, str] | None:
     clip_norm = logs.settings.get("clip_norm")
     return (float(clip_norm), f"clipped at {clip_norm:g}") if name == "gnorm" and clip_norm else None
-
-
-def _metric_names(logs: RunLogs) -> list[str]:
-    return [name.removeprefix("valid_") for name in logs.valid.columns if name.startswith("valid_")]
 
 
 def _summary_names(logs: RunLogs, metrics: Sequence[str]) -> list[str]:

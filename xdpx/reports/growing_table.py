@@ -44,7 +44,9 @@ class GrowingTable:
 
     def append(self, row: Mapping[str, Cell]) -> None:
         """Add a row; cells of columns that it does not name stay empty."""
-        self._widen([name for name in row if name not in self.columns])
+        new = [name for name in row if name not in self.columns]
+        if new:
+            self._rewrite([*self.columns, *new], _whole_lines(self._file, len(self.columns)))
         with adding(self._file) as log_file:
             log_file.write("\t".join(_text(row.get(column)) for column in self.columns) + "\n")
         self._dirty = True
@@ -75,10 +77,6 @@ class GrowingTable:
         if self._dirty and self._file != self.path:
             io.copy(self._file, self.path)
         self._dirty = False
-
-    def _widen(self, new: list[str]) -> None:
-        if new:
-            self._rewrite([*self.columns, *new], _whole_lines(self._file, len(self.columns)))
 
     def _rewrite(self, columns: list[str], lines: Iterator[str]) -> None:
         padding = "\t" * (len(columns) - len(self.columns)) if self.columns else ""

@@ -203,7 +203,10 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
         while sum(num_rows(batch) for _, batch in self._kept) - self._used < size:
             state = super().get_state()
             batch = self._next_batch()
-            self._check_multiple(num_rows(batch))
+            if num_rows(batch) % size and not self.hparams.carry_remainder:
+                problem = f"is {size}, but batches of {num_rows(batch)} rows come in: no multiple of it."
+                remedy = "Choose a divisor, or set carry_remainder=True."
+                raise refused(self.hparams, "batch_size", problem, remedy)
             self._kept.append((state, batch))
         joined = join_rows([batch for _, batch in self._kept])
         cut = take_rows(joined, slice(self._used, self._used + size))
@@ -211,11 +214,6 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
         while self._kept and self._used >= num_rows(self._kept[0][1]):
             self._used -= num_rows(self._kept.pop(0)[1])
         return cut
-
-    def _check_multiple(self, rows: int) -> None:
-        if rows % self.hparams.batch_size and not self.hparams.carry_remainder:
-            problem = f"is {self.hparams.batch_size}, but batches of {rows} rows come in: no multiple of it."
-            raise refused(self.hparams, "batch_size", problem, "Choose a divisor, or set carry_remainder=True.")
 
     def reset(self) -> None:
         """Begin anew."""

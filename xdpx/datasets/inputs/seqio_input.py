@@ -99,14 +99,9 @@ class SeqIOInput(BaseInput):
         p = self.hparams
         lengths = {name: p.task_feature_lengths[name] for name in self.converter.feature_names}
         limit = None if p.is_training else p.eval_num_examples or None
-        parts = [
-            Examples(task, p.split_name, lengths, limit=limit, trim=p.trim_output_features) for task in self._tasks
-        ]
-        return Pool(parts)
-
-    @property
-    def _tasks(self) -> list[Task]:
-        return self.task.tasks if isinstance(self.task, Mixture) else [self.task]
+        tasks = self.task.tasks if isinstance(self.task, Mixture) else [self.task]
+        options: dict[str, Any] = {"limit": limit, "trim": p.trim_output_features}
+        return Pool([Examples(task, p.split_name, lengths, **options) for task in tasks])
 
     @cached_property
     def seed(self) -> int | None:

@@ -52,8 +52,9 @@ def begin(parts: Parts) -> Start:
         return Start(state, found, spmd_folders.read_metadata(found)["facts"], names)
     state = parts.engine.start(parts.train.random_seed)
     start = Start(state, provenance=dict.fromkeys(dict(spmd_files.named_leaves(state)), RANDOM))
-    for folder, rules in (parts.train.init_from_checkpoint_rules or {}).items():
-        _apply(parts, start, str(folder), _rules_of(rules))
+    for folder, given in (parts.train.init_from_checkpoint_rules or {}).items():
+        rules = CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
+        _apply(parts, start, str(folder), rules)
     return start
 
 
@@ -101,10 +102,6 @@ def _averaged_name(name: str) -> str:
 # ---- from other jobs
 
 
-def _rules_of(given: object) -> Any:
-    return CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
-
-
 def _apply(parts: Parts, start: Start, folder: str, rules: CheckpointLoadingRules) -> None:
     """Take over from one job what its rules say and nothing before has taken."""
     checkpoint = checkpoint_in(folder, rules.step, parts=parts)
@@ -136,23 +133,17 @@ def _sources(
         for pattern, template in rules.load_rules:
             match = re.fullmatch(pattern, name)
             if match is not None:
-                sources[name] = _best_source(template.format(*match.groups()), there, rules)
+                plain = template.format(*match.groups())
+                averaged = _averaged_name(plain)
+                sources[name] = averaged if rules.load_ema_states and averaged in there else plain
                 used.add(pattern)
                 break
     unused = [pattern for pattern, _ in rules.load_rules if pattern not in used]
     if unused and (rules.safe_load or not used):
-        faults = [Fault("load_rules", f"'{pattern}' matches no variable.", _example(names)) for pattern in unused]
+        remedy = f"Write an expression for whole names; the variables are like: {', '.join(names[:3])}."
+        faults = [Fault("load_rules", f"'{pattern}' matches no variable.", remedy) for pattern in unused]
         raise ConfigError(f"{SOURCE}[{checkpoint}]", faults)
     return sources
-
-
-def _best_source(name: str, there: Mapping[str, Any], rules: CheckpointLoadingRules) -> str:
-    averaged = _averaged_name(name)
-    return averaged if rules.load_ema_states and averaged in there else name
-
-
-def _example(names: list[str]) -> str:
-    return f"Write an expression for whole names; the variables are like: {', '.join(names[:3])}."
 
 
 def _put(parts: Parts, start: Start, found: Mapping[str, Any], *, fresh: bool) -> None:

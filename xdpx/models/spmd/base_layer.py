@@ -328,13 +328,10 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
         return layer
 
     def _refuse_taken(self, name: str) -> None:
-        if name in self._field_names() or name in self._state.children or hasattr(type(self), name):
+        is_field = any(field.name == name for field in _fields_of(type(self)))
+        if is_field or name in self._state.children or hasattr(type(self), name):
             label = f"{type(self).__name__}: '{name}'"
             raise ValueError(f"{label} is taken by a field, a method, a weight or a child. Take another name.")
-
-    @classmethod
-    def _field_names(cls) -> frozenset[str]:
-        return frozenset(field.name for field in _fields_of(cls))
 
     def add_summary(self, name: str, value: jax.Array) -> None:
         """Record a value of this step, where the caller collects "summaries"."""

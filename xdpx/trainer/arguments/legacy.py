@@ -99,14 +99,6 @@ def _take_organization(value: object, options: Options) -> None:
         options["hub_model_id"] = f"{value}/{name.rpartition('/')[2]}"
 
 
-def _sample_by_length(options: Options) -> None:
-    options["train_sampling_strategy"] = "group_by_length"
-
-
-def _use_adafactor(options: Options) -> None:
-    options["optim"] = "adafactor"
-
-
 def _include_inputs(options: Options) -> None:
     options["include_for_metrics"] = [*dict.fromkeys([*(options.get("include_for_metrics") or ()), "inputs"])]
 
@@ -131,10 +123,14 @@ OLD_NAMES: dict[str, OldName] = {
     "warmup_ratio": OldName(float, "warmup_steps, a share when below 1", _take_warmup_ratio, _read_warmup_ratio),
     "group_by_length": _flag(
         "train_sampling_strategy='group_by_length'",
-        _sample_by_length,
+        lambda options: options.update(train_sampling_strategy="group_by_length"),
         lambda arguments: arguments.train_sampling_strategy == "group_by_length",
     ),
-    "adafactor": _flag("optim='adafactor'", _use_adafactor, lambda arguments: arguments.optim == "adafactor"),
+    "adafactor": _flag(
+        "optim='adafactor'",
+        lambda options: options.update(optim="adafactor"),
+        lambda arguments: arguments.optim == "adafactor",
+    ),
     "include_inputs_for_metrics": _flag(
         "include_for_metrics=['inputs']", _include_inputs, lambda arguments: "inputs" in arguments.include_for_metrics
     ),

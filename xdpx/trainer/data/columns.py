@@ -112,7 +112,8 @@ class Trimmed:
             return self.collator([self._cut(row) for row in features])
         except KeyError as error:
             missing = error.args[0] if error.args else None
-            if _is_shipped(self.collator) or missing in self.wanted or not _all_have(features, missing):
+            all_have_it = all(isinstance(row, Mapping) and missing in row for row in features)
+            if _is_shipped(self.collator) or missing in self.wanted or not all_have_it:
                 raise
         _say_needed(missing)
         self.lets_all_through = True
@@ -179,10 +180,6 @@ def _say_needed(name: object) -> None:
         f"remove_unused_columns: the data_collator uses '{name}', which the model does not take. All columns are left "
         "to the collator."
     )
-
-
-def _all_have(features: list[Any], name: object) -> bool:
-    return all(isinstance(row, Mapping) and name in row for row in features)
 
 
 def _is_shipped(collator: object) -> bool:

@@ -166,7 +166,9 @@ def train_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | No
         return LengthGrouped(lengths, args.train_batch_size * args.gradient_accumulation_steps)
     if strategy == "batch_rebalance":
         return _rebalance(args, lengths_of(dataset, column=args.length_column_name, input_name=input_name))
-    return RandomSampler(dataset) if _own_randomness(args) else EpochSampler(dataset, seed=args.data_seed)
+    if setting(args.accelerator_config, "use_seedable_sampler", default=True):
+        return EpochSampler(dataset, seed=args.data_seed)
+    return RandomSampler(dataset)
 
 
 def eval_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | None = None) -> Any:
@@ -178,10 +180,6 @@ def eval_sampler(args: TrainingArguments, dataset: Any, *, input_name: str | Non
     seed = args.seed if args.data_seed is None else args.data_seed
     lengths = lengths_of(dataset, column=args.length_column_name, input_name=input_name)
     return LengthGrouped(lengths, args.eval_batch_size, generator=torch.Generator().manual_seed(seed))
-
-
-def _own_randomness(args: TrainingArguments) -> bool:
-    return not setting(args.accelerator_config, "use_seedable_sampler", default=True)
 
 
 def _rebalance(args: TrainingArguments, lengths: list[int]) -> Any:

@@ -253,15 +253,11 @@ def write_own(staging: Staging, own: OwnState, rank: int, size: int) -> None:
 
 def write_arguments(folder: str, arguments: Mapping[str, Any]) -> None:
     """Write `training_args.bin` (a dict for `torch.load`, not an object) and the same as JSON; no tokens."""
-    known = {name: f"<{name.upper()}>" if _is_secret(name, value) else value for name, value in arguments.items()}
-    written = plain_json(known)
+    secrets = {name for name, value in arguments.items() if name.endswith(HIDDEN) and value is not None}
+    written = plain_json({name: f"<{name.upper()}>" if name in secrets else value for name, value in arguments.items()})
     with io.open(io.join(folder, parts.ARGUMENTS), "wb") as file:
         save_tensors(written, file)
     _write_json(folder, parts.ARGUMENTS_TEXT, written)
-
-
-def _is_secret(name: str, value: object) -> bool:
-    return name.endswith(HIDDEN) and value is not None
 
 
 def _write_tensors(staging: Staging, name: str, values: Mapping[str, Any]) -> None:

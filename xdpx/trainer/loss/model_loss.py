@@ -104,7 +104,8 @@ def ignores_count(model: nn.Module) -> bool:
     if _loss_function_name(model) != "ForSequenceClassificationLoss":
         return False
     kind = getattr(config, "problem_type", None)
-    return kind in {"regression", "multi_label_classification"} or (kind is None and _num_labels(config) == 1)
+    one_number = kind is None and getattr(config, "num_labels", 0) == 1
+    return one_number or kind in {"regression", "multi_label_classification"}
 
 
 LOSSES_OF_TORCH = frozenset({"CrossEntropyLoss", "MSELoss", "BCEWithLogitsLoss", "L1Loss", "CTCLoss"})
@@ -115,10 +116,6 @@ def _calls_a_loss_of_torch(model: nn.Module) -> bool:
     code = getattr(inspect.unwrap(type(model).forward), "__code__", None)
     names = frozenset(code.co_names) if code is not None else frozenset()
     return bool(names & LOSSES_OF_TORCH) and "loss_function" not in names
-
-
-def _num_labels(config: object) -> int:
-    return int(getattr(config, "num_labels", 0) or 0)
 
 
 def shifts_labels(model: nn.Module) -> bool:
