@@ -12,7 +12,7 @@ from xdpx.checkpoints import layout
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.inference.plan import InferenceParameters, Input, Plan, find_input, make_plan
+from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
 from xdpx.reports.tables import as_text, as_tsv, union_of_keys
@@ -120,10 +120,10 @@ class Evaluate:
                 log.warning(f"compare_origin: training scored '{scored}', not {row['split']}: that is not compared")
             compare([row for row, like in zip(rows, comparable, strict=True) if like], plan, self.parameters.save_dir)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> InferencePlan:
         return make_plan(self.parameters, self.source)
 
-    def _inputs(self, plan: Plan) -> list[Input]:
+    def _inputs(self, plan: InferencePlan) -> list[Input]:
         wanted = self.parameters.valid_subset
         names = [wanted] if isinstance(wanted, str) else wanted
         return [find_input(name, plan, "valid_subset", self.source) for name in names]
@@ -171,7 +171,7 @@ def _holds_scores(path: str) -> bool:
     return not first or b"split" in first.split(b"\t")
 
 
-def _logged_scores(plan: Plan, save_dir: str) -> Mapping[str, float] | None:
+def _logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:
     """Return what training logged at the step of the plan's checkpoint, None when it did not."""
     from xdpx.reports.run_logs import read_run
 
@@ -181,7 +181,7 @@ def _logged_scores(plan: Plan, save_dir: str) -> Mapping[str, float] | None:
     return valid.row(rows[-1]) if rows else None
 
 
-def _is_origin(plan: Plan) -> Callable[[Input], bool]:
+def _is_origin(plan: InferencePlan) -> Callable[[Input], bool]:
     """Return what tells whether an input is the split that training scored: by its store, or the raw file it came from.
 
     Other data have other scores, which no log holds.
@@ -201,7 +201,7 @@ def _is_origin(plan: Plan) -> Callable[[Input], bool]:
     return lambda source: io.abspath(source.path) in origins
 
 
-def compare(rows: list[dict[str, Any]], plan: Plan, save_dir: str | None) -> None:
+def compare(rows: list[dict[str, Any]], plan: InferencePlan, save_dir: str | None) -> None:
     """Compare metrics of the split that training scored with those logged then.
 
     Raises:

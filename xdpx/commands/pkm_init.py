@@ -21,7 +21,7 @@ from xdpx.commands.script_arguments import faults_of_paths, run_config
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import Parameters, param
-from xdpx.inference.plan import InferenceParameters, Plan, find_input, make_plan
+from xdpx.inference.plan import InferenceParameters, InferencePlan, find_input, make_plan
 from xdpx.logger import log
 from xdpx.utils import io
 
@@ -121,7 +121,7 @@ class PKMInit:
             f"{known.save_path}: memories of layers {', '.join(map(str, memories))}; beside it a config names them"
         )
 
-    def _seen(self, predictor: Predictor, plan: Plan) -> dict[int, tuple[Tensor, Tensor]]:
+    def _seen(self, predictor: Predictor, plan: InferencePlan) -> dict[int, tuple[Tensor, Tensor]]:
         """Give what goes into the feed-forward parts, and what comes out, (N, H) each."""
         import torch
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.inference.plan import InferenceParameters, Input, Plan, find_input, make_plan
+from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
 from xdpx.utils import io
@@ -77,7 +77,7 @@ class Predict:
             return list(error.faults)
         return [fault for each, target in jobs for fault in self._faults(plan, each, target)]
 
-    def _faults(self, plan: Plan, source: Input, target: str) -> Iterator[Fault]:
+    def _faults(self, plan: InferencePlan, source: Input, target: str) -> Iterator[Fault]:
         key = "predict_file_map"
         if source.is_store and self.parameters.concat_origin:
             problem = f"'{source.name}' is preprocessed: its texts are no longer there."
@@ -117,7 +117,7 @@ class Predict:
             rows = self._predict(predictor, each, target)
             log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report()}")
 
-    def _jobs(self, plan: Plan) -> list[tuple[Input, str]]:
+    def _jobs(self, plan: InferencePlan) -> list[tuple[Input, str]]:
         wanted = self.parameters.predict_file_map
         return [(find_input(name, plan, "predict_file_map", self.source), target) for name, target in wanted.items()]
 

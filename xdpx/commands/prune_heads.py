@@ -19,7 +19,7 @@ from xdpx.commands.script_arguments import faults_of_paths, run_config
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import param
-from xdpx.inference.plan import InferenceParameters, Plan, find_input, make_plan
+from xdpx.inference.plan import InferenceParameters, InferencePlan, find_input, make_plan
 from xdpx.utils import io
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class PruneHeads:
         print(f"pruned heads by layer: {model.config.pruned_heads}")
         self._save(model)
 
-    def _scores(self, predictor: Predictor, plan: Plan) -> dict[str, float]:
+    def _scores(self, predictor: Predictor, plan: InferencePlan) -> dict[str, float]:
         from xdpx.training.evaluation import evaluate
 
         source = find_input(self.parameters.valid_subset, plan, "valid_subset", self.source)
         batches = predictor.scored_batches(source)
         return evaluate(predictor.engine, predictor.state, batches, predictor.task.loss)
 
-    def _losses(self, predictor: Predictor, plan: Plan) -> Iterator[Any]:
+    def _losses(self, predictor: Predictor, plan: InferencePlan) -> Iterator[Any]:
         """Yield the mean loss of each batch as of held-out data, with its graph: no dropout, noise or teacher.
 
         Raises:

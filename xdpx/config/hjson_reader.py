@@ -38,7 +38,7 @@ def read_hjson(source: SourceText, faults: list[Fault]) -> Located:
     Raises:
         Unreadable: the first place where the structure itself breaks.
     """
-    return _Reader(source, faults).document()
+    return _HjsonReader(source, faults).document()
 
 
 def read_value(text: str, file: str) -> Located:
@@ -47,7 +47,7 @@ def read_value(text: str, file: str) -> Located:
     Raises:
         Unreadable: the structure breaks, something follows the value, or a number does not fit.
     """
-    reader = _Reader(SourceText(text, file), [])
+    reader = _HjsonReader(SourceText(text, file), [])
     if not text.startswith(("{", "[", '"', "'")):
         literal = _LITERAL.fullmatch(text)
         value = reader.literal("value", literal[1], 0) if literal else text
@@ -60,7 +60,7 @@ def read_value(text: str, file: str) -> Located:
     return located
 
 
-class _Reader:
+class _HjsonReader:
     def __init__(self, source: SourceText, faults: list[Fault]) -> None:
         self.source = source
         self.text = source.text

@@ -162,9 +162,9 @@ def _placed(faults: Iterable[Fault], run: Run) -> list[Fault]:
 
 def _check_further(drafts: list[Draft]) -> OSError | None:
     """Look at the paths of every run. Gives the error of a filesystem that cannot be asked, to raise at the end."""
-    from xdpx.config.path_checks import Seen, check_paths
+    from xdpx.config.path_checks import PathFindings, check_paths
 
-    seen: Seen = {}
+    seen: PathFindings = {}
     unreachable: OSError | None = None
     for draft in drafts:
         try:

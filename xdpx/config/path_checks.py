@@ -14,11 +14,11 @@ from xdpx.utils.retries import causes
 
 _IMPOSSIBLE = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.EILSEQ})
 
-Seen = dict[tuple[str, str], tuple[str, str]]
+PathFindings = dict[tuple[str, str], tuple[str, str]]
 """(check, path) -> (problem, remedy), so that a path shared by all runs of a loop is looked at once."""
 
 
-def check_paths(draft: Draft, seen: Seen) -> Iterator[Fault]:
+def check_paths(draft: Draft, seen: PathFindings) -> Iterator[Fault]:
     """Yield a fault for every path that is not what its declaration asks for. Null and switched-off keys pass.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.datasets.plan import EpochPlan, Rows, Sampler, Source
+from xdpx.datasets.plan import EpochPlan, Measured, Rows, Sampler
 from xdpx.processors.randomness import key, permute
 
 CLASS_ORDER = 3
@@ -56,7 +56,7 @@ class BalancedSampler(Sampler):
     class Parameters(Sampler.Parameters):
         """How batches are made up."""
 
-    def plan_of(self, source: Source, **options: int) -> EpochPlan:
+    def plan_of(self, source: Measured, **options: int) -> EpochPlan:
         """Plan one epoch.
 
         Raises:
@@ -76,7 +76,7 @@ def rows_by_class(targets: NDArray[np.integer[Any]]) -> tuple[Rows, ...]:
     return tuple(np.split(order, starts))
 
 
-def targets_of(source: Source, sampler: str) -> NDArray[np.integer[Any]]:
+def targets_of(source: Measured, sampler: str) -> NDArray[np.integer[Any]]:
     """Return the class of each sample, for the sampler of that name.
 
     Raises:

@@ -16,7 +16,7 @@ from xdpx.tokenizers.base import Tokenizer
 
 
 @dataclass
-class Seen:
+class RawCounts:
     """Counts of tokens and labels.
 
     Attributes:
@@ -69,7 +69,7 @@ def count(
     workers: int,
     skip_bad_lines: bool,
     of_words: Collection[str] | None = None,
-) -> Seen:
+) -> RawCounts:
     """Go through raw files once.
 
     Args:
@@ -83,7 +83,7 @@ def count(
     Raises:
         ConfigError: the first bad lines, unless they are skipped.
     """
-    seen, files = Seen(), list(files)
+    seen, files = RawCounts(), list(files)
     worded = {file.path for file in files if tokenizer is not None and (of_words is None or file.path in of_words)}
     files = [file for file in files if file.path in worded or file.labelled]
     with Crew(_Count(files[0].parser, loader, tokenizer), workers=workers) as crew:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Hashes = NDArray[np.uint64]
 
 
-class Seen:
+class SeenRecords:
     """The hashes of all records so far, in sorted runs whose sizes double, so that adding costs little.
 
     Two records with the same 128 bits count as the same: among a billion the chance of a false one is below 1e-20.

@@ -11,7 +11,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.datasets.balanced import rows_by_class, targets_of
 from xdpx.datasets.evaluation_data import SAME_EVERY_TIME
-from xdpx.datasets.plan import EpochPlan, Rows, Source
+from xdpx.datasets.plan import EpochPlan, Measured, Rows
 from xdpx.datasets.units import UnitPlan, UnitSampler
 from xdpx.logger import log
 from xdpx.losses.parameters import EpisodeShape
@@ -74,7 +74,7 @@ class EpisodeSampler(UnitSampler):
         known = self.parameters
         return int(known.n_way * (known.k_shot + known.q_query))
 
-    def plan_of(self, source: Source, **options: int) -> EpochPlan:
+    def plan_of(self, source: Measured, **options: int) -> EpochPlan:
         """Plan one epoch.
 
         Raises:
@@ -82,12 +82,12 @@ class EpisodeSampler(UnitSampler):
         """
         return self._plan(source, self.parameters.train_episodes, **options)
 
-    def epoch_size(self, source: Source | int) -> int:
+    def epoch_size(self, source: Measured | int) -> int:
         """Return the number of rows in all episodes of an epoch."""
         del source
         return int(self.parameters.train_episodes) * self.unit_size
 
-    def held_out(self, source: Source, *, batch_size: int, seed: int) -> list[Rows]:
+    def held_out(self, source: Measured, *, batch_size: int, seed: int) -> list[Rows]:
         """Return the rows of each batch of held-out episodes, as many in one as it has room for."""
         known = self.parameters
         plan = self._plan(
@@ -97,7 +97,7 @@ class EpisodeSampler(UnitSampler):
         episodes = [plan.rows_of(episode) for episode in range(known.dev_episodes)]
         return [np.concatenate(episodes[first : first + at_once]) for first in range(0, len(episodes), at_once)]
 
-    def _plan(self, source: Source, episodes: int, **options: int) -> EpisodePlan:
+    def _plan(self, source: Measured, episodes: int, **options: int) -> EpisodePlan:
         known = self.parameters
         each = known.k_shot + known.q_query
         found = rows_by_class(targets_of(source, "episode"))

@@ -139,7 +139,7 @@ def plan_epoch(
     )
 
 
-class Source(Protocol):
+class Measured(Protocol):
     """What a sampler may look at."""
 
     @property
@@ -179,15 +179,15 @@ class Sampler:
         """Plan one epoch; see `plan_epoch` for the options."""
         return plan_epoch(samples, by_length=self.by_length, **options)
 
-    def plan_of(self, source: Source, **options: int) -> EpochPlan:
+    def plan_of(self, source: Measured, **options: int) -> EpochPlan:
         """Plan one epoch of these samples."""
         return self.plan(source.lengths if self.by_length else len(source), **options)
 
-    def epoch_size(self, source: Source | int) -> int:
+    def epoch_size(self, source: Measured | int) -> int:
         """Return how many samples an epoch takes of these, or of so many that are not there yet."""
         return source if isinstance(source, int) else len(source)
 
-    def held_out(self, source: Source, *, batch_size: int, seed: int) -> list[Rows] | None:
+    def held_out(self, source: Measured, *, batch_size: int, seed: int) -> list[Rows] | None:
         """Return the rows of each batch that is scored, where the sampler decides it too; None: every row once."""
         del source, batch_size, seed
         return None

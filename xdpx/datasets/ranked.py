@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.datasets.balanced import rows_by_class, targets_of
-from xdpx.datasets.plan import EpochPlan, Rows, Source
+from xdpx.datasets.plan import EpochPlan, Measured, Rows
 from xdpx.datasets.units import UnitPlan, UnitSampler
 from xdpx.processors.randomness import key, permute
 
@@ -66,7 +66,7 @@ class RankSampler(UnitSampler):
         """Rows of one list."""
         return int(self.parameters.list_size)
 
-    def plan_of(self, source: Source, **options: int) -> EpochPlan:
+    def plan_of(self, source: Measured, **options: int) -> EpochPlan:
         """Plan one epoch.
 
         Raises:
@@ -77,7 +77,7 @@ class RankSampler(UnitSampler):
             grades = np.asarray(self.parameters.label_values)[grades]
         return RankPlan(**self.known(len(queries), options), queries=queries, grades=grades)
 
-    def epoch_size(self, source: Source | int) -> int:
+    def epoch_size(self, source: Measured | int) -> int:
         """Return the number of rows in the lists of an epoch.
 
         Raises:
@@ -89,7 +89,7 @@ class RankSampler(UnitSampler):
         return len(_queries_of(source)) * self.unit_size
 
 
-def _queries_of(source: Source) -> tuple[Rows, ...]:
+def _queries_of(source: Measured) -> tuple[Rows, ...]:
     """Return the rows of each query that has several candidates."""
     if "query_id" not in source:
         problem = "is 'rank', but the samples know no queries."

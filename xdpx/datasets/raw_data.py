@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import COMPRESSED
-from xdpx.datasets.duplicates import Seen
+from xdpx.datasets.duplicates import SeenRecords
 from xdpx.datasets.findings.raw_files import head_of, how_to_cut, names_no_columns
 from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, measure, numerize
 from xdpx.datasets.workers import Crew
@@ -118,7 +118,7 @@ class Joiner:
 
     def __init__(self, recipe: Recipe, *, remove_duplicate: bool) -> None:
         self._recipe = recipe
-        self._seen = Seen() if remove_duplicate else None
+        self._seen = SeenRecords() if remove_duplicate else None
         self._merger: Merger | None = recipe.loader.merger(recipe.processor.parameters.max_len)
         self.counts = Counts()
 

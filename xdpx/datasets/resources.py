@@ -14,7 +14,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets import embeddings, word_vocabulary
 from xdpx.datasets.build_parameters import BuildParameters
-from xdpx.datasets.counting import Seen, count
+from xdpx.datasets.counting import RawCounts, count
 from xdpx.datasets.findings.looking import Look
 from xdpx.datasets.meta import altered_keys
 from xdpx.datasets.raw_data import RawFile
@@ -116,7 +116,7 @@ def gather(
     worded = worded_splits(parameters.vocab_subset, files)
     of_words = {files[split].path for split in worded}
     look.at_vocabulary(ready=vocabulary is not None)
-    seen = Seen()
+    seen = RawCounts()
     if vocabulary is None or (labelled and parameters.target_map_file is None):
         counted = tokenizer if vocabulary is None else None
         skip = loader.parameters.skip_bad_lines
@@ -192,7 +192,7 @@ def _refuse_doubles(vocabulary: Vocabulary) -> None:
         raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, "Keep every token once.")])
 
 
-def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words, of_split: str) -> Vocabulary:
+def _counted_vocabulary(parameters: BuildParameters, seen: RawCounts, words: Words, of_split: str) -> Vocabulary:
     always: set[str] = set()
     if parameters.pretrained_embeddings and parameters.threshold > 0 and parameters.ignore_in_emb:
         always = embeddings.words_with_vector(parameters.pretrained_embeddings, seen.tokens)
@@ -218,7 +218,7 @@ def _counted_vocabulary(parameters: BuildParameters, seen: Seen, words: Words, o
     return vocabulary
 
 
-def _target_map(parameters: BuildParameters, seen: Seen, labelled: list[str]) -> TargetMap | None:
+def _target_map(parameters: BuildParameters, seen: RawCounts, labelled: list[str]) -> TargetMap | None:
     if parameters.target_map_file is not None:
         return TargetMap.read(parameters.target_map_file)
     source = ", ".join(labelled[:3]) + (", ..." if len(labelled) > 3 else "")

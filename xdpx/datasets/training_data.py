@@ -13,8 +13,7 @@ from xdpx.config.parameters import param
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.making import Waiting
-from xdpx.datasets.plan import EpochPlan, Sampler
-from xdpx.datasets.plan import Source as Measured
+from xdpx.datasets.plan import EpochPlan, Measured, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Meta, ShardChoice, shard_of, wait_for
 from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError, digest
 from xdpx.processors.base import Batch, Processor

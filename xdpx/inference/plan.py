@@ -75,7 +75,7 @@ class InferenceParameters(declare.Parameters):
 
 
 @dataclass(frozen=True)
-class Plan:
+class InferencePlan:
     """What is to be built, found without building it.
 
     Attributes:
@@ -130,7 +130,7 @@ class Input(NamedTuple):
 # ---- what to build
 
 
-def make_plan(options: InferenceParameters, source: str) -> Plan:
+def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     """Read the run or config that `options` name. Light: neither torch nor any data is touched.
 
     Args:
@@ -159,12 +159,12 @@ def make_plan(options: InferenceParameters, source: str) -> Plan:
     prepro = _preprocessing(train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
     folders = (options.save_dir, train.values["data_dir"]) if options.save_dir else (train.values["data_dir"],)
-    plan = Plan(train, prepro, checkpoint, tuple(str(folder) for folder in folders), frozenset(extra))
+    plan = InferencePlan(train, prepro, checkpoint, tuple(str(folder) for folder in folders), frozenset(extra))
     _refuse_other_tokens(plan, source)
     return plan
 
 
-def _refuse_other_tokens(plan: Plan, source: str) -> None:
+def _refuse_other_tokens(plan: InferencePlan, source: str) -> None:
     """Refuse weights that were trained with other tokens than those that texts would be numbered by."""
     vocabulary = plan.resource(agreement.VOCABULARY)
     weights = plan.checkpoint or plan.train.values.get("pretrained_model")
@@ -312,7 +312,7 @@ def _refuse_unknown(extra: Mapping[str, Any], known: Mapping[str, Any], source: 
         raise ConfigError(source, faults)
 
 
-def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
+def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
     """Tell what the name of an input means: a split of data_dir, a `.pt` store, or a raw file.
 
     Raises:
@@ -340,7 +340,7 @@ def find_input(name: str, plan: Plan, key: str, source: str) -> Input:
     return Input(name, name, is_store=False, reading=_reading(name, plan, plan.prepro, key, source))
 
 
-def _reading(path: str, plan: Plan, prepro: Run, key: str, source: str) -> Run:
+def _reading(path: str, plan: InferencePlan, prepro: Run, key: str, source: str) -> Run:
     from xdpx.inference.raw_reading import reading_of
     from xdpx.tokenizers.target_map import TargetMap
 
@@ -349,7 +349,7 @@ def _reading(path: str, plan: Plan, prepro: Run, key: str, source: str) -> Run:
     return reading_of(path, prepro, given=plan.given, labels=known, key=key, source=source)
 
 
-def _refuse_other_data(plan: Plan, folder: str, names: Sequence[str], key: str, source: str) -> None:
+def _refuse_other_data(plan: InferencePlan, folder: str, names: Sequence[str], key: str, source: str) -> None:
     """Refuse a folder of data that were numbered by other tokens, or labels, than the model was trained with."""
     if plan.train.values.get("loss") == "fewshot":  # its classes are those of the data, not of the model
         names = [name for name in names if name != agreement.LABELS]

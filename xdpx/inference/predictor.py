@@ -18,7 +18,7 @@ from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
-from xdpx.inference.plan import Input, Plan
+from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
 from xdpx.processors.samples import Ragged, concatenate, multi_hot
 from xdpx.tokenizers.encoder import Encoder
@@ -75,7 +75,7 @@ class Predictor:
         ConfigError: the weights are those of another model, or a resource is missing.
     """
 
-    def __init__(self, plan: Plan, *, cuda: bool | None = None, seed: int = 1) -> None:
+    def __init__(self, plan: InferencePlan, *, cuda: bool | None = None, seed: int = 1) -> None:
         self.plan = plan
         vocabulary, labels = plan.resource("vocab.txt"), plan.resource("target_map.txt")
         words = plan.train.parameters("processor")
@@ -299,7 +299,7 @@ class Predictor:
             self._batches += 1
 
 
-def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
+def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) -> Any:
     from xdpx.checkpoints.trusted import load_weights
 
     run = plan.train
@@ -326,7 +326,7 @@ def _engine(plan: Plan, *, cuda: bool | None, seed: int, split: Split) -> Any:
     )
 
 
-def _state(engine: Any, plan: Plan, *, seed: int) -> Any:
+def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     """Return the state that scores: with the weights of the checkpoint, or else the initial ones."""
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.models.pytorch.weights import read

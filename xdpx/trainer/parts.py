@@ -24,7 +24,7 @@ from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.engines.pytorch.world import World
 from xdpx.models.pytorch.modules import neftune
 from xdpx.trainer.arguments import TrainingArguments
-from xdpx.trainer.data.plan import Plan
+from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.trainer.loss.counts import TokenCounter
@@ -124,7 +124,7 @@ class TrainerRun:
     model: nn.Module
     model_wrapped: nn.Module
     callback_handler: CallbackHandler
-    plan: Plan
+    plan: TrainingPlan
     token_counter: TokenCounter
     memory: MemoryWatch
     neftune_hook: neftune.Handle

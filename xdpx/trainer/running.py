@@ -26,7 +26,7 @@ from xdpx.reports.results import speed_metrics
 from xdpx.trainer import averaging, keeping, resuming
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.adopting import adopt
-from xdpx.trainer.data.plan import Plan, samples_per_batch
+from xdpx.trainer.data.plan import TrainingPlan, samples_per_batch
 from xdpx.trainer.files.hub import Hub
 from xdpx.trainer.files.state import Searching
 from xdpx.trainer.flow import Flow, FlowMethods
@@ -197,7 +197,7 @@ class _Stretch:
         loader = self.loader = adopt(methods.get_train_dataloader(), run.parts.world)
         numbers = methods.set_initial_training_values(args, loader)
         known = args.gradient_accumulation_steps, samples_per_batch(loader)
-        plan = Plan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
+        plan = TrainingPlan(*numbers, *known)  # type: ignore[call-arg]  # the overridable method gives seven numbers
         run.plan = plan
         self.place = _begin_state(run, methods, self.checkpoint, self.trial)
         _prepare(run, methods, loader, self.checkpoint)

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xdpx.experiments.running.outputs import Outputs, rows_of
+from xdpx.experiments.running.outputs import OutputFiles, rows_of
 from xdpx.experiments.running.programs import aligned
 
 
@@ -22,7 +22,7 @@ def test_columns_become_rows_and_other_lengths_are_left_out() -> None:
 
 
 def test_a_step_counts_as_done_when_its_metrics_are_there(tmp_path: Path) -> None:
-    outputs = Outputs(str(tmp_path / "text"), "eval_out", process=1, pickled=True)
+    outputs = OutputFiles(str(tmp_path / "text"), "eval_out", process=1, pickled=True)
     outputs.write_rows(7, [("0/1/0", {"ids": np.arange(2), "b": {"x": np.float32(0.5)}})])
     assert outputs.metrics_of(7) is None
     outputs.write_metrics(7, {"loss": 0.1})

@@ -13,7 +13,7 @@ import torch
 from xdpx.optimizers.pytorch.adam import Adam as TorchAdam
 from xdpx.optimizers.pytorch.lamb import Lamb as TorchLamb
 from xdpx.optimizers.pytorch.parameters import AdamParameters
-from xdpx.optimizers.spmd.grouped import Adam, GroupedLearner, Lamb, Plan, Rule
+from xdpx.optimizers.spmd.grouped import Adam, GroupedLearner, Lamb, Rule, WeightPlan
 
 SETTINGS = AdamParameters(learning_rate=0.1, weight_decay=0.2, adam_betas=[0.9, 0.99])
 RATES, DECAYS = (0.1, 0.05), (0.2, 0.0)
@@ -28,7 +28,10 @@ def drawn(seed: int) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def learner(rule: Rule, **settings: Any) -> GroupedLearner:
-    plans = {"a/stack": Plan(["layer.0", "layer.1"], (2,), RATES, DECAYS), "a/vector": Plan(["v"], (), [0.1], [0.0])}
+    plans = {
+        "a/stack": WeightPlan(["layer.0", "layer.1"], (2,), RATES, DECAYS),
+        "a/vector": WeightPlan(["v"], (), [0.1], [0.0]),
+    }
     return GroupedLearner(rule, plans, **settings)
 
 

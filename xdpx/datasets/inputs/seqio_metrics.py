@@ -15,7 +15,7 @@ from xdpx.datasets.inputs.streams import source_row
 from xdpx.utils.nested_map import NestedMap
 
 Kind = Literal["predict", "score"]
-Outputs = Sequence[tuple[str | None, Any]]
+KeyedOutputs = Sequence[tuple[str | None, Any]]
 
 
 class Judged(Protocol):
@@ -69,7 +69,7 @@ def origins(batch: NestedMap) -> list[list[tuple[int, int, int]]]:
     return [[tuple(one) for one in row if one[0] >= 0] for row in stacked.tolist()]
 
 
-def judge(data: Judged, outputs: Outputs, kind: Kind) -> dict[str, float]:
+def judge(data: Judged, outputs: KeyedOutputs, kind: Kind) -> dict[str, float]:
     """Compute the metrics of the input's task from the outputs of all hosts.
 
     Args:
@@ -111,7 +111,7 @@ def _functions(data: Judged, kind: Kind) -> Sequence[Callable[..., Any]]:
     return functions  # type: ignore[no-any-return]
 
 
-def _by_example(data: Judged, outputs: Outputs) -> dict[int, Any]:
+def _by_example(data: Judged, outputs: KeyedOutputs) -> dict[int, Any]:
     size = data.hparams.batch_size
     found = {}
     for key, output in outputs:

@@ -26,7 +26,7 @@ from xdpx.engines.spmd.engine import SpmdOptions, functions_of
 from xdpx.engines.spmd.hlo_text import Program, plain_source, read_program
 from xdpx.engines.spmd.partitioning import batch_sharding, bytes_per_device, path_name
 from xdpx.engines.spmd.retracing import Retraces
-from xdpx.engines.spmd.state import Plan, SpmdTask, Variables, plan_state
+from xdpx.engines.spmd.state import SpmdTask, StatePlan, Variables, plan_state
 from xdpx.engines.spmd.steps import Compiled, jitted, widened_shapes
 from xdpx.utils.axis_splits import Rules
 
@@ -198,7 +198,7 @@ def plan_update(
     )  # fmt: skip
 
 
-def count_forward(task: SpmdTask, state: Plan, batch: Any) -> flops.Count:
+def count_forward(task: SpmdTask, state: StatePlan, batch: Any) -> flops.Count:
     """Count the FLOPs of a task's training loss on a batch of shapes."""
     return flops.count(_loss(task), state.shapes["params"], state.shapes["non_trainable"], batch, _key())
 
@@ -214,7 +214,7 @@ def _key() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
-def _kept_for_backward(task: SpmdTask, state: Plan, batch: Any) -> int:
+def _kept_for_backward(task: SpmdTask, state: StatePlan, batch: Any) -> int:
     """Return the bytes, over all devices, that the forward pass leaves for the backward pass beside the weights."""
     loss = _loss(task)
 
@@ -232,7 +232,9 @@ def _kept_for_backward(task: SpmdTask, state: Plan, batch: Any) -> int:
     return total
 
 
-def _compiled(functions: Compiled, state: Plan, group: Sequence[Any], seconds: dict[str, float]) -> tuple[Program, int]:
+def _compiled(
+    functions: Compiled, state: StatePlan, group: Sequence[Any], seconds: dict[str, float]
+) -> tuple[Program, int]:
     """Lower and compile the update. Gives its program and the bytes of its temporary buffers on one device."""
     update: Any = jitted(functions, state.placed, state.everywhere)[0]
     with _timed(seconds, "lower"):
@@ -267,7 +269,7 @@ def _numbers(shapes: Any) -> int:
     return sum(int(np.prod(leaf.shape, dtype=np.int64)) for leaf in jax.tree.leaves(shapes))
 
 
-def _tensors(state: Plan) -> list[Tensor]:
+def _tensors(state: StatePlan) -> list[Tensor]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(state.shapes)
     found = []
     for path, leaf in leaves:

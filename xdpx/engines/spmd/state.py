@@ -101,7 +101,7 @@ class Variables(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StatePlan:
     """A state that is not there yet: shapes, types and places of all its arrays.
 
     Attributes:
@@ -126,7 +126,7 @@ class Plan:
         return {**self.shapes, "opt_state": None}
 
 
-def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> Plan:
+def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: Report = silent) -> StatePlan:
     """Find the shape and place of every array of a task's state, without computing or allocating anything.
 
     Args:
@@ -166,7 +166,7 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
     wanted = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, placed
     )
-    return Plan(build, wanted, placed, mesh)
+    return StatePlan(build, wanted, placed, mesh)
 
 
 def _plain(tree: Any) -> Any:

@@ -16,7 +16,7 @@ Rows = Sequence[tuple[str | None, Mapping[str, Any]]]
 """(key of the example, what is said of it)."""
 
 
-class Outputs:
+class OutputFiles:
     """The files of one input below `eval_out` or `decoder_out`.
 
     Args:

@@ -17,7 +17,7 @@ from xdpx.engines.spmd.state import SpmdState
 from xdpx.engines.spmd.steps import NOTED
 from xdpx.engines.spmd.transfer import tree_to_host
 from xdpx.experiments.running import job_folder
-from xdpx.experiments.running.outputs import Outputs, Rows, plain, rows_of
+from xdpx.experiments.running.outputs import OutputFiles, Rows, plain, rows_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.summaries import SummaryWriter, layer_tags, metric_tags
 from xdpx.logger import log
@@ -53,7 +53,7 @@ class Program:
         )
         pickled = parts.options.decode_output_pickle and parts.task.hparams.decode.output_pickle
         place = io.join(parts.folder, self.folder, data.name)
-        self.outputs = Outputs(place, self.prefix, process=parts.ranks.rank, pickled=pickled)
+        self.outputs = OutputFiles(place, self.prefix, process=parts.ranks.rank, pickled=pickled)
 
     def run(self, state: Any, step: int, *, again: bool = False) -> Result:
         """Do it at a step, unless its outputs are there.
@@ -132,10 +132,7 @@ class EvalProgram(Program):
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
             told = rows_of(_small(found), _rows_in(batch))
             rows += self._keyed(batch, told)
-        return self._finish(step, rows, *measured(self.parts, totals, self._judged(rows)))
-
-    def _judged(self, rows: Rows) -> Result:
-        return judged(self.data, "score", rows)
+        return self._finish(step, rows, *measured(self.parts, totals, judged(self.data, "score", rows)))
 
 
 class DecodeProgram(Program):

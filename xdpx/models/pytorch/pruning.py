@@ -17,17 +17,17 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-Plan = dict[int, frozenset[int]]
+HeadsByLayer = dict[int, frozenset[int]]
 WEIGHT = re.compile(r"bert\.encoder\.layer\.\d+\.attention\.(self\.(?:query|key|value)|output\.dense)\.(weight|bias)")
 
 
-def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> Plan:
+def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> HeadsByLayer:
     """Return the heads to take out by layer; a negative layer counts from the last.
 
     Raises:
         ConfigError: a layer does not exist.
     """
-    found: Plan = {}
+    found: HeadsByLayer = {}
     for text, numbers in (heads or {}).items():
         layer = int(text) + num_layers * (int(text) < 0)
         if not 0 <= layer < num_layers:
@@ -36,7 +36,7 @@ def plan(heads: Mapping[str, list[int]] | None, num_layers: int) -> Plan:
     return found
 
 
-def prune(encoder: Any, heads_by_layer: Plan) -> None:
+def prune(encoder: Any, heads_by_layer: HeadsByLayer) -> None:
     """Shrink the attention of a BERT encoder in place.
 
     Raises:
@@ -58,7 +58,9 @@ def prune(encoder: Any, heads_by_layer: Plan) -> None:
         inner.all_head_size = len(kept)
 
 
-def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, *, heads: int, width: int) -> dict[str, Tensor]:
+def prune_weights(
+    found: Mapping[str, Tensor], heads_by_layer: HeadsByLayer, *, heads: int, width: int
+) -> dict[str, Tensor]:
     """Remove the same heads from weights that still hold all of them; others pass unchanged.
 
     Args:
@@ -75,7 +77,7 @@ def prune_weights(found: Mapping[str, Tensor], heads_by_layer: Plan, *, heads: i
     }
 
 
-def note(config: PretrainedConfig, heads_by_layer: Plan) -> None:
+def note(config: PretrainedConfig, heads_by_layer: HeadsByLayer) -> None:
     """Write down in a config which heads are gone, so that whoever reads config.json builds the same network."""
     if heads_by_layer:
         config.pruned_heads = {str(layer): sorted(heads) for layer, heads in sorted(heads_by_layer.items())}
@@ -116,14 +118,14 @@ def importances(encoder: Any, losses: Iterable[Tensor]) -> list[Tensor]:
     return [found / found.norm().clamp(min=torch.finfo(found.dtype).tiny) for found in total]
 
 
-def weakest(rows: Sequence[Tensor], counts: Mapping[str, int]) -> Plan:
+def weakest(rows: Sequence[Tensor], counts: Mapping[str, int]) -> HeadsByLayer:
     """Return so many of the least important heads of each named layer; a negative layer counts from the last.
 
     Raises:
         ConfigError: a layer does not exist, or none of its heads would be left.
     """
     named = plan({layer: [] for layer in counts}, len(rows))
-    found: Plan = {}
+    found: HeadsByLayer = {}
     for text, layer in zip(counts, named, strict=True):
         if not 0 <= counts[text] < len(rows[layer]):
             raise _fault(f"takes {counts[text]} of the {len(rows[layer])} heads of layer {text}; one must stay.")

@@ -23,7 +23,7 @@ Rates = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
+class WeightPlan:
     """How one weight moves.
 
     Attributes:
@@ -70,7 +70,7 @@ class Rule:
         numbers = {"factor": factor, "first": first, "log_first": _log(first)}
         return {name: np.float32(number) for name, number in numbers.items()}
 
-    def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: Plan) -> jax.Array:
+    def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: WeightPlan) -> jax.Array:
         """Return the new weight."""
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class Rule:
 class Adam(Rule):
     """Adam with decoupled weight decay. Source: Loshchilov and Hutter, ICLR 2019, algorithm 2."""
 
-    def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: Plan) -> jax.Array:
+    def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: WeightPlan) -> jax.Array:
         """Shrink the weight, then go down the corrected mean."""
         moved: jax.Array = weight * (1.0 - rate * decay) - rate * moments.mean / (moments.root + self.eps)
         return moved
@@ -87,7 +87,7 @@ class Adam(Rule):
 class Lamb(Rule):
     """Adam with steps of each tensor's own size. Source: You et al., ICLR 2020, algorithm 2, with phi(z) = z."""
 
-    def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: Plan) -> jax.Array:
+    def moved(self, weight: jax.Array, moments: Moments, rate: Any, decay: Any, plan: WeightPlan) -> jax.Array:
         """Go as far as the size of the weight says, layer by layer."""
         direction = moments.mean / (moments.root + self.eps) + decay * weight
         axes = tuple(range(len(plan.stack), weight.ndim))
@@ -117,7 +117,7 @@ class GroupedLearner:
     def __init__(
         self,
         rule: Rule | None,
-        plans: Mapping[str, Plan],
+        plans: Mapping[str, WeightPlan],
         *,
         clip_norm: float = 0.0,
         ema_decay: float = 1.0,

@@ -12,9 +12,9 @@ from xdpx.engines.spmd.paired import Pair
 from xdpx.models.spmd.base_layer import NON_TRAINABLE, PARAMS, RANDOM, eval_context
 from xdpx.models.spmd.counterparts import BertClassification, BertLanguageModel, CausalLanguageModel, Counterpart
 from xdpx.models.spmd.exchange.maps import LAYER, Exchange
-from xdpx.optimizers.spmd.grouped import Adam, GroupedLearner, Lamb, Plan
+from xdpx.optimizers.spmd.grouped import Adam, GroupedLearner, Lamb, WeightPlan
 from xdpx.tasks.spmd.losses import CrossEntropy, MaskedTokens, TokenCrossEntropy
-from xdpx.tasks.spmd.single_task import Outputs
+from xdpx.tasks.spmd.single_task import LossOutputs
 
 Variables = Mapping[str, Any]
 
@@ -48,14 +48,14 @@ class PairedTask:
             variables = self.model.init(keys, batch, method=self._forward)
         return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
 
-    def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, Outputs]:
+    def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, LossOutputs]:
         """Return (loss sum in nats, count, the rest) of one micro-batch."""
         keys = [key, *jax.random.split(key, self.loss.passes - 1)]
         with eval_context(False):
             logits = [self._logits(variables, batch, {RANDOM: each}) for each in keys]
         loss_sum, count, facts = self.loss.train(logits, batch)
         sums = {name: (jax.lax.stop_gradient(value), 0.0) for name, value in facts.items()}
-        return loss_sum, count, Outputs(sums, variables[NON_TRAINABLE], {})
+        return loss_sum, count, LossOutputs(sums, variables[NON_TRAINABLE], {})
 
     def eval_metrics(self, variables: Variables, batch: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Return (sums with weight 1, what there is per row, nothing)."""
@@ -113,7 +113,7 @@ def pair_with(
 
 def plans_of(
     model: Any, exchange: Exchange, groups: Sequence[Mapping[str, Any]], weight_decay: float
-) -> dict[str, Plan]:
+) -> dict[str, WeightPlan]:
     """Tell how each weight moves, by its path here; those in no group are left out.
 
     Raises:
@@ -130,7 +130,7 @@ def plans_of(
             )
         if rules:
             decays = [float(rule.get("weight_decay", weight_decay)) for rule in rules]
-            plans[path] = Plan(names, stacked, [float(rule["lr"]) for rule in rules], decays)
+            plans[path] = WeightPlan(names, stacked, [float(rule["lr"]) for rule in rules], decays)
     return plans
 
 

@@ -53,7 +53,7 @@ class InferHParams(BaseHParams):
     output_num_shards: int = 32
 
 
-class Outputs(NamedTuple):
+class LossOutputs(NamedTuple):
     """What a training loss gives beside itself."""
 
     metrics: Sums
@@ -117,7 +117,7 @@ class SingleTask(Configurable):
         self.learner.prepare(logical_axes(variables[PARAMS]))
         return {PARAMS: variables[PARAMS], NON_TRAINABLE: variables.get(NON_TRAINABLE, {})}
 
-    def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, Outputs]:
+    def train_loss(self, variables: Variables, batch: Any, key: jax.Array) -> tuple[jax.Array, jax.Array, LossOutputs]:
         """Return (loss sum, count, the rest) of one micro-batch; the gradient is that of loss sum / count.
 
         Losses that layers add are part of it: they are means of the batch, so they are added times count.
@@ -135,7 +135,7 @@ class SingleTask(Configurable):
             mean = mean + metrics[AUX_LOSS][0]
         sums = self.metrics.of_batch(weighted_sums(metrics), per_example, batch)
         non_trainable = changed.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
-        return mean * count, count, Outputs(sums, non_trainable, self._summaries(changed))
+        return mean * count, count, LossOutputs(sums, non_trainable, self._summaries(changed))
 
     def eval_metrics(self, variables: Variables, batch: Any) -> tuple[Sums, dict[str, Any], dict[str, Any]]:
         """Return (metrics as (sum, weight), what there is per example, summaries)."""

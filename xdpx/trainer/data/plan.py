@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """The numbers of a training. A step is an update of the weights; a batch is what one rank takes at once.
 
     Attributes:
@@ -75,7 +75,7 @@ class Plan:
         return Position(data["epoch"], batches)
 
 
-def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, num_processes: int = 1) -> Plan:
+def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, num_processes: int = 1) -> TrainingPlan:
     """Plan a training.
 
     Args:
@@ -97,7 +97,9 @@ def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, n
                 "max_steps to the number of updates to train for, or give the dataset a __len__."
             )
         steps, samples = args.max_steps, total * args.max_steps
-        return Plan(FOR_EVER, steps, samples, samples, total, steps * accumulation, steps, accumulation, at_once)
+        return TrainingPlan(
+            FOR_EVER, steps, samples, samples, total, steps * accumulation, steps, accumulation, at_once
+        )
     if batches == 0:
         raise ValueError(_no_batch(loader, batch_size, num_processes))
     steps = max(math.ceil(batches / accumulation), 1)
@@ -108,7 +110,7 @@ def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, n
     else:
         epochs, seen = math.ceil(args.num_train_epochs), examples * args.num_train_epochs
         max_steps = math.ceil(args.num_train_epochs * steps)
-    return Plan(epochs, steps, examples, seen, total, batches, max_steps, accumulation, at_once)
+    return TrainingPlan(epochs, steps, examples, seen, total, batches, max_steps, accumulation, at_once)
 
 
 def samples_per_batch(loader: object) -> int | None:
