@@ -159,27 +159,6 @@ def test_a_model_that_cannot_checkpoint_is_refused():
         preparing.checkpoint_activations(nn.Linear(2, 2))
 
 
-def test_a_compiled_model_stays_the_same_object_with_the_same_names_and_numbers():
-    model = bert().eval()
-    expected, names = model(input_ids=IDS).logits, list(model.state_dict())
-    assert preparing.compile_in_place(model, backend="eager") is model
-    assert list(model.state_dict()) == names
-    assert torch.allclose(model(input_ids=IDS).logits, expected, atol=1e-6)
-    assert model._compiled_call_impl is not None
-
-
-@pytest.mark.parametrize(
-    ("backend", "mode", "message"),
-    [
-        ("inductr", None, "there is no 'inductr'. Did you mean 'inductor'"),
-        (None, "fast", "torch_compile_mode: there is no"),
-    ],
-)
-def test_a_backend_or_mode_that_does_not_exist_is_refused(backend, mode, message):
-    with pytest.raises(ValueError, match=message):
-        preparing.compile_in_place(nn.Linear(2, 2), backend, mode)
-
-
 def test_liger_is_asked_for_by_name_when_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     with pytest.raises(ImportError, match="pip install liger-kernel"):

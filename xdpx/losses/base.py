@@ -48,6 +48,9 @@ class Loss:
     """Of a loss that compares rows: whether it is the same when processes share a batch, because it gathers the rows of
     all of them, or compares only what a sampler keeps together."""
 
+    hooks_model: ClassVar[bool] = False
+    """Whether hooks are put onto parts of the model for a pass, which a compiled one would not call."""
+
     learns_labels: ClassVar[bool] = False
     """Whether every sample must have a label, so that data without any are refused before training."""
 

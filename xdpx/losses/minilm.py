@@ -29,6 +29,8 @@ class MiniLMLoss(Imitation):
     Findings 2021, equations 4 to 6, with the same weight for each relation.
     """
 
+    hooks_model = True
+
     class Parameters(LossParameters):
         """Which layer is imitated, and in which relations."""
 

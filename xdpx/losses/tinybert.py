@@ -32,6 +32,8 @@ class TinyBertLoss(Imitation):
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, equations 6 to 10.
     """
 
+    hooks_model = True
+
     class Parameters(TinyBertParameters):
         """What is imitated."""
 
@@ -69,6 +71,8 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
 
     Source: Jiao et al., "TinyBERT", EMNLP Findings 2020, equations 6 to 11.
     """
+
+    hooks_model = True
 
     class Parameters(TinyBertTaskParameters):
         """What is imitated, and how the scores count."""

@@ -52,6 +52,7 @@ class TrainedLoss(Metrics, Protocol):
 
     learns_labels: ClassVar[bool]
     compares_rows: ClassVar[bool]
+    hooks_model: ClassVar[bool]
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows, from sums of facts."""
@@ -246,6 +247,7 @@ def _build_engine(
     from xdpx.engines.pytorch.engine import PyTorchEngine
     from xdpx.optimizers.pytorch.building import of_run
 
+    _refuse_hooks(run, settings, loss)
     run = replace(run, values=aliases.with_files(run.values))
 
     def make_optimizer(model: Any) -> Any:
@@ -260,6 +262,14 @@ def _build_engine(
         strategy=_strategy(settings),
         split=split,
     )
+
+
+def _refuse_hooks(run: Run, settings: TrainParameters, loss: TrainedLoss) -> None:
+    """Raise ConfigError where a compiled model would leave out what a task or a loss hooks onto its parts."""
+    for key, hooks in (("task", run.picked("task").hooks_model), ("loss", loss.hooks_model)):
+        if settings.compile and hooks:
+            problem = f"is true, but {key} '{run.values[key]}' hooks onto parts of the model, which are compiled away."
+            raise ConfigError(THIS_RUN, [Fault("compile", problem, "Leave it out.")])
 
 
 def _strategy(settings: TrainParameters) -> Strategy | None:
@@ -307,6 +317,9 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
         scale_tolerance=settings.fp16_scale_tolerance,
         lowest_scale=float(settings.threshold_loss_scale or 0),
         min_loss_scale=settings.min_loss_scale,
+        tf32=settings.tf32,
+        deterministic=settings.deterministic,
+        compile="inductor" if settings.compile else None,
     )
 
 

@@ -289,6 +289,16 @@ class DeviceParameters(declare.Parameters):
         doc="Accepted without effect: memory of the GPU is kept for the next update.",
         group="trainer/distributed",
     )
+    tf32: bool | None = param(
+        None, doc="Compute float32 products in TF32, on a GPU: faster, fewer digits; null leaves it to PyTorch.",
+        group="trainer/distributed",
+    )  # fmt: skip
+    deterministic: bool = param(
+        False, doc="Refuse operations that add up in any order; slower on a GPU.", group="trainer/distributed"
+    )
+    compile: bool = param(
+        False, doc="Compile the model with torch.compile, once for batches of every shape.", group="trainer/distributed"
+    )
     bf16: bool = param(False, doc="Compute in bfloat16; weights stay float32.", group="trainer/bf16")
     fp16: bool = param(False, doc="Compute in float16, on a GPU; weights stay float32.", group="trainer/fp16")
     fp16_backend: Literal["fairseq", "apex"] = param(
@@ -401,6 +411,8 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         found += [
             (key, "needs DeepSpeed, which is not supported yet. Remove it.") for key in deepspeed if getattr(self, key)
         ]
+        if self.tf32 and self.cuda is False:
+            found.append(("tf32", "needs a GPU, but cuda is false. Leave it out."))
         if self.fp16 and self.bf16:
             found.append(("bf16", "contradicts fp16. Choose one of them."))
         if self.fp16 and self.cuda is False:

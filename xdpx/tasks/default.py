@@ -23,6 +23,9 @@ class Task(base.Task):
     shuffles_held_out: ClassVar[bool] = False
     """Whether evaluations of a part (`max_eval_steps`) look at rows from everywhere, not the first ones."""
 
+    hooks_model: ClassVar[bool] = False
+    """Whether hooks are put onto parts of the model for a pass, which a compiled one would not call."""
+
     class Parameters(DataParameters, NetworkParameters):
         """What meets what."""
 

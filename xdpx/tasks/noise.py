@@ -32,6 +32,8 @@ SMALLEST = 1e-12
 class NoisyTask(Task):
     """Noise goes into the token vectors, or wherever `bottom_predict` and `upper_predict` cut the model."""
 
+    hooks_model = True
+
     class Parameters(Task.Parameters):
         """Keys that all such tasks understand."""
 

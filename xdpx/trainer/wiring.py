@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from xdpx.engines.pytorch import strategies
+from xdpx.engines.pytorch import kernels, strategies
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
-from xdpx.models.pytorch import preparing
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import length
@@ -112,9 +111,7 @@ def parts_for(args: TrainingArguments) -> TrainerParts:
     mode = args.mixed_precision
     if args.device.type == "cpu":
         keep_freed_memory()
-    tf32 = args.tf32_wanted()
-    if tf32 is not None:
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    kernels.use_tf32(args.tf32_wanted())
     ddp = strategies.DdpOptions(
         args.ddp_find_unused_parameters, args.ddp_bucket_cap_mb, args.ddp_broadcast_buffers, args.ddp_static_graph
     )
@@ -155,7 +152,7 @@ def wrap(run: TrainerRun, model: nn.Module, *, training: bool) -> nn.Module:
     wrapped = parts.strategy.prepare(model) if spread else model
     compiled = args.compile_options()
     if compiled is not None and getattr(wrapped, "_compiled_call_impl", None) is None:
-        preparing.compile_in_place(wrapped, compiled.backend, compiled.mode)
+        kernels.compile_in_place(wrapped, compiled.backend, compiled.mode)
     return wrapped
 
 

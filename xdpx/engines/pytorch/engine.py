@@ -15,6 +15,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
 from xdpx.engines.pytorch.averaging import AveragedModel
 from xdpx.engines.pytorch.gradients import numbers_of, use_row_gradients
+from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.nonfinite import Guard, all_finite
@@ -79,7 +80,10 @@ class PyTorchEngine:
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
-            _prefer_repeatable_kernels()
+            prefer_deterministic()
+        if self.options.deterministic:
+            require_deterministic()
+        use_tf32(self.options.tf32)
 
     def start(self, seed: int) -> PyTorchState:
         """Build the model under `seed`, take over pretrained weights, and build the optimizer."""
@@ -253,6 +257,8 @@ class PyTorchEngine:
             if self.device.type == "cpu" and self.strategy.world.size == 1:  # rows are not exchanged
                 use_row_gradients(state.task.model, state.optimizer)
             _tell_size(state.task.model, state.optimizer)
+        if self.options.compile is not None:
+            compile_in_place(state.task.model, self.options.compile, dynamic=True)
         if self.options.averages:
             state.averaged = averaging_copy(state.task)
         if self.options.precision == "fp16":
@@ -392,12 +398,6 @@ def _load_optimizer(state: PyTorchState, saved: Mapping[str, Any]) -> None:
 def _resume_fault(key: str, problem: str) -> ConfigError:
     remedy = "Resume with the value of then; or take a new save_dir, and begin from the weights (pretrained_model)."
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
-
-
-def _prefer_repeatable_kernels() -> None:
-    """Choose kernels that give the same bits twice, where there are such; torch warns where there are none."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.benchmark = False
 
 
 def _tell_size(model: nn.Module, optimizer: Any) -> None:

@@ -81,6 +81,9 @@ class EngineOptions(AveragingOptions):
         scale_tolerance: share of the updates that may overflow before the loss scale is halved.
         lowest_scale: the loss scale is never halved to less than this.
         min_loss_scale: a smaller loss scale ends the training.
+        tf32: whether products of float32 may be computed in TF32; None leaves PyTorch as it is set.
+        deterministic: refuse operations that add up in any order.
+        compile: the backend of torch.compile that a model is compiled by, once for all shapes; None: it is not.
     """
 
     device: str = "auto"
@@ -93,6 +96,9 @@ class EngineOptions(AveragingOptions):
     scale_tolerance: float = 0.0
     lowest_scale: float = 0.0
     min_loss_scale: float = MIN_LOSS_SCALE
+    tf32: bool | None = None
+    deterministic: bool = False
+    compile: str | None = None
 
 
 def pick_device(name: str) -> torch.device:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from transformers.trainer_utils import enable_full_determinism
 from transformers.trainer_utils import set_seed as seed_all  # bound here: users put ours in the place of the original
+
+from xdpx.engines.pytorch.kernels import require_deterministic
 
 
 def set_seed(seed: int, deterministic: bool = False) -> None:
@@ -13,4 +14,6 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
 
 def seed_training(seed: int, *, full_determinism: bool) -> None:
     """Seed as a training begins; with `full_determinism` torch refuses operations that add up in any order."""
-    (enable_full_determinism if full_determinism else seed_all)(seed)
+    seed_all(seed)
+    if full_determinism:
+        require_deterministic()

@@ -1,4 +1,4 @@
-"""What a Trainer does to a model before it trains: refuse what cannot learn, save memory, compile, swap in kernels."""
+"""What a Trainer does to a model before it trains: refuse what cannot learn, save memory, swap in kernels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 
-from xdpx.config.faults import nearest
 from xdpx.logger import log
 
 
@@ -151,37 +149,6 @@ def _enable(enable: Callable[..., None], name: str, for_torch: dict[str, Any], o
             model = type(getattr(enable, "__self__", enable)).__name__
             raise ValueError(f"gradient_checkpointing_kwargs: {model} does not know '{key}'. Leave it out.")
     enable(**({name: for_torch} if anything or name in found else {}), **wanted)
-
-
-def compile_in_place(model: nn.Module, backend: str | None = None, mode: str | None = None) -> nn.Module:
-    """Compile the calls of a model (wrappers included) and return the same object, its weights under the same names.
-
-    Args:
-        model: What the training calls.
-        backend: One of `torch.compiler.list_backends()`; inductor when None.
-        mode: `default`, `reduce-overhead` or `max-autotune`, of inductor only.
-
-    Raises ValueError where there is no such backend or mode.
-    """
-    backend = backend or "inductor"
-    known = torch.compiler.list_backends(exclude_tags=())
-    if backend not in known:
-        near = nearest(backend, known)
-        hint = f"Did you mean '{near}'? " if near else ""
-        raise ValueError(f"torch_compile_backend: there is no '{backend}'. {hint}Use one of: {', '.join(known)}.")
-    if mode is None:
-        model.compile(backend=backend)
-    elif mode in (modes := _modes()):
-        model.compile(backend=backend, mode=mode)
-    else:
-        raise ValueError(f"torch_compile_mode: there is no '{mode}'. Use one of: {', '.join(modes)}.")
-    return model
-
-
-def _modes() -> list[str]:
-    from torch import _inductor
-
-    return sorted({"default", *_inductor.list_mode_options()})
 
 
 def apply_liger(model: nn.Module, kernels: Mapping[str, bool] | None = None) -> None:
