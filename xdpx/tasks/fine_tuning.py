@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from xdpx.models.pytorch.modules.neftune import Handle
+
+
+class Steps(Protocol):
+    """What these callbacks ask of the state of a training: where it stands, and where it ends."""
+
+    global_step: int
+    max_steps: int
 
 
 class Freezing:
@@ -24,9 +36,9 @@ class Freezing:
 
     def __init__(self, until: Mapping[str, int | float | None]) -> None:
         self.until = dict(until)
-        self._frozen: list[tuple[Any, float]] = []  # weights, and the update up to which they stay
+        self._frozen: list[tuple[nn.Parameter, float]] = []  # weights, and the update up to which they stay
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object) -> None:
         """Find the weights. Raises ConfigError where a text is in no name, and where nothing would be left to train."""
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         unknown = [part for part in self.until if not any(part in name for name in weights)]
@@ -42,7 +54,7 @@ class Freezing:
             raise ConfigError(THIS_RUN, [Fault("callbacks", problem, "Leave a part of the model out.")])
         self._frozen = [(weights[name], end) for name, end in ends.items()]
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args: object, state: Steps, control: object, **kwargs: object) -> None:
         """Freeze and set free as the coming update wants it; after a resume, too."""
         for weight, end in self._frozen:
             weight.requires_grad_(state.global_step >= end)
@@ -67,9 +79,9 @@ class NoisyEmbeddings:
 
     def __init__(self, alpha: float = 5.0) -> None:
         self.alpha = alpha
-        self._handle: Any = None
+        self._handle: Handle | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object) -> None:
         """Put the noise on. Raises ConfigError where the model has no table of token vectors."""
         from xdpx.models.pytorch.modules.neftune import attach  # torch, which --dry does without
 
@@ -78,7 +90,7 @@ class NoisyEmbeddings:
         except (AttributeError, ValueError) as error:
             raise ConfigError(THIS_RUN, [Fault("callbacks", f"neftune: {error}", "")]) from error
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(self, args: object, state: Steps, control: object, **kwargs: object) -> None:
         """Remove the hook."""
         if self._handle is not None:
             self._handle.remove()

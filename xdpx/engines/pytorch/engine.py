@@ -254,7 +254,8 @@ class PyTorchEngine:
             for group in state.optimizer.param_groups:
                 group.setdefault("initial_lr", group["lr"])
             state.settings = settings_of(state.optimizer, state.task.model)
-            if self.device.type == "cpu" and self.strategy.world.size == 1:  # rows are not exchanged
+            dense = self.strategy.world.size > 1 or self.options.compile is not None
+            if self.device.type == "cpu" and not dense:  # rows are neither exchanged nor compiled
                 use_row_gradients(state.task.model, state.optimizer)
             _tell_size(state.task.model, state.optimizer)
         if self.options.compile is not None:
