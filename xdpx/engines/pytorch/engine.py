@@ -323,6 +323,11 @@ class PyTorchEngine:
 
     def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
         """Yield what each pass over a batch gives, computed in the precision of the options."""
+        if type(task).train_passes is Task.train_passes:  # leaving autocast forgets weights that it has cast
+            with self._autocast():
+                only = task.train_step(batch)
+            yield only
+            return
         with closing(task.train_passes(batch)) as passes:
             while True:
                 with self._autocast():
