@@ -38,7 +38,9 @@ class Freezing:
         self.until = dict(until)
         self._frozen: list[tuple[nn.Parameter, float]] = []  # weights, and the update up to which they stay
 
-    def on_train_begin(self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object) -> None:
+    def on_train_begin(
+        self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object
+    ) -> None:
         """Find the weights. Raises ConfigError where a text is in no name, and where nothing would be left to train."""
         weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         unknown = [part for part in self.until if not any(part in name for name in weights)]
@@ -81,7 +83,9 @@ class NoisyEmbeddings:
         self.alpha = alpha
         self._handle: Handle | None = None
 
-    def on_train_begin(self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object) -> None:
+    def on_train_begin(
+        self, args: object, state: Steps, control: object, *, model: nn.Module, **kwargs: object
+    ) -> None:
         """Put the noise on. Raises ConfigError where the model has no table of token vectors."""
         from xdpx.models.pytorch.modules.neftune import attach  # torch, which --dry does without
 
