@@ -16,8 +16,9 @@ from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import takes
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import Place, Window
+from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.loop import Callback, Session, Step, Stop
-from xdpx.training.preemption import Preemption, interruption
+from xdpx.training.preemption import Preemption
 from xdpx.utils.decisions import is_better
 
 AGREE_EVERY = 8
@@ -71,7 +72,7 @@ class Flow(Callback):
         preemption: Preemption,
     ) -> None:  # fmt: skip
         self._methods, self._run, self._trial, self._ignore_keys = methods, run, trial, ignore_keys
-        self._preemption = preemption
+        self._asked = StopWhenAsked(preemption, any_told=self._any_told) if preemption.listens else None
         self._filters = run.args.filters_losses
         self._epoch: int | None = None  # 0-based; None between epochs
         self._grad_norm: Any = None
@@ -96,7 +97,7 @@ class Flow(Callback):
         run.state.epoch = place.epoch - 1 + place.batches / run.plan.batches_per_epoch
         run.fire("on_step_end")
         self._serve()
-        interrupted = self._interruption(step.number)
+        interrupted = self._asked and self._asked.on_step(session, step)
         if interrupted is None and run.control.should_training_stop:
             return Stop(f"asked to stop after step {step.number}")
         return interrupted
@@ -170,17 +171,13 @@ class Flow(Callback):
                 run.started, learning_rate=self._learning_rate,
             )  # fmt: skip
 
-    def _interruption(self, number: int) -> Stop | None:
-        """Return why to stop here; all ranks agree, for all must take part in the saving."""
-        if not self._preemption.listens:
-            return None
-        received = self._preemption.received
-        if self._run.parts.world.size > 1:
-            if number % AGREE_EVERY:
-                return None
-            flag = torch.tensor(float(received is not None), device=self._run.args.device)
-            received = (received or "a signal on another rank") if collectives.sum_over_ranks(flag) > 0 else None
-        return interruption(received, number)
+    def _any_told(self, told: bool, number: int) -> bool:
+        """Tell whether a rank was told to stop; all ranks agree, for all must take part in the saving."""
+        if self._run.parts.world.size == 1:
+            return told
+        if number % AGREE_EVERY:
+            return False
+        return bool(collectives.sum_over_ranks(torch.tensor(float(told), device=self._run.args.device)) > 0)
 
 
 def log_save_evaluate(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from xdpx.training.loop import Interrupted, Stop
+from xdpx.training.loop import Interrupted
 
 T = TypeVar("T")
 
@@ -19,11 +19,6 @@ EXIT_CODE = 85
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
 )  # SIGUSR1 is what Slurm's --signal and others send ahead of time
-
-
-def interruption(received: str | None, number: int) -> Stop | None:
-    """Return why a run ends unfinished after update `number`; None when no signal was received."""
-    return Stop(f"interrupted by {received} after step {number}", finished=False) if received else None
 
 
 class Preemption:

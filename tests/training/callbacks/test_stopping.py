@@ -90,3 +90,12 @@ def test_a_signal_stops_the_run_unfinished(received: str | None) -> None:
     if stop is not None:
         assert not stop.finished
         assert stop.reason == "interrupted by SIGTERM after step 7"
+
+
+def test_where_the_run_is_to_go_on_after_a_signal_it_is_saved_once() -> None:
+    preemption, asked = Preemption(), list[int]()
+    step: Any = Step(7, None, {}, None)  # type: ignore[arg-type]
+    saving: Any = SimpleNamespace(ask=lambda: asked.append(1))
+    callback = StopWhenAsked(preemption, any_told=lambda told, number: number == 7, saving=saving)
+    assert [callback.on_step(None, step) for _ in range(2)] == [None, None]  # type: ignore[arg-type]
+    assert asked == [1]

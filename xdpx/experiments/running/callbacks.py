@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from xdpx.checkpoints.folders import Ranks
-from xdpx.engines.spmd import world
 from xdpx.engines.spmd.peaks import Efficiency
 from xdpx.experiments.running import summaries as tags
 from xdpx.experiments.running.feeding import Feed
@@ -27,7 +26,6 @@ from xdpx.tasks.spmd.metrics import Totals
 from xdpx.training.accumulation import Diverged, MetricAccumulator
 from xdpx.training.callbacks.logging import Logging, train_metrics
 from xdpx.training.loop import Callback, Session, Step, Stop
-from xdpx.training.preemption import Preemption
 from xdpx.utils import io
 from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 
@@ -285,30 +283,6 @@ class StoppingEarly(Callback):
                 enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
                 if self._ranks.broadcast(enough):
                     return Stop(f"early_stopping_fn: enough at step {step.number}")
-        return None
-
-
-class StoppingTogether(Callback):
-    """Stop after a signal, all processes after the same update, unfinished, so that the job can be continued.
-
-    Args:
-        preemption: notes signals to this process; a lone process listens to it.
-        saving: saves at once when the job is to go on after the signal; None: it ends.
-    """
-
-    def __init__(self, preemption: Preemption, saving: Any = None) -> None:
-        self._preemption, self._saving, self._told = preemption, saving, False
-
-    def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Stop when a signal came in, or save and go on."""
-        received = self._preemption.received or ("a preemption" if world.preempted(step.number) else None)
-        if received is None or self._told:
-            return None
-        if self._saving is None:
-            return Stop(f"interrupted by {received} after step {step.number}", finished=False)
-        self._told = True
-        self._saving.ask()
-        log.info(f"{received}: saving after step {step.number}, and going on")
         return None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.engines.spmd import world
 from xdpx.engines.spmd.mesh import mesh_text
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.callbacks import (
@@ -23,7 +24,6 @@ from xdpx.experiments.running.callbacks import (
     Profiling,
     SkippingAccumulator,
     StoppingEarly,
-    StoppingTogether,
     Summarising,
     means_of,
 )  # fmt: skip
@@ -37,6 +37,7 @@ from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.training.callbacks.logging import LOG, Logging
 from xdpx.training.callbacks.plotting import Plotting
+from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.lifecycle import claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import SIGNALS, Preemption
@@ -174,7 +175,7 @@ class _Training:
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
             StoppingEarly(parts, evaluating, decoding, self.ranks),
-            StoppingTogether(self.preemption, saving if goes_on else None),
+            StopWhenAsked(self.preemption, any_told=_any_told, saving=saving if goes_on else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
@@ -239,6 +240,11 @@ class _Training:
             shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}..."
             log.info(f"continuing from {self.start.checkpoint}, input at {shown}")
         log.info(f"training to step {session.until}, {session.progress.group_size} rows each")
+
+
+def _any_told(told: bool, number: int) -> bool:
+    """Tell whether the job is to end after update `number`: a lone process is told itself, several are by JAX."""
+    return told or world.preempted(number)
 
 
 def _listeners(parts: Parts) -> list[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from xdpx.logger import log
 from xdpx.training.callbacks.logging import Logging
 from xdpx.training.loop import Callback, Session, Step, Stop
-from xdpx.training.preemption import Preemption, interruption
+from xdpx.training.preemption import Preemption
 from xdpx.utils.distributed_utils import any_process
 
 HIGH_LOSSES = 3
@@ -84,14 +85,44 @@ class Stopping(Callback):
         self._rate_was_high = bool(saved["rate_was_high"])
 
 
-class StopWhenAsked(Callback):
-    """Stop at the next whole update after a signal, unfinished, so that the run can be continued."""
+class SavesOnDemand(Protocol):
+    """What writes checkpoints, when asked to."""
 
-    def __init__(self, preemption: Preemption) -> None:
-        self._preemption = preemption
+    def ask(self) -> None:
+        """Let the step at which the run stands be saved, whatever is due."""
+        ...
+
+
+def any_told(told: bool, number: int) -> bool:
+    """Tell whether this process or another one was told to stop, after update `number`; alike on all processes."""
+    del number
+    return any_process(told)
+
+
+class StopWhenAsked(Callback):
+    """Stop at the next whole update after a signal, all processes after the same one, unfinished, to be continued.
+
+    Args:
+        preemption: notes signals to this process.
+        any_told: how the processes find out, after each update, that one of them was told to stop.
+        saving: saves at once where the run is to go on after the signal; None: it ends.
+    """
+
+    def __init__(
+        self, preemption: Preemption, *, any_told: Callable[[bool, int], bool] = any_told,
+        saving: SavesOnDemand | None = None,
+    ) -> None:  # fmt: skip
+        self._preemption, self._any_told, self._saving, self._has_saved = preemption, any_told, saving, False
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Stop when a signal came in, on all processes where it came in on one."""
+        """Stop when a signal came in, or save and go on."""
         received = self._preemption.received
-        asked = any_process(received is not None)
-        return interruption(received or "a signal to another process" if asked else None, step.number)
+        if self._has_saved or not self._any_told(received is not None, step.number):
+            return None
+        received = received or "a signal to another process"
+        if self._saving is None:
+            return Stop(f"interrupted by {received} after step {step.number}", finished=False)
+        self._has_saved = True
+        self._saving.ask()
+        log.info(f"{received}: saving after step {step.number}, and going on")
+        return None
