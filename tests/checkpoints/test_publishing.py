@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from xdpx.checkpoints.folders import check, manifest_of
-from xdpx.checkpoints.publishing import discard, in_order, once_safe, publish, staging_of
+from xdpx.checkpoints.publishing import discard, publish, staging_of
 from xdpx.utils import io
 from xdpx.utils.owners import new_owner_id
 
@@ -75,20 +75,3 @@ def test_a_folder_that_could_not_be_deleted_whole_does_not_count(
         discard(str(tmp_path / "checkpoint-1"))
     [left] = os.listdir(tmp_path)
     assert left.startswith("checkpoint-1.pruned.tmp-")
-
-
-def test_steps_are_deleted_oldest_first() -> None:
-    assert in_order([30, 10, 20]) == [10, 20, 30]
-
-
-def test_steps_beyond_the_newest_go_before_all_others() -> None:
-    assert in_order([10, 20, 30, 40], newest=20) == [30, 40, 10, 20]
-
-
-def test_nothing_is_deleted_while_the_newest_is_damaged() -> None:
-    assert once_safe([10, 20], lambda: ["model.pt: is cut short."]) == []
-    assert once_safe([10, 20], list) == [10, 20]
-
-
-def test_the_newest_is_not_read_back_for_nothing() -> None:
-    assert once_safe([], lambda: [str(1 / 0)]) == []

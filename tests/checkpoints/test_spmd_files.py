@@ -178,13 +178,15 @@ def test_a_kill_inside_a_save_leaves_a_whole_one(tmp_path, moment):
     assert sorted(os.listdir(place)) == [f"checkpoint_{each:08d}" for each in range(1, step + 1)]
 
 
-def test_the_last_ones_every_hundredth_and_the_pinned_stay():
-    found = [0, 50, 100, 150, 200, 250, 300]
-    assert spmd_folders.kept(found, keep_last=2) == {250, 300}
-    assert spmd_folders.kept(found, keep_last=1, keep_every=100) == {0, 100, 200, 300}
-    assert spmd_folders.kept(found, keep_last=1, pinned=(50,)) == {50, 300}
-    assert spmd_folders.kept(found, keep_last=2, current=200) == {150, 200}
-    assert spmd_folders.kept(found, keep_last=None) == set(found)
+def test_the_last_ones_and_the_pinned_stay(tmp_path):
+    tree = on(mesh_of(1, 1, 1), values())
+    for step in (0, 50, 100, 150):
+        spmd_files.save(tree, tmp_path, step=step)
+    assert spmd_folders.rotate(tmp_path, keep_last=None) == []
+    spmd_folders.rotate(tmp_path, keep_last=1, pinned=(50,))
+    assert spmd_folders.steps(tmp_path) == [50, 150]
+    spmd_folders.rotate(tmp_path, keep_last=1, current=50)
+    assert spmd_folders.steps(tmp_path) == [50]
 
 
 def test_nothing_is_deleted_while_the_newest_cannot_be_trusted(tmp_path):

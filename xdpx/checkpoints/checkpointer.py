@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from xdpx.checkpoints import layout
-from xdpx.checkpoints.publishing import in_order, once_safe
+from xdpx.checkpoints.retention import Shelf, prune
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -111,24 +111,26 @@ class Checkpointer:
         if not self._writes:
             return
         if states is not None:
-            self._prune_states(states)
-        if weights is not None:
-            self._prune_weights(weights)
+            self._prune(layout.state_name, layout.state_file, self.state_steps(), self._with_spare(states))
+        if weights:
+            self._prune(layout.weights_name, layout.weights_file, self.weight_steps(), weights)
 
-    def _prune_states(self, keep: Collection[int]) -> None:
-        newest = max(keep)
-        steps = in_order(self.state_steps(), newest)
-        good = [step for step in steps if step <= newest and not self.state_problems(step, hashes=False)]
-        kept = {*good[-KEPT_STATES:], *keep}
-        surplus = [step for step in steps if step not in kept]
-        for step in once_safe(surplus, lambda: self.state_problems(newest)):
-            self._discard(layout.state_name(step), layout.state_file(step))
+    def _with_spare(self, keep: Collection[int]) -> set[int]:
+        """Return the states that stay: those, and as many of the newest up to them that are whole as is safe."""
+        whole = [
+            step for step in self.state_steps() if step <= max(keep) and not self.state_problems(step, hashes=False)
+        ]
+        return {*whole[-KEPT_STATES:], *keep}
 
-    def _prune_weights(self, keep: Collection[int]) -> None:
-        if keep:
-            surplus = [step for step in self.weight_steps() if step not in keep]
-            for step in once_safe(surplus, lambda: self.weights_problems(max(keep))):
-                self._discard(layout.weights_name(step), layout.weights_file(step))
+    def _prune(
+        self, name: Callable[[int], str], file_name: Callable[[int], str], steps: list[int], keep: Collection[int]
+    ) -> None:
+        shelf = Shelf(
+            steps, lambda step: io.join(self.folder, file_name(step)),
+            lambda step: commit.problems(self.folder, name(step), hashes=True),
+            lambda step: self._discard(name(step), file_name(step)),
+        )  # fmt: skip
+        prune(shelf, lambda order: keep, newest=max(keep))
 
     def _discard(self, name: str, file_name: str) -> None:
         commit.discard(self.folder, name)

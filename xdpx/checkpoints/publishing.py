@@ -1,13 +1,13 @@
-"""The last act of saving a checkpoint folder, the removal of old ones, and what decides which may go."""
+"""The last act of saving a checkpoint folder, and the removal of old ones."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from xdpx.utils import commit, io
 from xdpx.utils.hashing import hash_of
@@ -106,30 +106,3 @@ def remove_tree(path: str) -> None:
     """Remove a folder with all below it; no error when it is gone already."""
     with contextlib.suppress(FileNotFoundError):
         io.remove(path)
-
-
-T = TypeVar("T")
-
-
-def in_order(steps: Iterable[int], newest: int | None = None) -> list[int]:
-    """Return the steps, those to be deleted first in front: steps decide what is old, never the time of a file.
-
-    Args:
-        steps: of the checkpoints that are there.
-        newest: the step that counts as the newest, by default the highest. Those beyond it belong to an earlier run, or
-            were damaged when this one was resumed from before them: they go first.
-    """
-    ordered = sorted(steps)
-    if newest is None:
-        return ordered
-    return [step for step in ordered if step > newest] + [step for step in ordered if step <= newest]
-
-
-def once_safe(surplus: Sequence[T], faults_of_newest: Callable[[], Sequence[str]]) -> list[T]:
-    """Return what may be deleted: all of `surplus`, but nothing while the newest that stays is not as it was written.
-
-    Args:
-        surplus: what is not wanted any more.
-        faults_of_newest: reads the newest one back, and says what is wrong with it; asked only where there is surplus.
-    """
-    return list(surplus) if surplus and not faults_of_newest() else []

@@ -9,7 +9,7 @@ from typing import Any
 
 from xdpx.checkpoints import folders
 from xdpx.checkpoints.folders import ALONE, Found, Ranks
-from xdpx.checkpoints.publishing import discard, in_order, once_safe, was_read_back
+from xdpx.checkpoints.retention import prune, shelf_of_folders
 from xdpx.logger import log
 from xdpx.utils import io
 from xdpx.utils.paths import StrPath
@@ -150,63 +150,19 @@ def read_train_input(folder: StrPath, index: int, count: int) -> Any:
     )
 
 
-# ---- which may go
-
-
-def kept(
-    found: Collection[int],
-    *,
-    keep_last: int | None,
-    keep_every: int | None = None,
-    current: int | None = None,
-    pinned: Collection[int] = (),
-) -> set[int]:
-    """Return the steps that stay: the last ones, each multiple of `keep_every`, and those that are pinned.
+def rotate(
+    parent: StrPath, *, keep_last: int | None, current: int | None = None, pinned: Collection[int] = ()
+) -> list[str]:
+    """Delete checkpoints that need not stay, as `retention.prune` does; return their paths.
 
     Args:
-        found: all steps.
+        parent: their folder.
         keep_last: how many of the newest stay; None or 0 keeps all.
-        keep_every: steps that are multiples of it stay, 0 among them; None for none.
-        current: the step that was just saved, by default the highest: those beyond it belong to an earlier run, or were
-            damaged when this one was resumed.
-        pinned: steps that stay in any case, e.g. the best.
+        current: the step that was just saved, by default the highest.
+        pinned: steps that stay in any case.
     """
     if not keep_last:
-        return set(found)
-    last = in_order(found, current)[-keep_last:]
-    return {step for step in found if step in last or step in pinned or (keep_every and step % keep_every == 0)}
-
-
-def rotate(
-    parent: StrPath,
-    *,
-    keep_last: int | None,
-    keep_every: int | None = None,
-    current: int | None = None,
-    pinned: Collection[int] = (),
-) -> list[str]:
-    """Delete checkpoints that need not stay; call it on one process, when no save is under way.
-
-    Nothing is deleted before the newest has been read back and compared with its hashes. Arguments: see `kept`.
-
-    Returns:
-        The paths that were deleted.
-    """
-    place, there = io.plain(parent), steps(parent)
-    order = in_order(there, current)
-    stay = kept(there, keep_last=keep_last, keep_every=keep_every, current=current, pinned=pinned)
-    surplus = [io.join(place, folder_name(step)) for step in order if step not in stay]
-    doomed = once_safe(surplus, lambda: _faults_of(io.join(place, folder_name(order[-1]))))
-    for path in doomed:
-        discard(path)
-    return doomed
-
-
-def _faults_of(newest_one: str) -> list[str]:
-    manifest = folders.manifest_of(newest_one)
-    faults = [] if manifest is not None and was_read_back(manifest.id) else problems(newest_one)
-    if faults:
-        log.warning(
-            f"No checkpoint was deleted, because the newest cannot be trusted: {newest_one}: {' '.join(faults)}"
-        )
-    return faults
+        return []
+    place = io.plain(parent)
+    shelf = shelf_of_folders(place, naming=folder_name, steps=steps(place), faults=problems)
+    return prune(shelf, lambda order: {*order[-keep_last:], *pinned}, newest=current)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.checkpoints.test_folders import saved as make
 from xdpx.checkpoints import folders, publishing
-from xdpx.trainer.files.rotation import rotate, surplus
+from xdpx.trainer.files.rotation import rotate
 
 
 def left(parent: Path) -> list[int]:
@@ -85,7 +85,7 @@ def test_what_another_process_wrote_is_read_before_anything_is_deleted(
 
 def test_a_folder_that_is_being_uploaded_stays_for_now(tmp_path: Path) -> None:
     make(tmp_path, 5, 10, 15)
-    assert surplus(tmp_path, limit=1, busy=[str(tmp_path / "checkpoint-5")]) == [str(tmp_path / "checkpoint-10")]
+    assert rotate(tmp_path, limit=1, busy=[str(tmp_path / "checkpoint-5")]) == [str(tmp_path / "checkpoint-10")]
 
 
 def test_checkpoints_on_an_object_store_are_deleted_too(any_root: str) -> None:
