@@ -7,6 +7,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,17 +21,17 @@ from xdpx.experiments.running.parts import Parts
 from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program, measured
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
-from xdpx.reports.run_tables import valid_row
 from xdpx.reports.windows import Window
 from xdpx.tasks.spmd.metrics import Totals
 from xdpx.training.accumulation import Diverged, MetricAccumulator
-from xdpx.training.callbacks.logging import Logging, train_metrics
+from xdpx.training.callbacks.evaluating import Scoring
+from xdpx.training.callbacks.logging import Logging
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import io
 from xdpx.utils.decisions import SKIPPED_AT_MOST, due
 
-SUMMARY, EVALUATION = "summary", "evaluation"
-"""Names of readers' windows in the accumulator."""
+SUMMARY = "summary"
+"""The name of a reader's window in the accumulator."""
 
 SCORES = ("log_pplx", "total_loss")
 """The first of these that is measured tells which evaluation was the best; lower is better."""
@@ -129,12 +130,11 @@ class Summarising(Callback):
         self._writer.close()
 
 
-class Evaluating(Callback):
+class Evaluating(Scoring):
     """Evaluate the next batch of training, and the inputs that are not for training, when it is due and at the end.
 
     Attributes:
         results: of the last evaluation, by `<program>/<metric>`.
-        metrics: of the inputs that are not for training, as in valid.log.tsv.
         step: at which it was.
     """
 
@@ -147,17 +147,12 @@ class Evaluating(Callback):
         accumulator: MetricAccumulator,
         table: GrowingTable,
     ) -> None:
+        super().__init__(table, accumulator, partial(means_of, parts), ascending=False)
         self.results: dict[str, float] = {}
-        self.metrics: dict[str, float] = {}
         self.step = -1
         self._parts, self._programs, self._feed = parts, programs, feed
-        self._accumulator, self._table = accumulator, table
         shown = parts.options.enable_summary_writer and parts.is_first and not parts.train.eval_skip_train
         self._writer = tags.SummaryWriter(io.join(parts.folder, SUMMARIES) if shown else None, "eval_train")
-
-    def on_start(self, session: Session) -> None:
-        """Drop the rows of evaluations that will come again."""
-        self._table.drop_after(session.progress.last_eval_step)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Evaluate when it is due, and after the last update."""
@@ -166,15 +161,7 @@ class Evaluating(Callback):
             self.evaluate(session)
         return None
 
-    def evaluate(self, session: Session) -> None:
-        """Evaluate now."""
-        session.guard()
-        window = self._accumulator.take(EVALUATION)
-        wall = session.progress.train_seconds + self._accumulator.peek("log").seconds
-        with self._accumulator.stopwatch.paused():
-            self._evaluate(session, window, wall)
-
-    def _evaluate(self, session: Session, window: Window, wall: float) -> None:
+    def _score(self, session: Session) -> dict[str, float]:
         self.step, self.results = session.number, {}
         if not self._parts.train.eval_skip_train:
             self._note("eval_train", self._next_batch(session))
@@ -184,9 +171,10 @@ class Evaluating(Callback):
             self._note(program.name, metrics)
             mark = f"@{program.data.name}" if index else ""
             found |= {f"{name}{mark}": value for name, value in metrics.items()}
-        self.metrics = found
-        if self._programs:
-            self._write_row(session, window, wall, found)
+        return found
+
+    def _decisive(self) -> float:
+        return next((self.metrics[name] for name in SCORES if name in self.metrics), math.nan)
 
     def _note(self, program: str, metrics: Mapping[str, float]) -> None:
         self.results |= {f"{program}/{name}": value for name, value in metrics.items()}
@@ -202,17 +190,6 @@ class Evaluating(Callback):
         metrics, shown = measured(self._parts, totals, {})
         self._writer.scalars(shown, session.number)
         return metrics
-
-    def _write_row(self, session: Session, window: Window, wall: float, found: Mapping[str, float]) -> None:
-        progress = session.progress
-        score = next((found[name] for name in SCORES if name in found), math.nan)
-        progress.take_score(score, ascending=False)
-        train = train_metrics(window, lambda sums: means_of(self._parts, sums))
-        self._table.append(valid_row(
-            progress.epoch, progress.num_updates, window, train_wall=wall, train=train, valid=found, more={},
-            best_score=progress.best_score,
-        ))  # fmt: skip
-        self._table.flush()
 
     def close(self) -> None:
         """Let go of files."""

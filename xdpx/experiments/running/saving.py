@@ -11,8 +11,8 @@ from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
 from xdpx.tasks.spmd.train_fields import duration
 from xdpx.training.accumulation import MetricAccumulator
-from xdpx.training.callbacks.saving import refuse_nonfinite
-from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.training.callbacks.saving import Checkpointing
+from xdpx.training.loop import Callback, Session, Stop
 from xdpx.utils import io
 from xdpx.utils.decisions import due
 
@@ -20,26 +20,14 @@ SAVED_AT = "saved_at"
 """When a checkpoint was written, in seconds since 1970."""
 
 
-class Saving(Callback):
-    """Save at step 0, at intervals, when asked to, and at the end. Stands after all whose state is saved.
-
-    Args:
-        callbacks: whose state is in the checkpoint, by their name.
-
-    Attributes:
-        saved_step: of which the last checkpoint was written; 0 before.
-    """
+class Saving(Checkpointing):
+    """Save at step 0, at intervals, when asked to, and at the end."""
 
     def __init__(self, parts: Parts, feed: Feed, accumulator: MetricAccumulator, callbacks: Sequence[Callback]) -> None:
-        self._parts, self._feed, self._accumulator, self._callbacks = parts, feed, accumulator, callbacks
+        super().__init__(accumulator, callbacks)
+        self._parts, self._feed = parts, feed
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
-        self.saved_step = 0
         self._last: int | None = None
-        self._asked = False
-
-    def ask(self) -> None:
-        """Save after this update, whatever is due."""
-        self._asked = True
 
     def on_start(self, session: Session) -> None:
         """Save a new run before its first update; what a run was continued from is there."""
@@ -47,11 +35,6 @@ class Saving(Callback):
             self._last = session.number
         else:
             self._save(session)
-
-    def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Save when it is due, and after the last update."""
-        self.save(session)
-        return None
 
     def save(self, session: Session) -> None:
         """Save the step at which the run stands, when it is due, the last one, or asked for."""
@@ -70,10 +53,7 @@ class Saving(Callback):
         self._asked = False
         if self._last == session.number:
             return
-        session.guard()
-        self._accumulator.settle()  # raises when the loss is no number: such weights are never saved
-        refuse_nonfinite(session)
-        with self._accumulator.stopwatch.paused():
+        with self._writing(session):
             spmd_files.wait()
             if self._last is not None:
                 self._rotate(self._last)
@@ -82,12 +62,12 @@ class Saving(Callback):
                 train_input=self._feed.state(), background=self._parts.options.jax_fully_async_checkpoint,
                 ranks=self._parts.ranks,
             )  # fmt: skip
-        self._last = self.saved_step = session.number
+        self._last = session.number
 
     def _facts(self, session: Session) -> dict[str, Any]:
         return {
             "progress": session.progress.as_dict(),
-            "callbacks": {callback.name: callback.state_dict() for callback in self._callbacks if callback.name},
+            "callbacks": self._states(),
             "mesh": {name: int(size) for name, size in self._parts.mesh.shape.items()},
             SAVED_AT: time.time(),
         }

@@ -15,7 +15,6 @@ from xdpx.engines.spmd import world
 from xdpx.engines.spmd.mesh import mesh_text
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.callbacks import (
-    EVALUATION,
     SUMMARY,
     CollectingGarbage,
     Decoding,
@@ -35,6 +34,7 @@ from xdpx.experiments.running.starting import Start, begin
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
+from xdpx.training.callbacks.evaluating import EVALUATION
 from xdpx.training.callbacks.logging import LOG, Logging
 from xdpx.training.callbacks.plotting import Plotting
 from xdpx.training.callbacks.stopping import StopWhenAsked

@@ -10,12 +10,10 @@ from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_tables import valid_row
-from xdpx.reports.windows import Window
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.logging import TrainMetrics, train_metrics
 from xdpx.training.evaluation import Metrics, in_one_line, score
 from xdpx.training.loop import Callback, Session, Step, Stop
-from xdpx.training.progress import Progress
 from xdpx.utils.decisions import due
 
 EVALUATION = "evaluation"
@@ -45,17 +43,66 @@ class EvaluationPlan:
         return due(number, self.interval * self.warmup_multiplier if number < self.warmup else self.interval)
 
 
-class Evaluating(Callback):
-    """Score the held-out data when it is due, and in any case at the end. Writes valid.log.tsv.
+class Scoring(Callback):
+    """Score held-out data when asked to, and write valid.log.tsv. Doors say when, what is scored, and what counts.
 
     It keeps nothing of its own: scores are part of the progress, and what was collected is part of the accumulator.
+
+    Attributes:
+        metrics: of the last evaluation; empty before there was one.
+    """
+
+    def __init__(
+        self, table: GrowingTable, accumulator: MetricAccumulator, metrics: TrainMetrics, *, ascending: bool
+    ) -> None:
+        self.metrics: dict[str, float] = {}
+        self._table = table
+        self._accumulator = accumulator
+        self._train_metrics = metrics
+        self._ascending = ascending
+
+    def on_start(self, session: Session) -> None:
+        """Drop the rows of evaluations that will come again."""
+        self._table.drop_after(session.progress.last_eval_step)
+
+    def evaluate(self, session: Session) -> None:
+        """Score the held-out data now, and note how good that is."""
+        session.guard()
+        # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
+        window, progress = self._accumulator.take(EVALUATION), session.progress
+        train_wall = progress.train_seconds + self._accumulator.peek("log").seconds
+        with self._accumulator.stopwatch.paused():
+            self.metrics = self._score(session)
+            if not self.metrics:
+                return
+            is_best = progress.take_score(self._decisive(), ascending=self._ascending)
+            row = valid_row(
+                progress.epoch, progress.num_updates, window, train_wall=train_wall,
+                train=train_metrics(window, self._train_metrics), valid=self.metrics, more=log.take_accumulated(),
+                best_score=progress.best_score,
+            )  # fmt: skip
+            self._table.append(row)
+            self._table.flush()
+            self._tell(row, is_best=is_best)
+
+    def _score(self, session: Session) -> dict[str, float]:
+        """Return the metrics of held-out data; none where there is none."""
+        raise NotImplementedError
+
+    def _decisive(self) -> float:
+        """Return the one of `metrics` that tells what is best."""
+        raise NotImplementedError
+
+    def _tell(self, row: Mapping[str, Cell], *, is_best: bool) -> None:
+        """Log an evaluation."""
+
+
+class Evaluating(Scoring):
+    """Score the held-out data when it is due, and in any case at the end.
 
     Args:
         batches: gives the held-out batches anew each time, always the same ones.
         labels: names of the classes, where they are known.
-
-    Attributes:
-        metrics: of the last evaluation; empty before there was one.
     """
 
     name = "evaluating"
@@ -71,18 +118,16 @@ class Evaluating(Callback):
         metrics: TrainMetrics,
         labels: Sequence[str] | None = None,
     ) -> None:
+        super().__init__(table, accumulator, metrics, ascending=plan.ascending)
         self.plan = plan
-        self.metrics: dict[str, float] = {}
         self._batches = batches
         self._loss = loss
-        self._table = table
-        self._accumulator = accumulator
-        self._metrics = metrics
         self._labels = labels
+        self._each_class = ""
 
     def on_start(self, session: Session) -> None:
-        """Drop the rows of evaluations that will come again."""
-        self._table.drop_after(session.progress.last_eval_step)
+        """Say what the major metric averages, beside what every door does."""
+        super().on_start(session)
         name, average = self.plan.major_metric, self._loss.average
         if average is not None and name in AVERAGED:
             log.info(f"major_metric {name}: the {average} average of the classes; f1_average chooses another")
@@ -99,33 +144,18 @@ class Evaluating(Callback):
             self.evaluate(session)
         self._table.flush()
 
-    def evaluate(self, session: Session) -> None:
-        """Score the held-out data now, and note how good that is."""
-        session.guard()
-        # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
-        window = self._accumulator.take(EVALUATION)
-        train_wall = session.progress.train_seconds + self._accumulator.peek("log").seconds
-        with self._accumulator.stopwatch.paused():
-            scores = score(session.engine, session.state, self._batches(), self._loss, labels=self._labels)
-            metrics = self.metrics = scores.metrics
-            is_best = session.progress.take_score(
-                score_of(metrics, self.plan.major_metric), ascending=self.plan.ascending
-            )
-            row = self._row(session.progress, metrics, window=window, train_wall=train_wall)
-            self._table.append(row)
-            self._table.flush()
-            log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
-            if scores.each_class:
-                log.info(f"step {session.number}: {in_one_line(scores.each_class)}")
+    def _score(self, session: Session) -> dict[str, float]:
+        scores = score(session.engine, session.state, self._batches(), self._loss, labels=self._labels)
+        self._each_class = in_one_line(scores.each_class) if scores.each_class else ""
+        return scores.metrics
 
-    def _row(
-        self, progress: Progress, metrics: Mapping[str, float], *, window: Window, train_wall: float
-    ) -> dict[str, Cell]:
-        return valid_row(
-            progress.epoch, progress.num_updates, window, train_wall=train_wall,
-            train=train_metrics(window, self._metrics), valid=metrics, more=log.take_accumulated(),
-            best_score=progress.best_score,
-        )  # fmt: skip
+    def _decisive(self) -> float:
+        return score_of(self.metrics, self.plan.major_metric)
+
+    def _tell(self, row: Mapping[str, Cell], *, is_best: bool) -> None:
+        log.info(_sentence(row, self.plan.major_metric, is_best=is_best))
+        if self._each_class:
+            log.info(f"step {row['step']}: {self._each_class}")
 
 
 def score_of(metrics: Mapping[str, float], name: str) -> float:

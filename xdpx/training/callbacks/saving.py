@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,16 +56,60 @@ class SavePolicy:
         return progress.just_evaluated or due(progress.num_updates, self.interval)
 
 
-class Saving(Callback):
-    """Write checkpoints by `policy`. Stands after every callback whose state must be in them.
+class Checkpointing(Callback):
+    """Write checkpoints: what every door does alike. Stands after every callback whose state must be in them.
 
     Args:
-        callbacks: those whose state is saved; a full state is taken after all of them saw the step.
-        metadata: gives plain values that go into manifests and full states.
-        values: of all keys that decide the run; they go into full states, to tell later what was changed.
+        callbacks: those whose state is saved, by their names; it is taken after all of them saw the step.
 
     Attributes:
         saved_step: the last one of which something was saved; 0 before.
+    """
+
+    def __init__(self, accumulator: MetricAccumulator, callbacks: Sequence[Callback]) -> None:
+        self.saved_step = 0
+        self._accumulator, self._callbacks = accumulator, callbacks
+        self._asked = False
+
+    def ask(self) -> None:
+        """Let the step at which the run stands be saved, whatever is due."""
+        self._asked = True
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Save what is wanted of this step."""
+        self.save(session)
+        return None
+
+    def save(self, session: Session) -> None:
+        """Save what is wanted of the step at which the run stands."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _writing(self, session: Session) -> Generator[None]:
+        """Write a checkpoint inside.
+
+        Raises:
+            LeaseLost: the folder is another run's by now.
+            Diverged: a loss was, or a weight is, NaN or infinite: such weights are never saved.
+        """
+        session.guard()
+        self._accumulator.settle()
+        refuse_nonfinite(session)
+        with self._accumulator.stopwatch.paused():
+            yield
+        self.saved_step = session.number
+
+    def _states(self) -> dict[str, Any]:
+        """Return the states of the callbacks, by their names."""
+        return {callback.name: callback.state_dict() for callback in self._callbacks if callback.name}
+
+
+class Saving(Checkpointing):
+    """Write checkpoints by `policy`; what is asked for beside it stays.
+
+    Args:
+        metadata: gives plain values that go into manifests and full states.
+        values: of all keys that decide the run; they go into full states, to tell later what was changed.
     """
 
     name = "saving"
@@ -79,14 +124,11 @@ class Saving(Callback):
         metadata: Callable[[], Mapping[str, Any]],
         values: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__(accumulator, callbacks)
         self.policy = policy
         self.checkpointer = checkpointer
-        self._callbacks = callbacks
-        self._accumulator = accumulator
         self._metadata = metadata
         self._values = values
-        self.saved_step = 0
-        self._asked = False
         self._asked_steps: list[int] = []  # steps whose weights somebody else wanted: they stay
         self._weights: list[int] = []  # steps whose weights the policy wanted, oldest first
         self._last_state = (0, 0)  # its step, and the last evaluation that it knows of
@@ -96,15 +138,6 @@ class Saving(Callback):
         self._last_state = _state_key(session.progress)
         if session.number > 0:
             self._prune(session.progress)
-
-    def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Save what is wanted of this step."""
-        self.save(session)
-        return None
-
-    def ask(self) -> None:
-        """Let the step at which the run stands be saved, whatever the policy says, and its weights stay."""
-        self._asked = True
 
     def save(self, session: Session) -> None:
         """Save what is wanted of the step at which the run stands."""
@@ -133,16 +166,12 @@ class Saving(Callback):
                 steps.append(number)
         if not new and not state:
             return
-        session.guard()
-        self._accumulator.settle()  # raises when the loss is no number: such weights are never saved
-        refuse_nonfinite(session)
-        with self._accumulator.stopwatch.paused():
+        with self._writing(session):
             if new:
                 self._save_weights(session)
             if state:
                 self._save_state(session)
             self._prune(session.progress)
-        self.saved_step = number
 
     @property
     def _kept_at_all(self) -> set[int]:
@@ -158,7 +187,7 @@ class Saving(Callback):
         full = {
             "engine": session.engine.snapshot(session.state),
             "progress": session.progress.as_dict(),
-            "callbacks": {callback.name: callback.state_dict() for callback in self._callbacks if callback.name},
+            "callbacks": self._states(),
             "saving": self.state_dict(),
             "metadata": metadata,
             "values": self._values,
