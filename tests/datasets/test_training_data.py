@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from xdpx.config.faults import ConfigError
-from xdpx.datasets.plan import Sampler
+from xdpx.datasets.plan import Position, Sampler
 from xdpx.datasets.store import StoreError
-from xdpx.datasets.training_data import Position, Ranks, TrainingData
+from xdpx.datasets.training_data import Ranks, TrainingData
 from xdpx.utils import io
 
 

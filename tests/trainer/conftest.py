@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-
-@dataclass(frozen=True)
-class Place:
-    epoch: int
-    group: int
+from xdpx.datasets.plan import Position
 
 
 class ToyEngine:
@@ -81,13 +76,15 @@ class ToyLoss:
         return []
 
 
-def toy_groups(start: tuple[int, int] = (1, 0), *, per_epoch: int = 8) -> Iterator[tuple[Place, list[dict[str, Any]]]]:
+def toy_groups(
+    start: tuple[int, int] = (1, 0), *, per_epoch: int = 8
+) -> Iterator[tuple[Position, list[dict[str, Any]]]]:
     epoch, group = start
     while True:
         while group < per_epoch:
             drawn = np.random.default_rng([epoch, group, 11]).normal(size=(2, 4))
             group += 1
-            yield Place(epoch, group), [{"value": values} for values in drawn]
+            yield Position(epoch, group), [{"value": values} for values in drawn]
         epoch, group = epoch + 1, 0
 
 
@@ -104,11 +101,6 @@ def loss() -> ToyLoss:
 @pytest.fixture
 def groups() -> Any:
     return toy_groups
-
-
-@pytest.fixture
-def place() -> type[Place]:
-    return Place
 
 
 @pytest.fixture

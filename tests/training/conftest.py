@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.trainer.conftest import engine, groups, held_out, loss, place
+from tests.trainer.conftest import engine, groups, held_out, loss
 
-__all__ = ["engine", "groups", "held_out", "loss", "place"]
+__all__ = ["engine", "groups", "held_out", "loss"]

@@ -1,9 +1,9 @@
 from dataclasses import fields
 from math import nan
-from typing import Any
 
 import pytest
 
+from xdpx.datasets.plan import Position
 from xdpx.training.progress import Progress
 
 
@@ -19,10 +19,10 @@ def test_a_part_that_is_missing_is_an_error_with_its_name() -> None:
         Progress.from_dict(saved)
 
 
-def test_advancing_counts_the_samples_of_an_update(place: Any) -> None:
+def test_advancing_counts_the_samples_of_an_update() -> None:
     progress = Progress(group_size=6)
-    progress.advance(1, place(1, 1))
-    progress.advance(2, place(2, 0))
+    progress.advance(1, Position(1, 1))
+    progress.advance(2, Position(2, 0))
     assert (progress.num_updates, progress.epoch, progress.group, progress.samples) == (2, 2, 0, 12)
 
 

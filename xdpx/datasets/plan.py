@@ -28,6 +28,24 @@ SAMPLE_ORDER, GROUP_ORDER = 1, 2
 Rows = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Position:
+    """A place in the training data, whichever door trains: what a resume goes on from.
+
+    Attributes:
+        epoch: from 1; under `lazy_load` each shard counts as one.
+        group: groups taken in it already.
+        batches: micro-batches that each process has taken in it, where the last group of an epoch may have fewer.
+    """
+
+    epoch: int = 1
+    group: int = 0
+    batches: int = 0
+
+
+BEGINNING = Position()
+
+
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
     """The groups of one epoch, as rows of a store. Made by `plan_epoch`.

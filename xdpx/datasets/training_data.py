@@ -13,7 +13,7 @@ from xdpx.config.parameters import param
 from xdpx.datasets.ahead import ahead
 from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.making import Waiting
-from xdpx.datasets.plan import EpochPlan, Measured, Sampler
+from xdpx.datasets.plan import BEGINNING, EpochPlan, Measured, Position, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Meta, ShardChoice, shard_of, wait_for
 from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError, digest
 from xdpx.processors.base import Batch, Processor
@@ -24,14 +24,6 @@ SHARD_BITS = 40
 """The id of a sample is its shard's index shifted by this, plus its row."""
 
 GROUPS_AHEAD = 4
-
-
-@dataclass(frozen=True)
-class Position:
-    """A place in the training data: `epoch` from 1 (a shard under `lazy_load`), `group`: groups taken in it already."""
-
-    epoch: int = 1
-    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +147,7 @@ class TrainingData:
         last_pass = range(passes * len(self.shards) + 1, passes * len(self.shards) + rest + 1)
         return passes * first_pass + sum(self.groups_in(epoch) for epoch in last_pass)
 
-    def groups(self, start: Position = Position()) -> Generator[tuple[Position, list[Batch]]]:
+    def groups(self, start: Position = BEGINNING) -> Generator[tuple[Position, list[Batch]]]:
         """Yield (the position after the group, its batches) from `start` on, over epochs without end.
 
         Batches are collated ahead in a thread; close the generator to end it. Starting anywhere costs the same.

@@ -14,15 +14,16 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.evaluation_data import EvaluationData
+from xdpx.datasets.plan import Position
 from xdpx.datasets.store import AGAIN, Store
-from xdpx.datasets.training_data import Position, Ranks, TrainingData
+from xdpx.datasets.training_data import Ranks, TrainingData
 from xdpx.engines.base import Batch, Engine, Split
 from xdpx.logger import log
 from xdpx.runs import resuming
 from xdpx.runs.parameters import TrainParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
 from xdpx.training.evaluation import Metrics
-from xdpx.training.progress import Place, Progress
+from xdpx.training.progress import Progress
 from xdpx.utils import io
 from xdpx.utils.distributed_utils import by_the_first, place_in_group
 from xdpx.utils.verified import refuse_altered
@@ -84,9 +85,9 @@ class Parts:
         """Compute what the training log shows, from sums of facts."""
         return self.loss.train_metrics(facts) | (self.task_metrics(facts) if self.task_metrics else {})
 
-    def groups(self, progress: Progress) -> Generator[tuple[Place, Sequence[Batch]]]:
+    def groups(self, progress: Progress) -> Generator[tuple[Position, Sequence[Batch]]]:
         """Return the groups from where a run stands, without end. Close it, to end the thread that prepares them."""
-        return self.data.groups(Position(progress.epoch, progress.group))
+        return self.data.groups(progress.position)
 
 
 def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, saved: Mapping[str, Any]) -> Parts:

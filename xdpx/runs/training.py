@@ -13,6 +13,7 @@ from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
+from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable, UnwrittenTable
@@ -38,7 +39,7 @@ from xdpx.training.evaluation import evaluate
 from xdpx.training.lifecycle import Unclaimed, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import Preemption
-from xdpx.training.progress import Place, Progress
+from xdpx.training.progress import Progress
 from xdpx.training.status import STATUS_FILE, Status, read_status
 from xdpx.utils import commit, io
 from xdpx.utils.distributed_utils import by_the_first, is_master
@@ -170,7 +171,7 @@ class _Training:
         self.saved = {}  # its arrays are the engine's by now, and need not be kept twice
         return callbacks
 
-    def groups(self, session: Session) -> Generator[tuple[Place, Any]]:
+    def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
         """Return the groups of batches; listeners hear of epochs and steps."""
         groups = self.parts.groups(session.progress)
         return groups if self.hooks is None else self.hooks.groups(groups)

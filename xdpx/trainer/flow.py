@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from math import isfinite
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.logger import log
 from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import takes
 from xdpx.trainer.parts import TrainerRun
-from xdpx.trainer.stepping import Place, Window
+from xdpx.trainer.stepping import Window
 from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.preemption import Preemption
@@ -89,7 +90,7 @@ class Flow(Callback):
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Take over the facts of an update, tell the hooks, and do what they ask for."""
-        run, facts, place = self._run, step.facts, cast(Place, step.place)
+        run, facts, place = self._run, step.facts, step.place
         loss = facts["loss"]
         run.loss_sum += run.window.filtered(loss, run.loss_sum) if self._filters else loss
         self._grad_norm, self._learning_rate = facts["grad_norm"], facts["learning_rate"]
@@ -97,7 +98,7 @@ class Flow(Callback):
         run.state.epoch = place.epoch - 1 + place.batches / run.plan.batches_per_epoch
         run.fire("on_step_end")
         self._serve()
-        interrupted = self._asked and self._asked.on_step(session, step)
+        interrupted = None if self._asked is None else self._asked.on_step(session, step)
         if interrupted is None and run.control.should_training_stop:
             return Stop(f"asked to stop after step {step.number}")
         return interrupted
@@ -111,7 +112,7 @@ class Flow(Callback):
             self._methods._save_checkpoint(self._run.model_wrapped, self._trial)
             self._run.fire("on_save")
 
-    def groups(self, loader: Any, place: Place) -> Generator[tuple[Place, Window]]:
+    def groups(self, loader: Any, place: Position) -> Generator[tuple[Position, Window]]:
         """Yield the windows of micro-batches from `place` on, epoch after epoch, with the events of each epoch."""
         run = self._run
         for epoch in range(place.epoch - 1, run.plan.num_epochs):
@@ -119,7 +120,7 @@ class Flow(Callback):
             run.fire("on_epoch_begin")
             found = False
             for reached, window in self._windows(
-                loader, epoch, place if epoch == place.epoch - 1 else Place(epoch + 1)
+                loader, epoch, place if epoch == place.epoch - 1 else Position(epoch + 1)
             ):
                 found = True
                 yield reached, window
@@ -132,7 +133,7 @@ class Flow(Callback):
             if run.control.should_training_stop:
                 return
 
-    def _windows(self, loader: Any, epoch: int, place: Place) -> Iterator[tuple[Place, Window]]:
+    def _windows(self, loader: Any, epoch: int, place: Position) -> Iterator[tuple[Position, Window]]:
         """Yield the windows of one epoch, from `place` on."""
         run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
         iterator = run.window.waiting(self._epoch_of(loader, epoch, place.batches))
@@ -143,7 +144,7 @@ class Flow(Callback):
             if not samples:
                 return
             batches += len(samples)
-            yield Place(epoch + 1, group + 1, batches), Window(samples, num_items)
+            yield Position(epoch + 1, group + 1, batches), Window(samples, num_items)
 
     def _epoch_of(self, loader: Any, epoch: int, taken: int) -> Iterator[Any]:
         """Begin an epoch (from 0) after some batches of it; where a run is continued, with its random generators."""

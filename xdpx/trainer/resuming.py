@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from xdpx.checkpoints import folders
+from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
 from xdpx.engines.pytorch.world import World
@@ -19,7 +20,6 @@ from xdpx.trainer.files import rng
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
 from xdpx.trainer.hooks.state import TrainerState, restore_states
 from xdpx.trainer.parts import Continued, TrainerRun
-from xdpx.trainer.stepping import Place
 from xdpx.utils import io
 
 FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
@@ -107,17 +107,14 @@ def _changes_of_the_original(run: TrainerRun, state: TrainerState) -> list[str]:
     return trainer_files.changed_arguments(before, {name: value for name, value in now.items() if value is not None})
 
 
-def place(run: TrainerRun, checkpoint: str, global_step: int) -> Place:
+def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
     """Return where the data goes on."""
     found = TrainerCheckpoint(checkpoint)
     data = (found.progress() or {}).get("data")
     own = found.loader(run.parts.world.rank, run.parts.world.size)
     run.continued = Continued(checkpoint, own)
     position = run.plan.position(global_step, own or data)
-    if run.args.ignore_data_skip:
-        return Place(position.epoch + 1)
-    taken = -(-position.batches // run.args.gradient_accumulation_steps)
-    return Place(position.epoch + 1, taken, position.batches)
+    return Position(position.epoch) if run.args.ignore_data_skip else position
 
 
 def load_training_state(run: TrainerRun, checkpoint: str) -> None:

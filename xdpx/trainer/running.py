@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from xdpx.checkpoints.background import wait_for_all
+from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives, out_of_memory
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.seeding import seed_training
@@ -33,7 +34,7 @@ from xdpx.trainer.flow import Flow, FlowMethods
 from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.parts import TrainerRun
-from xdpx.trainer.stepping import OverrideEngine, Place, StepMethods, Window
+from xdpx.trainer.stepping import OverrideEngine, StepMethods, Window
 from xdpx.training.lifecycle import Claim, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import EXIT_CODE, Preemption
@@ -186,7 +187,7 @@ class _Stretch:
     preemption: Preemption
     listening: ExitStack
     loader: Any = None
-    place: Place = field(init=False)
+    place: Position = field(init=False)
     first: int = 0
     flow: Flow = field(init=False)
     output: TrainOutput = field(init=False)
@@ -231,7 +232,7 @@ class _Stretch:
         )
         return [self.flow]
 
-    def groups(self, session: Session) -> Generator[tuple[Place, Window]]:
+    def groups(self, session: Session) -> Generator[tuple[Position, Window]]:
         """Return the windows of micro-batches, with the events of each epoch."""
         return self.flow.groups(self.loader, self.place)
 
@@ -246,10 +247,10 @@ class _Stretch:
             self.output = _finish(self.run, self.methods, self.trial, self.first)
 
 
-def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: Any) -> Place:
+def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: Any) -> Position:
     """Set the state of the run, new or as it was saved, and return where its data goes on."""
     args, plan = run.args, run.plan
-    state, place = TrainerState(stateful_callbacks=states_of(run.exportable())), Place(1)
+    state, place = TrainerState(stateful_callbacks=states_of(run.exportable())), Position()
     run.continued = None
     if checkpoint is not None:
         state = resuming.read_state(checkpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -16,14 +16,6 @@ from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.placing import find_batch_size
 from xdpx.trainer.loss.calls import LossCalls
 from xdpx.trainer.parts import TrainerRun
-
-
-class Place(NamedTuple):
-    """A place in the training data: epoch (1-based), and how many groups and batches of it are taken."""
-
-    epoch: int
-    group: int = 0
-    batches: int = 0
 
 
 class Window(list[Any]):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from xdpx.checkpoints.folders import ALONE, Ranks, attempt
+from xdpx.datasets.plan import Position
 from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Stop, fit
 from xdpx.training.preemption import Preemption
-from xdpx.training.progress import Place
 from xdpx.training.status import RunState, Status
 from xdpx.utils import commit, io
 
@@ -42,7 +42,7 @@ class Training(Protocol):
         """Return the callbacks in their order, each with the state that it had when the training was saved."""
         ...
 
-    def groups(self, session: Session) -> Generator[tuple[Place, Any]]:
+    def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
         """Return the micro-batches of one update after another, from where `session` stands."""
         ...
 

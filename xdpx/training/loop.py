@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch, Facts, State, Updater
-from xdpx.training.progress import Place, Progress
+from xdpx.training.progress import Progress
 
-Groups = Iterable[tuple[Place, Sequence[Batch]]]
+Groups = Iterable[tuple[Position, Sequence[Batch]]]
 """The micro-batches of one update after another, each with the place in the data that is reached after it."""
 
 
@@ -24,7 +25,7 @@ class Step:
     number: int  # 1-based count of optimizer updates since the very beginning
     state: State
     facts: Facts  # may still live on the device
-    place: Place  # in the data, after this update
+    place: Position  # in the data, after this update
 
 
 @dataclass(frozen=True)

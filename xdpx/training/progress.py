@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
+from xdpx.datasets.plan import Position
 from xdpx.utils.decisions import is_better
-
-
-class Place(Protocol):
-    """A place in the training data: an epoch (1-based) and how many groups of it are taken already."""
-
-    @property
-    def epoch(self) -> int:
-        """The 1-based epoch; under `lazy_load` each shard counts as one."""
-        ...
-
-    @property
-    def group(self) -> int:
-        """The number of groups of this epoch that are already taken."""
-        ...
 
 
 @dataclass
@@ -40,11 +27,14 @@ class Progress:
     best_step: int = 0
     last_eval_step: int = 0
 
-    def advance(self, num_updates: int, place: Place) -> None:
+    @property
+    def position(self) -> Position:
+        """The place in the data."""
+        return Position(self.epoch, self.group)
+
+    def advance(self, num_updates: int, place: Position) -> None:
         """Move on to the place that is reached after an update."""
-        self.num_updates = num_updates
-        self.epoch = place.epoch
-        self.group = place.group
+        self.num_updates, self.epoch, self.group = num_updates, place.epoch, place.group
         self.samples += self.group_size
 
     def take_score(self, score: float, *, ascending: bool) -> bool:

@@ -4,9 +4,10 @@ import pytest
 from torch.utils.data import DataLoader
 from transformers import Trainer
 
+from xdpx.datasets.plan import Position
 from xdpx.trainer.data.loaders import train_loader
 from xdpx.trainer.data.options import LoaderOptions
-from xdpx.trainer.data.plan import FOR_EVER, Position, num_examples, plan_training
+from xdpx.trainer.data.plan import FOR_EVER, num_examples, plan_training
 
 
 def arguments(**changes):
@@ -67,9 +68,9 @@ def test_examples_are_estimated_where_the_data_has_no_length():
 def test_the_place_after_some_steps_is_found_by_counting_them():
     plan = plan_training(arguments(gradient_accumulation_steps=2), DataLoader(range(40), batch_size=4), batch_size=4)
     assert plan.steps_per_epoch == 5
-    assert plan.position(0) == Position(0, 0)
-    assert plan.position(7) == Position(1, 4)
-    assert plan.position(10) == Position(2, 0)
+    assert plan.position(0) == Position(1, 0, 0)
+    assert plan.position(7) == Position(2, 2, 4)
+    assert plan.position(10) == Position(3, 0, 0)
 
 
 @pytest.mark.parametrize(("batch_size", "num_processes"), [(4, 1), (2, 1), (8, 1), (4, 2), (2, 2)])
@@ -80,15 +81,15 @@ def test_the_place_is_where_the_samples_were_left_whatever_the_batch_size(ranks,
     )
     plan = plan_training(args, loader, batch_size=batch_size, num_processes=num_processes)
     position = plan.position(999, {"epoch": 2, "samples": 48, "ended": False})
-    assert position == Position(2, 48 // (batch_size * num_processes))
+    assert position == Position(3, 48 // (batch_size * num_processes), 48 // (batch_size * num_processes))
 
 
 def test_batches_are_counted_where_nobody_knows_how_many_samples_they_have():
     plan = plan_training(arguments(), DataLoader(range(80), batch_size=4), batch_size=4)
-    assert plan.position(7, {"epoch": 1, "samples": None, "batches": 3, "ended": False}) == Position(1, 3)
-    assert plan.position(7, {"epoch": 0, "samples": None, "ended": False}) == Position(0, 7)
+    assert plan.position(7, {"epoch": 1, "samples": None, "batches": 3, "ended": False}) == Position(2, 3, 3)
+    assert plan.position(7, {"epoch": 0, "samples": None, "ended": False}) == Position(1, 7, 7)
 
 
 def test_after_the_end_of_an_epoch_the_next_one_begins():
     plan = plan_training(arguments(), DataLoader(range(10), batch_size=4), batch_size=4)
-    assert plan.position(3, {"epoch": 0, "samples": 12, "ended": True}) == Position(1, 0)
+    assert plan.position(3, {"epoch": 0, "samples": 12, "ended": True}) == Position(2, 0, 0)

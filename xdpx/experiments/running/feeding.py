@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdpx.checkpoints.spmd_folders import INPUTS, read_train_input
@@ -12,20 +11,13 @@ from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.inputs.peeking import warn_about
 from xdpx.datasets.inputs.states import from_json, to_json
 from xdpx.datasets.inputs.windows import is_end_of_data
+from xdpx.datasets.plan import Position
 from xdpx.experiments.running.parts import Parts, check_batch
 from xdpx.logger import log
 from xdpx.utils import io
 
 TRAINING = "train"
 """The key of the training input's state; those of the others are their names."""
-
-
-@dataclass(frozen=True)
-class InputPlace:
-    """A place in an input that has no epochs: how many groups were taken."""
-
-    group: int
-    epoch: int = 1
 
 
 class Feed:
@@ -43,8 +35,11 @@ class Feed:
         self._others = {data.name: data for data in others if not data.window.resets}
         warn_about([self.data, *others])
 
-    def groups(self, taken: int) -> Generator[tuple[InputPlace, list[Any]]]:
-        """Yield the batches of one update after another; `taken` were taken before. Ends with the data."""
+    def groups(self, taken: int) -> Generator[tuple[Position, list[Any]]]:
+        """Yield the batches of one update after another; `taken` were taken before. Ends with the data.
+
+        An input has no epochs: all of it counts as the first one.
+        """
         unchecked = self._parts.train.enforce_input_specs
         while True:
             try:
@@ -57,7 +52,7 @@ class Feed:
                 check_batch(group[0], self._parts)
                 unchecked = False
             taken += 1
-            yield InputPlace(taken), group
+            yield Position(group=taken), group
 
     def state(self) -> dict[str, Any] | None:
         """Return where this process is in its inputs; None when nobody wants to know."""

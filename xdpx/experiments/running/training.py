@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
+from xdpx.datasets.plan import Position
 from xdpx.engines.spmd import world
 from xdpx.engines.spmd.mesh import mesh_text
 from xdpx.experiments.running import job_folder
@@ -41,7 +42,7 @@ from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.lifecycle import claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import SIGNALS, Preemption
-from xdpx.training.progress import Place, Progress
+from xdpx.training.progress import Progress
 from xdpx.training.status import Status
 from xdpx.utils import commit, io
 from xdpx.utils.decisions import SKIPPED_AT_MOST
@@ -135,9 +136,9 @@ class _Training:
             self._write_down()
         self._tell(session)
 
-    def groups(self, session: Session) -> Generator[tuple[Place, Any]]:
+    def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
         """Return the batches of one update after another; listeners hear of each step."""
-        groups: Generator[tuple[Place, Any]] = self.feed.groups(session.progress.group)
+        groups: Generator[tuple[Position, Any]] = self.feed.groups(session.progress.group)
         return groups if self.hooks is None else self.hooks.groups(_until_left(groups, self.hooks))
 
     def end(self, session: Session, stop: Stop) -> None:
@@ -257,7 +258,7 @@ def _listeners(parts: Parts) -> list[Any]:
     return listeners_of(parts)
 
 
-def _until_left(groups: Generator[tuple[Place, Any]], hooks: Hooks) -> Generator[tuple[Place, Any]]:
+def _until_left(groups: Generator[tuple[Position, Any]], hooks: Hooks) -> Generator[tuple[Position, Any]]:
     """Yield the same groups; end where a listener wants no more of the epoch, which is the only one."""
     with closing(groups):
         for place, group in groups:

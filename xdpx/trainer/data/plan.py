@@ -6,20 +6,14 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from xdpx.datasets.plan import Position
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.streams import RankStream
 
 FOR_EVER = sys.maxsize
 """Epochs of data without a length: as many as it takes for `max_steps`."""
-
-
-class Position(NamedTuple):
-    """A place in the training data: epoch from 0, and how many batches of it each rank has had."""
-
-    epoch: int
-    batches: int
 
 
 @dataclass(frozen=True)
@@ -65,14 +59,18 @@ class TrainingPlan:
         """
         epoch, steps = divmod(global_step, self.steps_per_epoch)
         if data is None:
-            return Position(epoch, steps * self.accumulation)
+            return self._after(epoch, steps * self.accumulation)
         if data.get("samples") is not None and self.samples_per_batch:
             batches = math.ceil(data["samples"] / self.samples_per_batch)
         else:
             batches = data.get("batches", steps * self.accumulation)
         if data["ended"] or batches >= self.batches_per_epoch:
-            return Position(data["epoch"] + 1, 0)
-        return Position(data["epoch"], batches)
+            return self._after(data["epoch"] + 1, 0)
+        return self._after(data["epoch"], batches)
+
+    def _after(self, epoch: int, batches: int) -> Position:
+        """Return the position in an epoch, from 0, of which each rank has had some batches."""
+        return Position(epoch + 1, -(-batches // self.accumulation), batches)
 
 
 def plan_training(args: TrainingArguments, loader: object, *, batch_size: int, num_processes: int = 1) -> TrainingPlan:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from xdpx.checkpoints.folders import ALONE, Ranks
+from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.run_tables import COLUMNS, evaluated
@@ -17,7 +18,6 @@ from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.training.callbacks.logging import Logging
 from xdpx.training.callbacks.saving import HOOKS
 from xdpx.training.loop import Callback, Session, Step, Stop
-from xdpx.training.progress import Place
 
 INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
 """Events inside an update, of which the engine must tell."""
@@ -107,7 +107,7 @@ class Hooks:
 
     # ---- around the data
 
-    def groups(self, groups: Generator[tuple[Place, Any]]) -> Generator[tuple[Place, Any]]:
+    def groups(self, groups: Generator[tuple[Position, Any]]) -> Generator[tuple[Position, Any]]:
         """Yield the same groups, with the events of the beginning of epochs and steps; skip what nobody wants."""
         with closing(groups):
             for place, group in groups:
@@ -207,7 +207,7 @@ class Hooks:
             self._saving.save(session)
         return self.end_saving(session)
 
-    def is_over(self, place: Place) -> bool:
+    def is_over(self, place: Position) -> bool:
         """Tell whether an epoch ends at this place: there is no more of it, or nobody wants more."""
         return place.group >= self._length or self.control.should_epoch_stop
 
