@@ -14,6 +14,7 @@ import torch
 
 from tests.experiments.running.conftest import tiny
 from xdpx import Trainer, TrainerCallback, TrainingArguments
+from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
 from xdpx.datasets.meta import read_meta
 from xdpx.experiments.running import run as run_experiment
@@ -180,6 +181,15 @@ def test_a_run_whose_folder_another_one_took_over_says_so_and_writes_nothing_mor
         callbacks._loaded.pop("usurper", None)
     assert any("checkpoint" in name for name in witness[0])
     assert kept_in(tmp_path / "run") == witness[0]
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_by_its_name_before_anything_is_trained(
+    door: Door, tmp_path: Path, witness: list[Any]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises((OSError, ConfigError), match=f"{tmp_path}/file"):
+        door(tmp_path / "file/run", callbacks=["witness"])
+    assert not witness
 
 
 def test_a_callback_of_the_user_hears_the_same_and_is_obeyed(door: Door, tmp_path: Path, witness: list[Any]) -> None:

@@ -138,6 +138,18 @@ def test_a_lease_that_is_lost_ends_the_training_on_all_processes_and_leaves_the_
             Claim(str(tmp_path), Ranks(1, 2, broadcast=lambda word: said[-1])).check()
 
 
+def test_where_no_lease_can_be_put_a_training_that_need_not_have_one_is_warned_and_tells_nothing(
+    engine: Any, groups: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    folder = str(tmp_path / "file/run")
+    with claimed(folder, required=False) as claim:
+        assert live(Toy(engine, groups), claim, preemption=Preemption()).finished
+    assert f"{folder} cannot be written to" in capsys.readouterr().err
+    with pytest.raises(OSError, match="file"), claimed(folder):
+        pass
+
+
 def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
     def refuse() -> None:
         raise ValueError("not this one")

@@ -115,7 +115,10 @@ def claimed(
         except OSError as error:
             if required:
                 raise
-            log.warning(f"{folder} cannot be written to ({error}): nothing keeps other trainings out of it.")
+            log.warning(
+                f"{folder} cannot be written to ({error}): nothing keeps other trainings out of it or tells how this "
+                "one stands, and its first checkpoint will fail unless that is mended by then."
+            )
         then()
 
     try:

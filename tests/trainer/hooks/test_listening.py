@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.checkpoints.folders import ALONE, Ranks
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.trainer.hooks.builtin import EarlyStoppingCallback
 from xdpx.trainer.hooks.events import TrainerCallback
@@ -63,6 +64,7 @@ class Desk:
     def __init__(self, folder: Path, engine: Any, loss: Any, held_out: Any, groups: Any) -> None:
         self.folder, self.engine, self.loss, self.held_out, self.toy_groups = folder, engine, loss, held_out, groups
         self.checkpointer = Checkpointer(str(folder))
+        self.ranks = ALONE
 
     def train(
         self, *listeners: Any, until: int = 16, save: bool = True, saved: Any = None, **policy: Any
@@ -83,7 +85,7 @@ class Desk:
         saving = Saving(self.checkpointer, SavePolicy(**policy), callbacks=kept, accumulator=accumulator, metadata=dict)
         self.hooks = Hooks(
             listeners, SimpleNamespace(**ARGS), logging=logging, evaluating=evaluating,
-            saving=saving if save else None, epoch_length=lambda epoch: 8,
+            saving=saving if save else None, epoch_length=lambda epoch: 8, ranks=self.ranks,
         )  # fmt: skip
         kept.append(self.hooks.middle)
         callbacks = [self.hooks.first, *kept, *([saving] if save else []), self.hooks.last]
@@ -109,6 +111,27 @@ def test_events_come_in_the_order_of_the_trainer(desk: Desk) -> None:
     two = [(name, step + 8) for name, step in one]
     begin = [("init_end", 0), ("train_begin", 0), ("epoch_begin", 0)]
     assert told == [*begin, *one, ("epoch_begin", 8), *two, ("train_end", 16)]
+
+
+class StopsAt(TrainerCallback):
+    """Asks for the end after an update, and notes what it hears."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.heard = number, list[int]()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.heard.append(state.global_step)
+        control.should_training_stop = state.global_step == self.number
+
+
+def test_callbacks_of_all_processes_hear_and_those_of_the_first_are_obeyed(desk: Desk) -> None:
+    said, first, second = list[Any](), StopsAt(3), StopsAt(2)
+    desk.ranks = Ranks(0, 2, broadcast=lambda value: said.append(value) or value)
+    assert desk.train(first, save=False)[0].reason == "asked to stop after step 3"
+    desk.ranks = Ranks(1, 2, broadcast=lambda value: said.pop(0))
+    assert desk.train(second, save=False)[0].reason == "asked to stop after step 3"
+    assert first.heard == second.heard == [1, 2, 3]
+    assert not desk.hooks.state.is_world_process_zero
 
 
 def test_every_step_begins_and_ends_around_its_update(desk: Desk) -> None:
