@@ -232,3 +232,33 @@ def test_a_train_file_of_blank_lines_is_a_fault(tmp_path: Path, said: Said) -> N
     raw(tmp_path, train_txt="\n \n\n")
     prepro(tmp_path, code=2)
     assert "train: none of its 3 texts has a token" in said()
+
+
+# ---- files that are none
+
+
+def test_a_folder_called_like_a_raw_file_is_not_passed_over(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, dev_tsv=table("\t"))
+    (tmp_path / "raw/train.tsv").mkdir()
+    prepro(tmp_path, code=2)
+    assert "'train.tsv' is a folder, not a file. Name the files in it" in said()
+    prepro(tmp_path, code=2, data_files=["train.tsv", "dev.tsv"])
+    assert "'train.tsv' is a folder, not a file" in said()
+    (tmp_path / "raw/train.tsv/part-0").write_text(table("\t"))
+    data = prepro(tmp_path, data_files={"train.tsv/part-0": "train"})
+    assert texts_and_labels(data) == ROWS
+
+
+def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path, said: Said) -> None:
+    raw(tmp_path, train_tsv="version https://git-lfs.github.com/spec/v1\noid sha256:1f\nsize 123\n")
+    prepro(tmp_path, code=2)
+    assert "train.tsv: 1 fault\n  data_files: is a pointer of Git LFS, not the file. Fetch it: git lfs pull." in said()
+
+
+@pytest.mark.parametrize("field", ["text", "label"])
+def test_a_nan_that_pandas_writes_into_json_is_no_text(tmp_path: Path, said: Said, field: str) -> None:
+    lines: list[dict[str, Any]] = [{"text": text, "label": label} for text, label in ROWS]
+    lines.append({"text": "x", "label": "1", field: float("nan")})
+    raw(tmp_path, train_jsonl="".join(json.dumps(line) + "\n" for line in lines))
+    prepro(tmp_path, code=2, parser="jsonl", fields=["text", "label"])
+    assert f"train.jsonl:7: field '{field}' is NaN or infinite, not text" in said()

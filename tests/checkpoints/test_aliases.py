@@ -46,3 +46,11 @@ def test_a_score_that_is_better_when_lower_needs_no_hint(run: Path) -> None:
 def test_a_folder_without_checkpoints_is_an_error_that_names_it(tmp_path: Path, alias: str) -> None:
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         resolve(f"{tmp_path}/{alias}")
+
+
+def test_that_the_weights_of_the_best_step_are_gone_is_said(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    resolve(f"{run}/<best>")
+    assert not caplog.records
+    (run / "checkpoint-20.pt").unlink()
+    resolve(f"{run}/<best>")
+    assert "step 20 scored best, but has no weights here; <best> is step 10" in caplog.text

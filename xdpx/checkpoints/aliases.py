@@ -8,6 +8,7 @@ from typing import Any
 
 from xdpx.checkpoints import layout
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.logger import log
 from xdpx.utils import io
 
 BEST = "<best>"
@@ -72,6 +73,9 @@ def best_step(folder: str) -> int:
         reached = _best_so_far(line.removesuffix("\n") for line in log_file if line.endswith("\n"))
     for step in reversed(reached):
         if step in saved:
+            if step != reached[-1]:
+                problem = f"step {reached[-1]} scored best, but has no weights here"
+                log.warning(f"{folder}: {problem}; {BEST} is step {step}.")
             return step
     tried = ", ".join(map(str, reversed(reached))) or "none"
     raise FileNotFoundError(

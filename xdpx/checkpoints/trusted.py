@@ -13,11 +13,9 @@ import torch
 
 from xdpx.checkpoints import layout
 from xdpx.utils import commit, io
+from xdpx.utils.raw_places import is_lfs_pointer
 
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
-
-
-_LFS = b"version https://git-lfs.github.com/spec/"
 
 
 class DamagedFile(OSError):
@@ -91,7 +89,7 @@ def load_safetensors(path: str) -> dict[str, torch.Tensor]:
 def _pointer(local: str) -> str:
     """Return the message that a file is only a pointer of Git LFS, which was not asked for the file; else ''."""
     with io.open(local, "rb") as file:
-        is_pointer = file.read(len(_LFS)) == _LFS
+        is_pointer = is_lfs_pointer(file)
     return "a pointer of Git LFS, not the file). Fetch it: git lfs pull" if is_pointer else ""
 
 

@@ -13,6 +13,8 @@ from xdpx.utils.raw_places import is_saved_dataset, is_table
 DataFiles = dict[str, str] | list[str] | str
 
 COMPRESSED = (".gz", ".bz2", ".xz")
+RAW_ENDINGS = (".tsv", ".csv", ".txt", ".json", ".jsonl", ".parquet", ".xlsx", *COMPRESSED)
+"""Names of raw files. Spark gives them to folders of parts."""
 LIST_OF_SPLITS = "dataset_dict.json"
 """What `datasets` puts beside the folders of splits; no split itself."""
 RESERVED = frozenset({"embeddings", "resources"})
@@ -82,7 +84,11 @@ def _matching(data_source: str, name: str) -> list[str]:
     names = [entry for entry in io.listdir(folder or ".") if fnmatch.fnmatchcase(io.name(entry), pattern)]
     names = [entry for entry in names if io.name(entry) != LIST_OF_SPLITS]
     paths = [io.join(folder, io.name(entry)) for entry in names if not io.name(entry).startswith(".")]
-    return sorted(found for found in paths if io.isfile(found) or is_saved_dataset(found))
+    raw = sorted(found for found in paths if io.isfile(found) or is_saved_dataset(found))
+    folders = sorted(io.name(found) for found in set(paths).difference(raw) if found.lower().endswith(RAW_ENDINGS))
+    if folders:  # left out without a word, all of training would be
+        raise ConfigError(data_source, [_folder(name.removesuffix(pattern) + each) for each in folders])
+    return raw
 
 
 def _matching_tables(source: str, name: str) -> list[str]:
@@ -98,6 +104,8 @@ def _matching_tables(source: str, name: str) -> list[str]:
 def _nothing(data_source: str, name: str) -> Fault:
     if is_table(data_source):
         return Fault("data_files", f"'{name}' matches no table of {data_source}.", "Name one.", code="missing_path")
+    if io.isdir(io.join(data_source, name)):
+        return _folder(name)
     try:
         there = [io.name(entry) for entry in io.listdir(data_source)]
     except OSError:
@@ -106,6 +114,11 @@ def _nothing(data_source: str, name: str) -> Fault:
     listed = ", ".join(sorted(there)[:6]) or "nothing"
     remedy = f"Did you mean '{near}'?" if near else f"There is: {listed}{', ...' if len(there) > 6 else ''}."
     return Fault("data_files", f"'{name}' matches no file in {data_source}.", remedy, code="missing_path")
+
+
+def _folder(name: str) -> Fault:
+    remedy = f"Name the files in it: data_files: {{{name}/FILE: {split_of(name)}}}; or join them into one."
+    return Fault("data_files", f"'{name}' is a folder, not a file.", remedy)
 
 
 def _wrong_split(split: str, path: str, found: Mapping[str, str]) -> list[Fault]:

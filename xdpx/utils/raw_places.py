@@ -1,12 +1,21 @@
-"""Raw data that are no files: tables of a database, and the folders in which Hugging Face `datasets` saves."""
+"""Raw data that are no files: tables of a database, saved data sets of `datasets`, and mere pointers of Git LFS."""
 
 from __future__ import annotations
+
+from typing import IO
 
 from xdpx.utils.io_utils import io
 
 DATABASES = frozenset({"sqlite", "postgresql", "postgres", "mysql", "mariadb", "oracle", "mssql", "duckdb", "odps"})
 SAVED = "state.json"
 """The file by which a folder tells that `datasets` saved it; it names the others."""
+
+LFS = b"version https://git-lfs.github.com/spec/"
+
+
+def is_lfs_pointer(file: IO[bytes]) -> bool:
+    """Tell whether an open file is only a pointer of Git LFS to what was not fetched. Reads its first bytes."""
+    return file.read(len(LFS)) == LFS
 
 
 def is_table(path: str) -> bool:

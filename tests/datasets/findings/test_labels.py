@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdpx.datasets.findings.labels import many_labels, missing_labels, spellings
+from xdpx.datasets.findings.labels import many_labels, missing_labels, spellings, written_nothings
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ def test_numbers_as_labels_are_sent_to_their_type() -> None:
         (["1", "1.0", "0"], False, "'1', '1.0' are written almost alike"),
         (["not good", "not  good"], False, "almost alike"),
         (["1", "\uff11"], False, "almost alike"),
+        (["pos", "pos\u200b"], False, "'pos', 'pos\\u200b' are written almost alike"),
         (["1", "1.0", "0"], True, ""),
         (["pos", "neg", "neutral"], False, ""),
         (["B-LOC", "I-LOC", "O"], False, ""),
@@ -37,6 +38,11 @@ def test_numbers_as_labels_are_sent_to_their_type() -> None:
 def test_labels_that_are_written_alike_are_told(labels: list[str], numbers: bool, told: str) -> None:
     found = [each.problem for each in spellings(dict.fromkeys(labels, 3), numbers=numbers)]
     assert (told in found[0]) if told else not found
+
+
+@pytest.mark.parametrize(("label", "told"), [("nan", True), ("NULL", True), ("none", False), ("NA", False)])
+def test_a_label_that_programs_write_for_a_missing_value_is_told(label: str, told: bool) -> None:
+    assert [each.severity for each in written_nothings({label: 3, "pos": 9})] == (["warning"] if told else [])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ TOO_MANY = 0.5
 MANY = 0.2
 """Labels per row, from which they are too many to be learned, or so many that one should look."""
 
+NOTHINGS = frozenset({"nan", "null", "<na>", "#n/a"})
+"""What pandas, JSON and spreadsheets write for a missing value. Not `none` and `na`, which people choose as labels."""
+
 
 def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
     """Find a column of labels that is nearly as manifold as the rows."""
@@ -28,6 +31,14 @@ def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
     else:
         remedy = 'Is it the right column? The label comes last; fields: ["text", "label"] takes columns by name.'
     yield Finding("many_labels", "fault" if share >= TOO_MANY else "warning", PLACE, problem, remedy)
+
+
+def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Find labels as programs write them for what is missing: each would become a class."""
+    for label, count in counts.items():
+        if label.strip().lower() in NOTHINGS:
+            problem = f"label {label!r} ({count:,} rows) is a missing value to many programs, but a class here."
+            yield Finding("no_labels", "warning", PLACE, problem, "If it is none, drop these rows.")
 
 
 def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
@@ -52,7 +63,8 @@ def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
 
 
 def _plainest(label: str, *, numbers: bool) -> str:
-    plain = folded(unicodedata.normalize("NFKC", label))
+    plain = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
+    plain = folded(plain)  # Cf: signs that cannot be seen, such as U+200B and byte order marks within a file
     value = None if numbers else number_of(plain)
     return "".join(sign for sign in plain if sign not in " _-\t'\"") if value is None else str(value)
 

@@ -98,6 +98,7 @@ class Look:
             if not self._numbers:
                 self._findings.add(labels.many_labels(counts))
         self._findings.add(labels.spellings(counts, numbers=self._numbers))
+        self._findings.add(labels.written_nothings(counts))
 
     def _look_for_headers(self, counts: Mapping[str, int]) -> None:
         """Look for files whose first row has a label that no other row has."""

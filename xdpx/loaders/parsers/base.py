@@ -204,6 +204,8 @@ def row_of(
     for name, value, text in zip(names, values, texts, strict=True):
         if text is None:
             found = "null" if value is None else f"a {type(value).__name__}"
+            if isinstance(value, float):  # numbers are text, but for those that pandas writes for what is missing
+                found = "NaN or infinite"
             return BadLine(number, f"column '{name}' is {found}, not {wanted}")
         row.append(text)
     return row

@@ -13,6 +13,7 @@ from typing import IO, Any
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.loaders.parsers.base import BadLine, Block
 from xdpx.utils import io
+from xdpx.utils.raw_places import is_lfs_pointer
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
@@ -32,11 +33,15 @@ def open_raw(path: str) -> Generator[IO[bytes]]:
     """Open a raw file for reading bytes, decompressing what ends in .gz, .bz2 or .xz.
 
     Raises:
-        ConfigError: the compressed data are cut short or damaged, found while reading.
+        ConfigError: the compressed data are cut short or damaged, found while reading; or the file is a mere pointer.
     """
     suffix = path[path.rfind(".") :].lower()
     opener = _OPENERS.get(suffix)
     with io.open(path, "rb") as file:
+        if is_lfs_pointer(file):
+            fault = Fault("data_files", "is a pointer of Git LFS, not the file.", "Fetch it: git lfs pull.")
+            raise ConfigError(path, [fault])
+        file.seek(0)
         try:
             yield opener(file) if opener else file
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:

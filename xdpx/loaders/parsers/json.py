@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import IO, Any
@@ -111,16 +112,19 @@ def _nearest_other(field: str, there: tuple[str, ...], fields: tuple[str, ...]) 
 
 
 def cell(value: object) -> str | None:
-    """Write a JSON value as a column: text, numbers, true and false. None for anything else."""
+    """Write a JSON value as a column: text, numbers, true and false. None for anything else, such as NaN."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else None
+    # pandas and json.dumps write what is missing as NaN: it would be a class of its own, or the text "nan".
+    return str(value) if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)) else None
 
 
 def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "text", type(None): "null"}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN or infinite"
     return names.get(type(value), "a number")
 
 
