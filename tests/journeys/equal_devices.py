@@ -24,7 +24,7 @@ from xdpx import Trainer, TrainingArguments
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
 
-FAILED = 70
+FAILED, LARGEST = 70, 6
 IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
 """What each process would import by itself."""
 
@@ -61,6 +61,16 @@ def train_by_x_train(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {"code": code, "rows": seen}
 
 
+class LittleMemory(Trainer):
+    """Runs out of memory on the second process, at the fourth update, where a batch has more than `LARGEST` rows."""
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        size, loss = len(inputs["x"]), super().training_step(model, inputs, num_items_in_batch)
+        if self.args.process_index == 1 and self.state.global_step == 3 and size > LARGEST:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return loss
+
+
 def train_by_trainer(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Train with the arguments, and go on from a checkpoint where there is one; return losses and rows."""
     torch.manual_seed(0)
@@ -74,7 +84,8 @@ def train_by_trainer(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         name, use_cpu=True, per_device_train_batch_size=batch, max_steps=50, learning_rate=0.01, logging_steps=1,
         report_to="none", disable_tqdm=True, remove_unused_columns=False, **known,
     )  # fmt: skip
-    trainer = Trainer(model=model, args=args, train_dataset=rows)
+    kind = LittleMemory if args.auto_find_batch_size else Trainer
+    trainer = kind(model=model, args=args, train_dataset=rows)
     trainer.train(resume_from_checkpoint=any(Path(name).glob("checkpoint-*")))
     trainer.save_model(f"{name}/last")
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

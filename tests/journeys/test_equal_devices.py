@@ -89,6 +89,9 @@ def stages() -> list[dict[str, Any]]:
         copies = {str(Path(called[name], begun(name)[1])): begun(name)[0] for name in RESUMED}
         onward = [training(name, size, called=called[name]) for name in RESUMED]
         found.append(stage(f"onward-{size}", size, onward, copies))
+    little = training("trainer-ddp", 2, called="trainer-little", auto_find_batch_size=True)
+    found.append(stage("little", 2, [little]))
+    found[0]["trainings"].append(training("trainer-ddp", 1, called="trainer-smaller", batch_size=12))
     return found
 
 
@@ -184,3 +187,11 @@ def test_a_checkpoint_of_four_processes_goes_on_with_any_number(trained: Path, n
     assert between == 0 if size == 4 else between < 1e-5
     left = STEPS - BEGUN
     assert seen(trained, f"onward-{size}", onward)[:left] == seen(trained, "from-start-4", whole)[BEGUN:STEPS]
+
+
+def test_memory_that_runs_out_on_one_process_begins_all_anew_with_smaller_batches(trained: Path) -> None:
+    """Of 8 rows on each of two they become 7, then 6: the training of one process with batches of 12."""
+    several, alone = ("little", "trainer-little"), ("from-start-1", "trainer-smaller")
+    assert seen(trained, *several)[-STEPS:] == seen(trained, *alone)
+    assert losses(trained, *several) == pytest.approx(losses(trained, *alone), abs=1e-5)
+    assert distance(weights(trained, several[1]), weights(trained, alone[1])) < 1e-5

@@ -18,6 +18,7 @@ from tests import processes
 from xdpx import run as door
 
 SCRIPT = Path(__file__).with_name("many_devices.py")
+KILLS = 2 * int(os.environ.get("XDPX_KILLS", "1"))
 TRAIN: dict[str, Any] = {
     "__parent__": "data/meta", "data_dir": "data", "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 8,
     "hidden_size": 8, "dropout": 0.0, "max_update": 50, "batch_size": 15, "update_freq": 2, "learning_rate": 0.01,
@@ -198,24 +199,38 @@ def test_shared_scoring_and_prediction_write_the_very_same(told: object, name: s
     assert Path(f"both-{name}").read_text().strip()
 
 
+MORTAL = """
+import os, random, signal
+from xdpx import TrainerCallback
+from xdpx.trainer.hooks import register
+
+
+@register("mortal")
+class Mortal(TrainerCallback):
+    def __init__(self):
+        life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        drawn = random.Random(life)
+        self.chosen = life < KILLS and int(os.environ["RANK"]) == drawn.randrange(2)
+        self.left = drawn.randrange(1, 20)  # events; a checkpoint is written every 15 or so
+
+    def heard(self, *args, **kwargs):
+        self.left -= 1
+        if self.chosen and self.left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    on_train_begin = on_step_begin = on_substep_end = on_step_end = on_log = on_evaluate = on_save = heard
+"""
+
+
 def test_a_rank_that_is_killed_again_and_again_under_torchrun_changes_nothing(told: object) -> None:
-    Path("user/modules/mortal.py").write_text(
-        "import os, signal\n"
-        "from xdpx import TrainerCallback\n"
-        "from xdpx.trainer.hooks import register\n\n\n"
-        '@register("mortal")\n'
-        "class Mortal(TrainerCallback):\n"
-        "    def on_step_end(self, args, state, control, **kwargs):\n"
-        '        life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])\n'
-        '        if life < 3 and os.environ["RANK"] == str(life % 2) and state.global_step == 13 * (life + 1):\n'
-        "            os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+    Path("user/modules/mortal.py").write_text(MORTAL.replace("KILLS", str(KILLS)))
     words = write(Path(), "mortal", {"callbacks": ["mortal"], "save_interval": 5})
     launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={processes.free_port()}"]
-    line = [sys.executable, *launcher, "--max-restarts=3", door.__file__, *words]
-    (ended,) = processes.run_together([line], [processes.environment()])
+    line = [sys.executable, *launcher, f"--max-restarts={KILLS}", door.__file__, *words]
+    (ended,) = processes.run_together([line], [processes.environment()], seconds=240 + 60 * KILLS)
     assert ended.code == 0, ended.text[-4000:]
-    assert ended.text.count("continuing at step") == 3
+    assert ended.text.count("Signal 9 (SIGKILL)") >= KILLS
+    assert ended.text.count("training to step 50 of 50") == KILLS + 1
     for name, value in weights("mortal").items():
         assert torch.equal(value, weights("both-whole")[name]), name
 

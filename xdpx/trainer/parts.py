@@ -48,6 +48,11 @@ class TrainerParts:
     strategy: Strategy
     precision: Precision
 
+    @property
+    def begins_anew_together(self) -> bool:
+        """Whether there are other processes, and all can hear that memory ran out on one (`auto_find_batch_size`)."""
+        return self.world.size > 1 and self.strategy.passes_alone
+
     def ranks(self) -> Ranks:
         """Return who saves together."""
         world = self.world

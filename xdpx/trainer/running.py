@@ -129,6 +129,12 @@ def train(
 
         if not args.auto_find_batch_size:
             return attempt(run.batch_size)
+        if args.world_size > 1 and not run.parts.begins_anew_together:
+            log.warning(
+                "auto_find_batch_size: has no effect, for processes that share one model (FSDP, DeepSpeed) wait in "
+                "every pass for one another, and for one that ran out of memory. Lower per_device_train_batch_size."
+            )
+            return attempt(run.batch_size)
         return _with_fitting_batches(run, attempt)
 
 
@@ -144,7 +150,8 @@ def _with_fitting_batches(run: TrainerRun, attempt: Callable[[int], TrainOutput]
         run.model.zero_grad(set_to_none=True)
         run.model.load_state_dict(weights)
 
-    return out_of_memory.with_fitting_batches(attempt, run.batch_size, begin_anew)
+    together = run.parts.begins_anew_together
+    return out_of_memory.with_fitting_batches(attempt, run.batch_size, begin_anew, together=together)
 
 
 def stretch(

@@ -10,6 +10,7 @@ from torch import nn
 
 from xdpx.engines.base import Facts
 from xdpx.engines.pytorch.nonfinite import Guard
+from xdpx.engines.pytorch.out_of_memory import heard_by_all
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.trainer.accelerator import Accelerator
@@ -69,9 +70,12 @@ class OverrideEngine:
         run, losses = self._run, self._losses
         run.accumulation = len(group)
         run.fire("on_step_begin")
-        sums = self._taker.add_gradients(state, group, partial(self._micro_batch, state, group.num_items))
+        agreed = run.args.auto_find_batch_size and run.parts.begins_anew_together
+        with heard_by_all(agreed):
+            sums = self._taker.add_gradients(state, group, partial(self._micro_batch, state, group.num_items))
         losses.optimizer, losses.max_norm = run.optimizer, run.args.max_grad_norm
-        taken = self._taker.take(run.state.global_step + 1, sums)
+        with heard_by_all(agreed):
+            taken = self._taker.take(run.state.global_step + 1, sums)
         loss = sums[LOSS]
         if taken.left_out:
             run.window.skipped += 1

@@ -113,8 +113,9 @@ def parts_for(args: TrainingArguments) -> TrainerParts:
         keep_freed_memory()
     kernels.use_tf32(args.tf32_wanted())
     ddp = strategies.DdpOptions(
-        args.ddp_find_unused_parameters, args.ddp_bucket_cap_mb, args.ddp_broadcast_buffers, args.ddp_static_graph
-    )
+        args.ddp_find_unused_parameters, args.ddp_bucket_cap_mb, args.ddp_broadcast_buffers, args.ddp_static_graph,
+        after_passes=args.auto_find_batch_size,
+    )  # fmt: skip
     zero = args.deepspeed_config if args.deepspeed_config() else None
     strategy = strategies.choose(
         args.world, fsdp=args.fsdp_options(), ddp=ddp, precision=mode, deepspeed=zero,

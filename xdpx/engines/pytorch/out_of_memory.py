@@ -12,6 +12,7 @@ from torch import Tensor
 
 from xdpx.engines.base import Batch, OutOfMemory, Predictions, Split
 from xdpx.logger import log
+from xdpx.utils.distributed_utils import any_process
 from xdpx.utils.memory_errors import is_out_of_memory
 
 T = TypeVar("T")
@@ -124,13 +125,41 @@ def _join(values: Sequence[Any]) -> Any:
     return sum(values[1:], start=values[0])
 
 
-def with_fitting_batches(attempt: Callable[[int], T], size: int, begin_anew: Callable[[], None]) -> T:
+class HeardByAll(MemoryError):
+    """Memory ran out on one process, and all of them know it: each has raised this."""
+
+
+@contextmanager
+def heard_by_all(active: bool) -> Generator[None]:
+    """Where memory runs out on one process, raise on all of them, so that all begin anew. On all processes.
+
+    Args:
+        active: whether there are others, who have not waited for this process in the work within.
+
+    Raises:
+        HeardByAll: memory ran out on a process.
+    """
+    failure: BaseException | None = None
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not active or not is_out_of_memory(error):
+            raise
+        failure = error
+    if active and any_process(failure is not None):
+        raise HeardByAll("memory ran out on one of the processes") from failure
+
+
+def with_fitting_batches(
+    attempt: Callable[[int], T], size: int, begin_anew: Callable[[], None], *, together: bool = False
+) -> T:
     """Return what `attempt` gives for the largest batches that fit into memory, from `size` samples down.
 
     Args:
         attempt: is called with a number of samples.
         size: samples to begin with.
         begin_anew: undoes what an attempt that failed has changed.
+        together: whether other processes take part: one alone must not begin anew, see `heard_by_all`.
 
     Raises:
         RuntimeError: not even one sample fits.
@@ -139,7 +168,7 @@ def with_fitting_batches(attempt: Callable[[int], T], size: int, begin_anew: Cal
         try:
             return attempt(size)
         except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+            if not is_out_of_memory(error) or (together and not isinstance(error, HeardByAll)):
                 raise
             log.warning(f"batches of {size} samples do not fit into memory: begins anew with {int(size * SHRINK)}.")
         size = int(size * SHRINK)

@@ -199,6 +199,7 @@ class LossShares:
     def clip(self, sums: Sums) -> Clipped:
         """Unscale the gradients and clip them."""
         del sums
+        self._strategy.sum_gradients(self._parameters)
         self._precision.unscale(self.optimizer)
         return Clipped(self._strategy.clip(self._parameters, self.max_norm))
 

@@ -27,12 +27,15 @@ class DdpOptions:
         bucket_cap_mb: gradients are sent in pieces of so many megabytes.
         broadcast_buffers: whether buffers (such as running means) are made equal before each pass.
         static_graph: promises that the graph is the same at every step.
+        after_passes: whether gradients are exchanged once, after the last pass of an update, and not during it: so a
+            process that runs out of memory in a pass can tell the others, which do not wait for it.
     """
 
     find_unused_parameters: bool | None = None
     bucket_cap_mb: int | None = None
     broadcast_buffers: bool | None = None
     static_graph: bool | None = None
+    after_passes: bool = False
 
 
 class FsdpLike(Protocol):
@@ -92,6 +95,7 @@ class Strategy(Protocol):
         shards: whether `prepare` replaces the parameters, so that optimizers must be made after it; evaluation must
             then run the same number of passes on all processes (`synced_gpus` of `generate`).
         writes_own_state: whether the optimizer's state is written by `sharded_save` alone.
+        passes_alone: whether a process goes forward and backward without waiting for the others.
         precision: what takes numbers, loss scale and steps upon itself; None leaves them to the arguments.
         mean_over: by how many processes the backward pass divides gradients while it exchanges them; 1 where it does
             not, or where gradients are sums over processes.
@@ -100,6 +104,7 @@ class Strategy(Protocol):
     world: World
     shards: bool
     writes_own_state: bool
+    passes_alone: bool
     precision: Precision | None
 
     @property

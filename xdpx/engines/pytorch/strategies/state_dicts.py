@@ -22,6 +22,7 @@ class HandsOver:
 
     world: World
     writes_own_state: bool = False
+    passes_alone: bool = False
     precision: Precision | None = None
 
     @property

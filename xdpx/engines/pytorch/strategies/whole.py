@@ -31,6 +31,7 @@ class Single(HandsOver):
     """
 
     shards: bool = False
+    passes_alone: bool = True
 
     def __init__(self, world: World, *, place: bool = True) -> None:
         self.world = world
@@ -114,22 +115,27 @@ class Replicated(Single):
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Sum gradients over processes. A weight that has none on some of them gets that of the others.
+        """Sum gradients over processes. A weight that has none on some of them gets that of the others."""
+        sum_over_processes(parameters)
 
-        Which these are is exchanged on the host, so that nothing waits for the device.
-        """
-        there = collectives.sum_over_ranks(torch.tensor([each.grad is not None for each in parameters]).int()).tolist()
-        by_kind: dict[torch.dtype, list[Tensor]] = {}
-        for parameter, number in zip(parameters, there, strict=True):
-            if number:
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = gradient.to_dense() if gradient.is_sparse else gradient
-                by_kind.setdefault(gradient.dtype, []).append(parameter.grad)
-        for bucket in (each for gradients in by_kind.values() for each in _buckets(gradients)):
-            flat = torch.cat([each.reshape(-1) for each in bucket])
-            dist.all_reduce(flat)
-            pieces = torch.split(flat, [each.numel() for each in bucket])
-            torch._foreach_copy_(bucket, [piece.view_as(each) for piece, each in zip(pieces, bucket, strict=True)])
+
+def sum_over_processes(parameters: Sequence[Tensor]) -> None:
+    """Sum gradients over processes, in few exchanges. Which weights have none is exchanged on the host.
+
+    So nothing waits for the device.
+    """
+    there = collectives.sum_over_ranks(torch.tensor([each.grad is not None for each in parameters]).int()).tolist()
+    by_kind: dict[torch.dtype, list[Tensor]] = {}
+    for parameter, number in zip(parameters, there, strict=True):
+        if number:
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = gradient.to_dense() if gradient.is_sparse else gradient
+            by_kind.setdefault(gradient.dtype, []).append(parameter.grad)
+    for bucket in (each for gradients in by_kind.values() for each in _buckets(gradients)):
+        flat = torch.cat([each.reshape(-1) for each in bucket])
+        dist.all_reduce(flat)
+        pieces = torch.split(flat, [each.numel() for each in bucket])
+        torch._foreach_copy_(bucket, [piece.view_as(each) for piece, each in zip(pieces, bucket, strict=True)])
 
 
 BUCKET = 1 << 25
@@ -156,10 +162,13 @@ class Distributed(Single):
     def __init__(self, world: World, options: DdpOptions | None = None, *, place: bool = True) -> None:
         super().__init__(world, place=place)
         self.options = options or DdpOptions()
+        self.passes_alone = self.options.after_passes
+        self._buffers: list[Tensor] = []
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model as DDP; one without anything to train is left as it is."""
         model = self._placed(model)
+        self._buffers = list(model.buffers())
         if isinstance(model, DistributedDataParallel) or not any(each.requires_grad for each in model.parameters()):
             return model
         on_one_gpu = self.world.device.type == "cuda" and not _spread(model)
@@ -169,10 +178,21 @@ class Distributed(Single):
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Return a context that keeps gradients to this process until the last micro-batch."""
-        if last or not isinstance(model, DistributedDataParallel):
+        if (last and not self.options.after_passes) or not isinstance(model, DistributedDataParallel):
             return NOTHING
         context: AbstractContextManager[Any] = model.no_sync()
         return context
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Bring gradients to their mean, and buffers to those of the first process, where no pass has done so."""
+        if not self.options.after_passes:
+            return
+        sum_over_processes(parameters)
+        torch._foreach_div_([each.grad for each in parameters if each.grad is not None], self.world.size)
+        if self.options.broadcast_buffers is not False:
+            for buffer in self._buffers:
+                collectives.broadcast_tensor_(buffer)
 
     def _chosen(self, model: nn.Module) -> dict[str, Any]:
         options = self.options
