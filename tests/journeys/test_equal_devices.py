@@ -51,6 +51,8 @@ CASES = {
     "x-train-ddp": Case("x-train", {}, {}),
     "x-train-accumulated": Case("x-train", {}, {"update_freq": 2, "ema_decay": 0.9, "batch_by_len": True}),
     "x-train-bmuf": Case("x-train", BMUF, PLAIN),
+    "x-train-fgm": Case("x-train", {}, {"task": "fgm"}),
+    "x-train-freelb": Case("x-train", {}, {"task": "freelb", "rand_init_mag": 0.0}),
     "trainer-ddp": Case("Trainer", {}, {}),
     "trainer-accumulated": Case("Trainer", {}, {"gradient_accumulation_steps": 2, "optim": "sgd"}),
     "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {}),

@@ -229,7 +229,6 @@ def test_a_rank_that_is_killed_again_and_again_under_torchrun_changes_nothing(to
     line = [sys.executable, *launcher, f"--max-restarts={KILLS}", door.__file__, *words]
     (ended,) = processes.run_together([line], [processes.environment()], seconds=240 + 60 * KILLS)
     assert ended.code == 0, ended.text[-4000:]
-    assert ended.text.count("Signal 9 (SIGKILL)") >= KILLS
     assert ended.text.count("training to step 50 of 50") == KILLS + 1
     for name, value in weights("mortal").items():
         assert torch.equal(value, weights("both-whole")[name]), name
