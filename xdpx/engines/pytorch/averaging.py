@@ -58,7 +58,8 @@ class AveragedModel(Average):
         ours = {id(weight) for weight in moved}
         pairs = zip(averaged.parameters(), model.parameters(), strict=True)
         found = [(mean, new) for mean, new in pairs if id(new) in ours]
-        super().__init__([mean for mean, _ in found], [new for _, new in found], options)
+        means = [mean.to_local() if is_shard(mean) else mean for mean, _ in found]
+        super().__init__(means, [new for _, new in found], options)
         self._buffers = list(zip(averaged.buffers(), model.buffers(), strict=True))
 
     def _move(self, share: float) -> None:
@@ -116,8 +117,7 @@ class AverageInPlace(Average):
         Args:
             wanted: whether this process is given them; {} otherwise.
         """
-        whole = whole_tensors(dict(zip(self._names, self._weights, strict=True)), wanted=wanted)
-        return {name: each.clone() for name, each in whole.items()}
+        return whole_tensors(dict(zip(self._names, self._weights, strict=True)), wanted=wanted, copied=True)
 
     @torch.no_grad()
     def _fill(self, values: list[Tensor]) -> None:

@@ -22,7 +22,7 @@ from xdpx.engines.pytorch.nonfinite import Guard, all_finite
 from xdpx.engines.pytorch.optimizing import check, load, set_rates, settings_of
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
 from xdpx.engines.pytorch.out_of_memory import InParts, advised, free_cache, joined
-from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model, model_weights
+from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model
 from xdpx.engines.pytorch.strategies import Single, Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
@@ -87,11 +87,10 @@ class PyTorchEngine:
 
     def start(self, seed: int) -> PyTorchState:
         """Build the model under `seed`, take over pretrained weights, and build the optimizer."""
-        state = self._build(seed)
+        task = self._build(seed)
         if self._read_weights is not None:
-            state.task.load_pretrained(self._read_weights)
-        self._add_training_parts(state)
-        return state
+            task.load_pretrained(self._read_weights)
+        return self._for_training(task)
 
     def update(self, state: PyTorchState, group: Sequence[Batch]) -> tuple[PyTorchState, Facts]:
         """Take one update. See `engines.base.Engine.update`."""
@@ -130,10 +129,10 @@ class PyTorchEngine:
         return joined(parts)
 
     def snapshot(self, state: PyTorchState) -> dict[str, Any]:
-        """Copy everything to the host."""
+        """Copy everything to the host: weights and states of the optimizer whole, to that of the first process."""
         self._meet(state)
         strategy = self.strategy.state_dict(state.optimizer)
-        averaged = None if state.averaged is None else model_weights(state.averaged.model)
+        averaged = None if state.averaged is None else self.strategy.weights(state.averaged.model, copied=True)
         return {
             "format": FORMAT,
             "num_updates": state.num_updates,
@@ -144,14 +143,14 @@ class PyTorchEngine:
             "parts": {"update": state.update_parts, "score": state.score_parts},
             "ema_decay": self.options.ema_decay,
             "swa": list(self.options.swa),
+            "model": self.strategy.weights(state.task.model, copied=True),
+            "optimizer": self.strategy.optimizer_state(state.task.model, state.optimizer, copied=True),
+            "averaged": averaged,
             **copied(
                 {
                     "strategy": strategy,
                     "task": state.task.state_dict(),
-                    "model": model_weights(state.task.model),
-                    "optimizer": state.optimizer.state_dict(),
                     "settings": state.settings,
-                    "averaged": averaged,
                 }
             ),
         }
@@ -165,11 +164,9 @@ class PyTorchEngine:
         if saved.get("format") != FORMAT:
             raise _resume_fault("engine", f"is pytorch, but the checkpoint is of another ('{saved.get('format')}').")
         _refuse_another_average(self.options, saved)
-        state = self._build(self.options.seed)
-        fill_model(state.task.model, saved["model"], source="resume")
-        self._add_training_parts(state)
+        state = self._for_training(self._build(self.options.seed), saved["model"])
         if state.averaged is not None:
-            fill_model(state.averaged.model, saved["averaged"], source="resume")
+            fill_model(state.averaged.model, saved["averaged"], source="resume", strategy=self.strategy)
         _load_optimizer(state, saved)
         if saved.get("strategy"):
             self.strategy.load_state_dict(saved["strategy"])
@@ -188,10 +185,9 @@ class PyTorchEngine:
         return state
 
     def weights(self, state: PyTorchState) -> dict[str, Any]:
-        """Return a copy of the weights to keep, by name."""
+        """Return a copy of the weights to keep, by name; {} on other processes than the first."""
         self._meet(state)
-        kept: dict[str, Any] = copied(model_weights(self._scored(state).model))
-        return kept
+        return self.strategy.weights(self._scored(state).model, copied=True)
 
     def is_finite(self, state: PyTorchState) -> bool:
         """Tell whether every weight is finite, the averaged ones too."""
@@ -212,8 +208,8 @@ class PyTorchEngine:
         Raises:
             ConfigError: the weights are those of another model.
         """
-        state = self._build(self.options.seed)
-        fill_model(state.task.model, weights, source="checkpoint")
+        state = self._placed(self._build(self.options.seed))
+        fill_model(state.task.model, weights, source="checkpoint", strategy=self.strategy)
         return state
 
     @property
@@ -239,15 +235,25 @@ class PyTorchEngine:
         """Return numpy arrays for tensors with rows and floats for single numbers."""
         return to_arrays(predictions)
 
-    def _build(self, seed: int) -> PyTorchState:
+    def _build(self, seed: int) -> Task:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            task = self._make_task()
-        with advised("the model"):
-            task.model = self.strategy.prepare(task.model)
-        return PyTorchState(task)
+            return self._make_task()
 
-    def _add_training_parts(self, state: PyTorchState) -> None:
+    def _placed(self, task: Task, *, averages: bool = False) -> PyTorchState:
+        """Return a state that only scores, with a copy of the task beside it where weights are averaged."""
+        averaged = averaging_copy(task) if averages else None  # before: a model whose weights are shared has no copy
+        with advised("the model"):
+            for each in (task, averaged):
+                if each is not None:
+                    each.model = self.strategy.prepare(each.model)
+        return PyTorchState(task, averaged=averaged)
+
+    def _for_training(self, task: Task, weights: Mapping[str, Any] | None = None) -> PyTorchState:
+        """Return a state that trains a new task, from given weights or from its own."""
+        state = self._placed(task, averages=self.options.averages)
+        if weights is not None:
+            fill_model(task.model, weights, source="resume", strategy=self.strategy)
         if self._make_optimizer is not None:
             state.optimizer = self._make_optimizer(state.task.model)
             check(state.optimizer, self._schedule)
@@ -260,13 +266,12 @@ class PyTorchEngine:
             _tell_size(state.task.model, state.optimizer)
         if self.options.compile is not None:
             compile_in_place(state.task.model, self.options.compile, dynamic=True)
-        if self.options.averages:
-            state.averaged = averaging_copy(state.task)
         if self.options.precision == "fp16":
             state.loss_scale = LossScale(self.options.init_scale)
         if state.optimizer is not None:
             state.taker = self._taker(state)
             self.strategy.begin(state.optimizer)
+        return state
 
     def _taker(self, state: PyTorchState) -> UpdateTaker:
         average = None
@@ -305,7 +310,8 @@ class PyTorchEngine:
 
     def _predict(self, task: Task, batch: Batch) -> Predictions:
         with torch.inference_mode(), self._autocast():
-            return task.valid_step(to_device(batch, self.device))
+            placed = to_device(batch, self.device)
+            return self.strategy.through(task.model, lambda: task.valid_step(placed))
 
     def _add_gradients(self, taker: UpdateTaker, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
         """Sum the gradients of all loss sums of the next update; return the sums of its facts."""
@@ -331,7 +337,7 @@ class PyTorchEngine:
         with closing(task.train_passes(batch)) as passes:
             while True:
                 with self._autocast():
-                    found = next(passes, None)
+                    found = self.strategy.through(task.model, lambda: next(passes, None))
                 if found is None:
                     return
                 yield found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Schedule
+from xdpx.engines.pytorch.collectives import map_tensors
 from xdpx.engines.pytorch.gradients import SCALING, Scaling, gradients_of, is_able
+from xdpx.engines.pytorch.strategies.states import like, parameters_of
 
 SCHEDULED = frozenset({"lr", "initial_lr", "betas", "momentum"})
 """What is set before each update from how the optimizer was made: never part of where it stands."""
@@ -79,7 +82,7 @@ def load(
 
     Args:
         optimizer: newly made.
-        saved: its `state_dict` then.
+        saved: its `state_dict` then, with whole tensors.
         before: what `settings_of` gave then; None where that is not known.
         now: what it gives now.
 
@@ -87,7 +90,7 @@ def load(
         ValueError, KeyError: the saved state is that of other weights.
     """
     if before is None or [group["params"] for group in before] == [group["params"] for group in now]:
-        optimizer.load_state_dict(saved)
+        optimizer.load_state_dict({**saved, "state": _shared_out(optimizer, saved["state"])})
         for index, (group, given) in enumerate(zip(optimizer.param_groups, now, strict=True)):
             made: Mapping[str, Any] = {} if before is None else before[index]
             changed = (key for key in given if key in SCHEDULED or not _same(made.get(key), given[key]))
@@ -97,7 +100,17 @@ def load(
     state = {then[index]: value for index, value in saved["state"].items()}
     own = optimizer.state_dict()
     here = [name for group in now for name in group["params"]]
-    optimizer.load_state_dict({**own, "state": {i: state[name] for i, name in enumerate(here) if name in state}})
+    kept = {index: state[name] for index, name in enumerate(here) if name in state}
+    optimizer.load_state_dict({**own, "state": _shared_out(optimizer, kept)})
+
+
+def _shared_out(optimizer: Any, state: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the parts of whole tensors, by the number of their weight, that go with the shards of this process."""
+    weights = parameters_of(optimizer)
+    return {
+        index: map_tensors(partial(like, weights[index]), each) if index < len(weights) else each
+        for index, each in state.items()
+    }
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Task
 from xdpx.engines.pytorch.loss_scale import LossScale
+from xdpx.engines.pytorch.strategies.base import Strategy
+from xdpx.engines.pytorch.strategies.states import OtherWeights, fill_weights
 from xdpx.engines.pytorch.update import UpdateTaker
 
 
@@ -72,34 +73,36 @@ def model_weights(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.state_dict(keep_vars=True))
 
 
-def fill_model(model: nn.Module, weights: Mapping[str, Any], *, source: str) -> None:
+def fill_model(
+    model: nn.Module, weights: Mapping[str, Any], *, source: str, strategy: Strategy | None = None
+) -> None:
     """Copy weights into a model, all of them and nothing else.
+
+    Args:
+        model: prepared by the strategy, if there is one.
+        weights: by name.
+        source: what has them, for errors.
+        strategy: fills the models of all processes, which all call this; None: this process asks no other.
 
     Raises:
         ConfigError: they are those of another model.
     """
-    own = model_weights(model)
-    faults = _differences(own, weights)
-    if faults:
-        raise ConfigError(source, faults)
-    with torch.no_grad():
-        for name, value in own.items():
-            value.copy_(weights[name])
+    try:
+        if strategy is None:
+            fill_weights(model, weights, strict=True, alone=True)
+        else:
+            strategy.load_weights(model, weights, strict=True)
+    except OtherWeights as error:
+        remedy = "Use the config and the data that these weights were trained with."
+        raise ConfigError(source, [Fault("model", _difference(error), remedy)]) from error
 
 
-def _differences(own: Mapping[str, Tensor], given: Mapping[str, Any]) -> list[Fault]:
-    remedy = "Use the config and the data that these weights were trained with."
-    missing = sorted(own.keys() - given.keys())
-    surplus = sorted(given.keys() - own.keys())
-    if missing or surplus:
-        problem = f"is another one: {_some(missing)} not in the checkpoint, {_some(surplus)} only there."
-        return [Fault("model", problem, remedy)]
-    other = [name for name, value in own.items() if value.shape != given[name].shape]
-    if other:
-        name = other[0]
-        sizes = f"{tuple(given[name].shape)} in the checkpoint, {tuple(own[name].shape)} here"
-        return [Fault("model", f"has other sizes in {len(other)} weights: {name} is {sizes}.", remedy)]
-    return []
+def _difference(found: OtherWeights) -> str:
+    if found.missing or found.unexpected:
+        missing, surplus = _some(sorted(found.missing)), _some(sorted(found.unexpected))
+        return f"is another one: {missing} not in the checkpoint, {surplus} only there."
+    name, (given, own) = next(iter(found.sizes.items()))
+    return f"has other sizes in {len(found.sizes)} weights: {name} is {given} in the checkpoint, {own} here."
 
 
 def _some(names: list[str]) -> str:

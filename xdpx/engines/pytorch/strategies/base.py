@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.world import World
 
+Result = TypeVar("Result")
 Missing = list[str]
 Unexpected = list[str]
 
@@ -124,6 +125,13 @@ class Strategy(Protocol):
         """Return the model that the user made; what was not prepared is given back as it is."""
         ...
 
+    def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
+        """Return what `work` gives, which goes forward through a prepared model: all of it, or parts of its own choice.
+
+        Its weights are whole meanwhile, except those of parts that are always called as modules (`units`).
+        """
+        ...
+
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Return the context for the forward and backward pass of one micro-batch.
 
@@ -181,15 +189,15 @@ class Strategy(Protocol):
         """
         ...
 
-    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+    def weights(self, model: nn.Module, *, wanted: bool | None = None, copied: bool = False) -> dict[str, Tensor]:
         """Return all weights and buffers by name on the host of the first process, {} on the others.
 
         Args:
             model: prepared or not.
             wanted: whether this process is given them; None is the first process alone.
+            copied: whether they outlive the next step; else they may share memory with the model.
 
-        Names are those of the user's model; tied weights are one tensor. They may share memory with the model: copy
-        what outlives the next step.
+        Names are those of the user's model; tied weights are one tensor.
         """
         ...
 
@@ -202,12 +210,14 @@ class Strategy(Protocol):
             The names that were not given, and those that the model does not have; the same on all processes.
 
         Raises:
-            RuntimeError: sizes differ; or there are such names, and `strict`. Nothing was changed then.
+            OtherWeights: sizes differ; or there are such names, and `strict`. Nothing was changed then.
         """
         ...
 
-    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
-        """Return the optimizer's state on the host of the first process, {} on the others.
+    def optimizer_state(
+        self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None, copied: bool = False
+    ) -> dict[str, Any]:
+        """Return the optimizer's state on the host of the first process, {} on the others; arguments as of `weights`.
 
         It is what `optimizer.state_dict()` gives in one process, so that any number of processes can go on from it.
         """

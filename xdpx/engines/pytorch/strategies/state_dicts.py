@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.engines.pytorch.strategies.base import Result
 from xdpx.engines.pytorch.strategies.states import fill_optimizer, fill_weights, whole_optimizer_state, whole_weights
 from xdpx.engines.pytorch.world import World
 
@@ -29,6 +30,11 @@ class HandsOver:
     def mean_over(self) -> int:
         """The number of processes: their gradients are averaged in the backward pass; see `Strategy`."""
         return self.world.size
+
+    def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
+        """Return what `work` gives: weights are always whole; see `Strategy.through`."""
+        del model
+        return work()
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Do nothing: the backward pass has exchanged the gradients; see `Strategy.sum_gradients`."""
@@ -66,20 +72,22 @@ class HandsOver:
         """Return the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
         return model, optimizer
 
-    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+    def weights(self, model: nn.Module, *, wanted: bool | None = None, copied: bool = False) -> dict[str, Tensor]:
         """Return all weights on the host; see `Strategy.weights`."""
-        return whole_weights(unwrapped(model), wanted=self._wanted(wanted))
+        return whole_weights(unwrapped(model), wanted=self._wanted(wanted), copied=copied)
 
     def load_weights(
         self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
     ) -> tuple[list[str], list[str]]:
         """Fill the model; see `Strategy.load_weights`."""
-        return fill_weights(unwrapped(model), weights, strict=strict)
+        return fill_weights(unwrapped(model), weights, strict=strict, alone=self.world.size == 1)
 
-    def optimizer_state(self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None) -> dict[str, Any]:
+    def optimizer_state(
+        self, model: nn.Module, optimizer: Optimizer, *, wanted: bool | None = None, copied: bool = False
+    ) -> dict[str, Any]:
         """Return the optimizer's state on the host; see `Strategy.optimizer_state`."""
         del model
-        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted))
+        return whole_optimizer_state(optimizer, wanted=self._wanted(wanted), copied=copied)
 
     def load_optimizer_state(self, model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         """Take over an optimizer's state; see `Strategy.load_optimizer_state`."""

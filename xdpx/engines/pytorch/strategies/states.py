@@ -16,27 +16,52 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def whole_weights(model: nn.Module, *, wanted: bool) -> dict[str, Tensor]:
+class OtherWeights(RuntimeError):
+    """Weights are those of another model.
+
+    Attributes:
+        missing: names that were not given.
+        unexpected: names that the model does not have.
+        sizes: (given, own) size by name, where they differ.
+    """
+
+    def __init__(
+        self, missing: list[str], unexpected: list[str], sizes: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    ) -> None:
+        self.missing, self.unexpected, self.sizes = missing, unexpected, sizes
+        faults = [f"{name} is not in the file" for name in missing]
+        faults += [f"{name} is not in the model" for name in unexpected]
+        faults += [f"{name} is {given} in the file and {own} in the model" for name, (given, own) in sizes.items()]
+        listed = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
+        super().__init__(
+            f"weights: these are those of another model:\n  {listed}\nUse the model that they were saved with, or take "
+            "out of the file what the model should learn anew."
+        )
+
+
+def whole_weights(model: nn.Module, *, wanted: bool, copied: bool = False) -> dict[str, Tensor]:
     """Return the whole tensors of a model by name, on the host; {} where they are not wanted. On all processes."""
-    return whole_tensors(model.state_dict(keep_vars=True), wanted=wanted)
+    return whole_tensors(model.state_dict(keep_vars=True), wanted=wanted, copied=copied)
 
 
-def whole_tensors(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
+def whole_tensors(tensors: Mapping[str, Tensor], *, wanted: bool, copied: bool = False) -> dict[str, Tensor]:
     """Return tensors, of which processes may hold shards, as `whole_weights` does."""
     whole: dict[int, Tensor] = {}
     named: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if id(value) not in whole:  # tied weights are one tensor, and are gathered once
-            whole[id(value)] = _whole(value, wanted=wanted)
+            whole[id(value)] = _whole(value, wanted=wanted, copied=copied)
         if wanted:
             named[name] = whole[id(value)]
     return named
 
 
-def fill_weights(model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool) -> tuple[list[str], list[str]]:
-    """Fill a model; see `Strategy.load_weights`. On all processes."""
+def fill_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool, alone: bool = False
+) -> tuple[list[str], list[str]]:
+    """Fill a model; see `Strategy.load_weights`. On all processes, or with `alone` on this one by itself."""
     own = model.state_dict(keep_vars=True)
-    travel = not collectives.all_have(weights)
+    travel = not alone and not collectives.all_have(weights)
     shapes = {name: tuple(value.shape) for name, value in weights.items() if isinstance(value, Tensor)}
     shapes = collectives.broadcast_object(shapes) if travel else shapes
     missing, unexpected = _differences(own, shapes)
@@ -53,9 +78,9 @@ def fill_weights(model: nn.Module, weights: Mapping[str, Tensor], *, strict: boo
     return missing, unexpected
 
 
-def whole_optimizer_state(optimizer: Optimizer, *, wanted: bool) -> dict[str, Any]:
+def whole_optimizer_state(optimizer: Optimizer, *, wanted: bool, copied: bool = False) -> dict[str, Any]:
     """Return `optimizer.state_dict()` with whole tensors on the host; {} where not wanted. On all processes."""
-    whole = collectives.map_tensors(lambda value: _whole(value, wanted=wanted), optimizer.state_dict())
+    whole = collectives.map_tensors(lambda value: _whole(value, wanted=wanted, copied=copied), optimizer.state_dict())
     return dict(whole) if wanted else {}
 
 
@@ -121,11 +146,14 @@ def refuse_other_groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         )
 
 
-def _whole(value: Any, *, wanted: bool) -> Any:
+def _whole(value: Any, *, wanted: bool, copied: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
     gathered = value.full_tensor().detach() if is_shard(value) else value.detach()
-    return gathered.cpu() if wanted else gathered.new_empty(0)  # nobody keeps what is not wanted
+    if not wanted:
+        return gathered.new_empty(0)  # nobody keeps what is not wanted
+    # What was gathered from several processes is a copy already.
+    return gathered.to("cpu", copy=copied and (not is_shard(value) or value.device_mesh.size() == 1))
 
 
 def _fill(target: Tensor, source: Tensor | None, *, travel: bool) -> None:
@@ -162,17 +190,10 @@ def _differences(own: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list
 def _refuse_differences(
     own: Mapping[str, Any], given: Mapping[str, tuple[int, ...]], names: tuple[list[str], list[str]]
 ) -> None:
-    missing, unexpected = names
-    faults = [f"{name} is not in the file" for name in missing]
-    faults += [f"{name} is not in the model" for name in unexpected]
-    faults += [
-        f"{name} is {shape} in the file and {tuple(own[name].shape)} in the model"
+    sizes = {
+        name: (shape, tuple(own[name].shape))
         for name, shape in given.items()
         if name in own and tuple(own[name].shape) != shape
-    ]
-    if faults:
-        listed = "\n  ".join(faults[:8]) + (f"\n  and {len(faults) - 8} more" if len(faults) > 8 else "")
-        raise RuntimeError(
-            f"weights: these are those of another model:\n  {listed}\nUse the model that they were saved with, or take "
-            "out of the file what the model should learn anew."
-        )
+    }
+    if any(names) or sizes:
+        raise OtherWeights(*names, sizes)

@@ -124,10 +124,10 @@ class Zero(HandsOver):
         if not whole:
             self._norm = torch.as_tensor(engine.get_global_grad_norm() or 0.0)
 
-    def weights(self, model: nn.Module, *, wanted: bool | None = None) -> dict[str, Tensor]:
+    def weights(self, model: nn.Module, *, wanted: bool | None = None, copied: bool = False) -> dict[str, Tensor]:
         """Return all weights on the host; see `Strategy.weights`."""
         with self._gathered(model):
-            return super().weights(self.unwrap(model), wanted=wanted)
+            return super().weights(self.unwrap(model), wanted=wanted, copied=copied)
 
     def load_weights(
         self, model: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = False
