@@ -167,7 +167,7 @@ class Train:
 
     def _about_widths(self) -> Iterator[Fault]:
         width = self._run.values.get("hidden_size")
-        if self._settings.fp16 and isinstance(width, int) and width % 8:
+        if self._settings.precision == "fp16" and isinstance(width, int) and width % 8:
             yield Fault("hidden_size", f"is {width}.", "With fp16, use a multiple of 8: others are slow or fail.")
 
 

@@ -24,6 +24,11 @@ DRAWN = "drawn"
 """Key of a batch that a sampler put together, so that its rows stand to one another as in training."""
 
 
+SURPLUS = "surplus"
+"""Key of a batch that is scored elsewhere, too, and counts there: processes go through a model together that they share
+out."""
+
+
 class EvaluationData:
     """Samples cut into batches. Longest first, so that too large a batch shows at once; padding is little.
 
@@ -57,12 +62,21 @@ class EvaluationData:
         self.pad_multiple = pad_multiple
         self._is_shuffled = shuffled
         self._is_drawn = drawn is not None
+        self._surplus: list[NDArray[np.int64]] = []
         self._batches = self._by_length(max_steps) if drawn is None else list(drawn[:max_steps])
 
-    def share(self, ranks: Ranks) -> Self:
-        """Return the batches of one process among those that they are dealt out to in turn."""
+    def share(self, ranks: Ranks, *, equally: bool = False) -> Self:
+        """Return the batches of one process among those that they are dealt out to in turn.
+
+        Args:
+            ranks: which process this is.
+            equally: whether all are given as many: where one would have less, it is given the last batch once more,
+                as `SURPLUS`.
+        """
         mine = copy(self)
         mine._batches = self._batches[ranks.rank :: ranks.world_size]
+        if equally and len(mine._batches) * ranks.world_size < len(self._batches):
+            mine._surplus = self._batches[-1:]
         return mine
 
     def _by_length(self, max_steps: int | None) -> list[NDArray[np.int64]]:
@@ -88,11 +102,12 @@ class EvaluationData:
         return ahead(self._produce, depth=BATCHES_AHEAD)
 
     def _produce(self, _stop: Event) -> Iterator[tuple[NDArray[np.int64], Batch]]:
-        for rows in self._batches:
+        for index, rows in enumerate([*self._batches, *self._surplus]):
             batch = self.processor.collate(
                 self.samples.take(rows), epoch=SAME_EVERY_TIME, seed=self.seed, pad_multiple=self.pad_multiple
             )
-            yield rows, {**batch, DRAWN: True} if self._is_drawn else batch
+            batch = {**batch, DRAWN: True} if self._is_drawn else batch
+            yield rows, {**batch, SURPLUS: True} if index >= len(self._batches) else batch
 
 
 def in_file_order(rows: list[NDArray[np.int64]], values: list[NDArray[Any]]) -> NDArray[Any]:

@@ -31,6 +31,7 @@ from xdpx.utils.verified import refuse_altered
 if TYPE_CHECKING:
     from xdpx.engines.pytorch.options import EngineOptions
     from xdpx.engines.pytorch.strategies.base import Strategy
+    from xdpx.engines.pytorch.world import World
 
 PLAN_KEYS = (
     "data_dir", "train_subset", "exclude_valid_from_train", "lazy_load", "batch_by_len",
@@ -203,12 +204,12 @@ def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, 
         pad_multiple=_pad_multiple(settings),
         drawn=data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed),
         shuffled=shuffled,
-    ).share(data.ranks)
+    ).share(data.ranks, equally=settings.shares_weights)
     return lambda: (batch for _, batch in split)
 
 
 def _pad_multiple(settings: TrainParameters) -> int:
-    return WIDTH_OF_MIXED_PRECISION if settings.fp16 or settings.bf16 else 1
+    return 1 if settings.precision == "fp32" else WIDTH_OF_MIXED_PRECISION
 
 
 def _task_maker(run: Run, loss: Any, texts: dict[str, str]) -> Callable[[], Any]:
@@ -275,9 +276,13 @@ def _refuse_hooks(run: Run, settings: TrainParameters, loss: TrainedLoss) -> Non
 
 def _strategy(settings: TrainParameters) -> Strategy | None:
     """Return how training is spread over the processes that have joined; None where this one is alone."""
+    if settings.deepspeed_save_dir:
+        log.warning("deepspeed_save_dir: nothing is written there: checkpoints are whole, and lie in save_dir.")
     if place_in_group() == (1, 0):
         if settings.use_bmuf:
             log.warning("use_bmuf: there is one process, which trains without blocks. nproc says how many there are.")
+        if settings.shares_weights:
+            log.warning(f"strategy {settings.strategy}: there is one process, which has nobody to share with (nproc).")
         return None
     from xdpx.engines.pytorch import world
     from xdpx.engines.pytorch.strategies.blocks import BlockOptions, Blocks
@@ -286,6 +291,8 @@ def _strategy(settings: TrainParameters) -> Strategy | None:
     here = world.current(use_cpu=settings.cuda is False)
     if settings.device_id != "auto":
         log.warning(f"device_id: there are {here.size} processes; each takes the device of its own number instead.")
+    if settings.shares_weights:
+        return _sharding(settings, here)
     if not settings.use_bmuf:
         return Replicated(here)
     options = BlockOptions(
@@ -299,6 +306,21 @@ def _strategy(settings: TrainParameters) -> Strategy | None:
     return Blocks(here, options)
 
 
+def _sharding(settings: TrainParameters, here: World) -> Strategy:
+    """Return the strategy in which processes share weights out, as far as asked for."""
+    from xdpx.engines.pytorch.strategies.base import ShardOptions
+    from xdpx.engines.pytorch.strategies.sharded import Sharded
+    from xdpx.models.pytorch.base import Model
+
+    stage = settings.deepspeed_zero_stage if settings.strategy == "deepspeed" else 3
+    return Sharded(
+        here,
+        ShardOptions(reshard_after_forward=stage == 3),
+        layers=lambda model: model.layers_apart() if isinstance(model, Model) else (),
+        every_pass=settings.strategy == "deepspeed" and stage > 1,
+    )
+
+
 def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> EngineOptions:
     """Return how the engine is to compute; `total` are the updates of the whole schedule."""
     from xdpx.engines.pytorch.options import EngineOptions
@@ -306,7 +328,7 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
     start = settings.swa_start
     return EngineOptions(
         device=_device_of(settings),
-        precision="fp16" if settings.fp16 else "bf16" if settings.bf16 else "fp32",
+        precision=settings.precision,
         clip_norm=settings.clip_norm,
         nonfinite_steps=settings.nonfinite_steps,
         ema_decay=settings.ema_decay,

@@ -12,6 +12,9 @@ from xdpx.logger import log
 from xdpx.runs.parameters import TrainParameters
 from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects, get_world_size
 
+TAKE_SHARES = frozenset({"adafactor", "adagrad", "adam", "adamw_torch", "adamw_torch_fused", "lamb", "rmsprop", "sgd"})
+"""Optimizers that are tested to move the shares of a weight as they move the whole."""
+
 
 def join(settings: TrainParameters) -> Ranks:
     """Join the processes that a launcher has started with this one, and return how they speak. On all processes."""
@@ -65,6 +68,8 @@ def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault
     if settings.use_bmuf and (min(-(-split // settings.batch_size), settings.max_eval_steps or count)) < count:
         problem = f"is true, but '{settings.valid_subset}' has no batch for each of {count} processes, to meet at."
         yield Fault("use_bmuf", problem, "Use fewer processes (nproc), a smaller batch_size, or more held-out data.")
+    if settings.shares_weights:
+        yield from _unshared(run, settings)
     if any(kind == "optimizer" and name == "sparse_adam" for (_, kind), name in run.picks.items()):
         yield Fault("optimizer", f"is 'sparse_adam', whose gradients {count} processes cannot add up.", "Use adam.")
     loss = run.picked("loss")
@@ -73,3 +78,27 @@ def faults_of(run: Run, settings: TrainParameters, count: int) -> Iterator[Fault
             f"is '{run.values['loss']}', which compares the rows of a batch: shared by {count} it is another loss."
         )
         yield Fault("loss", problem, "Set nproc: 1, or device_id to use one GPU.")
+
+
+def _unshared(run: Run, settings: TrainParameters) -> Iterator[Fault]:
+    """Yield what processes cannot do that share weights out, and so go through the model together."""
+    how = settings.strategy if settings.strategy == "fsdp" else f"deepspeed, stage {settings.deepspeed_zero_stage}"
+    remedy = "Leave it out, or use strategy: ddp."
+    if settings.auto_ga:
+        problem = f"is true, but with strategy {how} a process cannot cut its share of a batch by itself."
+        yield Fault("auto_ga", problem, remedy)
+    if settings.compile:
+        yield Fault("compile", f"is true, but strategy {how} gathers weights beside what is compiled.", remedy)
+    if settings.inspect_gradient:
+        problem = f"is true, but with strategy {how} no process has the whole gradients that it draws."
+        yield Fault("inspect_gradient", problem, remedy)
+    if not run.picked("task").may_share_weights:
+        problem = f"is '{settings.task}', which reads the model beside its passes, where strategy {how} has shares."
+        yield Fault("task", problem, "Use strategy: ddp.")
+    for (prefix, kind), name in run.picks.items():
+        if kind == "optimizer" and name not in TAKE_SHARES:
+            allowed = f"Use strategy: ddp, or one of: {', '.join(sorted(TAKE_SHARES))}."
+            problem = (
+                f"is '{name}', which is not known to move shares of a weight as it moves the whole (strategy {how})."
+            )
+            yield Fault(f"{prefix}{kind}", problem, allowed)

@@ -52,8 +52,8 @@ def translated(settings: TrainParameters, values: Mapping[str, Any], total: int)
         "weight_decay": values.get("weight_decay", 0.0),
         "lr_scheduler_type": settings.lr_scheduler,
         "warmup_steps": values.get("warmup_steps") or 0,
-        "bf16": settings.bf16,
-        "fp16": settings.fp16,
+        "bf16": settings.precision == "bf16",
+        "fp16": settings.precision == "fp16",
         "use_cpu": settings.cuda is False,
         **_when(settings, total),
     }

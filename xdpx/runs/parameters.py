@@ -257,6 +257,11 @@ class DeviceParameters(declare.Parameters):
         25, gt=0, doc="Accepted without effect: the engine decides how much is summed at once.",
         group="trainer/distributed",
     )  # fmt: skip
+    strategy: Literal["ddp", "fsdp", "deepspeed"] = param(
+        "ddp", group="trainer/distributed",
+        doc="What each process keeps: ddp: all weights; fsdp: a share of weights, gradients and optimizer state, which "
+        "are gathered layer by layer; deepspeed: what deepspeed_zero_stage says.",
+    )  # fmt: skip
     use_bmuf: bool = param(
         False, doc="Let processes train by themselves, and filter what they learned into one model block by block.",
         group="trainer/distributed",
@@ -331,10 +336,34 @@ class DeviceParameters(declare.Parameters):
         None, gt=0, doc="The loss scale is never halved to less than this.",
         when=("fp16_backend", "is", "fairseq"), group="trainer/fp16",
     )  # fmt: skip
-    deepspeed_save_dir: str | None = param(None, doc="DeepSpeed is not supported yet.", group="deepspeed")
-    deepspeed_zero_stage: int = param(0, ge=0, doc="DeepSpeed is not supported yet.", group="deepspeed")
-    deepspeed_bf16: bool = param(False, doc="DeepSpeed is not supported yet.", group="deepspeed")
-    deepspeed_fp16: bool = param(False, doc="DeepSpeed is not supported yet.", group="deepspeed")
+    deepspeed_save_dir: str | None = param(
+        None, doc="Accepted without effect: checkpoints are whole, and lie in save_dir.",
+        when=("strategy", "is", "deepspeed"), group="deepspeed",
+    )  # fmt: skip
+    deepspeed_zero_stage: int = param(
+        0, ge=0, le=3, when=("strategy", "is", "deepspeed"), group="deepspeed",
+        doc="What processes share out: 0: nothing; 1: optimizer state; 2: gradients, too, after each batch; 3: "
+        "weights, too, also between the forward and the backward pass.",
+    )  # fmt: skip
+    deepspeed_bf16: bool = param(
+        False, doc="The same as bf16.", when=("strategy", "is", "deepspeed"), group="deepspeed"
+    )
+    deepspeed_fp16: bool = param(
+        False, doc="The same as fp16, with its loss scale as it is by itself.", when=("strategy", "is", "deepspeed"),
+        group="deepspeed",
+    )  # fmt: skip
+
+    @property
+    def precision(self) -> Literal["fp32", "bf16", "fp16"]:
+        """The type in which matrix products are computed."""
+        if self.fp16 or self.deepspeed_fp16:
+            return "fp16"
+        return "bf16" if self.bf16 or self.deepspeed_bf16 else "fp32"
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether several processes share out weights or what goes with them."""
+        return self.strategy == "fsdp" or (self.strategy == "deepspeed" and self.deepspeed_zero_stage > 0)
 
 
 class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParameters, LogParameters, TrainerParameters):
@@ -407,14 +436,17 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
             found.append(("distributed_rank", f"{problem} Set distributed_init_method: tcp://<host>:<port>."))
         if (self.nproc or 1) > 1 and self.device_id != "auto":
             found.append(("device_id", f"names one GPU, but nproc is {self.nproc}. Name them in CUDA_VISIBLE_DEVICES."))
-        deepspeed = ("deepspeed_save_dir", "deepspeed_zero_stage", "deepspeed_bf16", "deepspeed_fp16")
-        found += [
-            (key, "needs DeepSpeed, which is not supported yet. Remove it.") for key in deepspeed if getattr(self, key)
-        ]
         if self.tf32 and self.cuda is False:
             found.append(("tf32", "needs a GPU, but cuda is false. Leave it out."))
-        if self.fp16 and self.bf16:
-            found.append(("bf16", "contradicts fp16. Choose one of them."))
-        if self.fp16 and self.cuda is False:
-            found.append(("fp16", "needs a GPU, but cuda is false. Use bf16, which CPUs can do too."))
+        if self.use_bmuf and self.strategy != "ddp":
+            problem = f"is {self.strategy}, which contradicts use_bmuf: processes that train by themselves need all."
+            found.append(("strategy", f"{problem} Remove one of them."))
+        return [*found, *self._about_precision()]
+
+    def _about_precision(self) -> list[tuple[str, str]]:
+        keys = ("fp16", "deepspeed_fp16", "bf16", "deepspeed_bf16")
+        half, *others = [key for key in keys if getattr(self, key)] or [""]
+        found = [(key, f"contradicts {half}. Choose one of them.") for key in others if key[-4:] != half[-4:]]
+        if self.precision == "fp16" and self.cuda is False:
+            found.append((half, "needs a GPU, but cuda is false. Use bf16, which CPUs can do too."))
         return found

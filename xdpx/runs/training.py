@@ -233,7 +233,9 @@ class _Training:
 
     def _callbacks(self) -> list[Callback]:
         parts, settings = self.parts, self.settings
-        tolerated = LOOKED_AT if settings.nonfinite_steps == "keep" else ("grad_norm",) if settings.fp16 else ()
+        tolerated = (
+            LOOKED_AT if settings.nonfinite_steps == "keep" else ("grad_norm",) if settings.precision == "fp16" else ()
+        )
         accumulator = MetricAccumulator(parts.engine, windows=(LOG, EVALUATION), tolerated=tolerated)
         tables = [
             GrowingTable(io.join(settings.save_dir, name)) if is_master() else UnwrittenTable()

@@ -45,6 +45,8 @@ class PrototypeContrast(Task):
         read_rows: gives rows to find prototypes in.
     """
 
+    may_share_weights = False  # prototypes are found before an update
+
     class Parameters(ClusterTaskParameters):
         """Keys of `bert_cl`."""
 

@@ -25,6 +25,9 @@ class Task(base.Task):
 
     hooks_model: ClassVar[bool] = False
     """Whether hooks are put onto parts of the model for a pass, which a compiled one would not call."""
+    may_share_weights: ClassVar[bool] = True
+    """Whether processes may share out the weights (`strategy: fsdp`): all that is read of the model is read within
+    `train_step` or `valid_step`, and gradients flow back through what that returns alone."""
 
     class Parameters(DataParameters, NetworkParameters):
         """What meets what."""

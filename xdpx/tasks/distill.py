@@ -42,6 +42,8 @@ class Distill(Task):
         make_teacher: builds the teacher with its weights.
     """
 
+    may_share_weights = False  # losses look inside the student
+
     class Parameters(DataParameters):
         """Keys of `distill`."""
 

@@ -33,6 +33,7 @@ class NoisyTask(Task):
     """Noise goes into the token vectors, or wherever `bottom_predict` and `upper_predict` cut the model."""
 
     hooks_model = True
+    may_share_weights = False  # gradients of the noise flow back besides
 
     class Parameters(Task.Parameters):
         """Keys that all such tasks understand."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.datasets.evaluation_data import SURPLUS
 from xdpx.engines.base import Batch, Engine, State
 from xdpx.logger import log
 from xdpx.metrics.classes import ClassScore
@@ -116,7 +117,9 @@ def class_rows(scores: Sequence[ClassScore]) -> tuple[str, list[dict[str, Any]]]
 def predict(engine: Engine, state: State, batches: Iterable[Batch]) -> Iterator[HostPredictions]:
     """Yield what the task predicts for each batch, on the host, in order. Holds one batch at a time."""
     for batch in batches:
-        yield engine.predictions_to_host(engine.score(state, batch))
+        predictions = engine.score(state, batch)
+        if SURPLUS not in batch:
+            yield engine.predictions_to_host(predictions)
 
 
 def gather(predictions: Iterable[HostPredictions]) -> dict[str, Any]:

@@ -329,9 +329,9 @@ class PyTorchEngine:
 
     def _passes(self, task: Task, batch: Batch) -> Generator[Any]:
         """Yield what each pass over a batch gives, computed in the precision of the options."""
-        if type(task).train_passes is Task.train_passes:  # leaving autocast forgets weights that it has cast
+        if type(task).train_passes is Task.train_passes:  # one pass: to ask for another would gather shares for nothing
             with self._autocast():
-                only = task.train_step(batch)
+                only = self.strategy.through(task.model, lambda: task.train_step(batch))
             yield only
             return
         with closing(task.train_passes(batch)) as passes:

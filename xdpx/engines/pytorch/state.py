@@ -73,9 +73,7 @@ def model_weights(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.state_dict(keep_vars=True))
 
 
-def fill_model(
-    model: nn.Module, weights: Mapping[str, Any], *, source: str, strategy: Strategy | None = None
-) -> None:
+def fill_model(model: nn.Module, weights: Mapping[str, Any], *, source: str, strategy: Strategy | None = None) -> None:
     """Copy weights into a model, all of them and nothing else.
 
     Args:

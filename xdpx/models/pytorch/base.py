@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -53,6 +53,13 @@ class Model(nn.Module):
         """
         trained = [weight for weight in self.parameters() if weight.requires_grad]
         return [{"params": trained, "lr": learning_rate, "name": "all"}]
+
+    def layers_apart(self) -> Sequence[nn.Module]:
+        """Return layers that nothing reads but by calling them.
+
+        Processes that share the weights out gather these one at a time, and the rest of the network as a whole.
+        """
+        return ()
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the table of token vectors: the first of a network's tables, unless a subclass says another.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +70,10 @@ class Bert(Model):
             ConfigError: the texts are longer than the model has positions.
         """
         return self.bert(**self._inputs(input_ids, attention_mask, token_type_ids))
+
+    def layers_apart(self) -> Sequence[nn.Module]:
+        """Return the layers of encoders that have them in a row, but for the last one, of which `pool` calls parts."""
+        return list(self.bert.encoder.layer)[:-1] if type(self.bert) in first_token.ENCODERS else ()
 
     def pool(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return the pooled first token (B, H), without what only the other tokens of `encode` need."""

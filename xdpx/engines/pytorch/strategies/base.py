@@ -39,6 +39,26 @@ class DdpOptions:
     after_passes: bool = False
 
 
+@dataclass(frozen=True)
+class ShardOptions:
+    """What x-train shares out; implements `FsdpLike`.
+
+    Attributes:
+        reshard_after_forward: whether gathered weights are let go after the forward pass (as ZeRO stage 3 does), and
+            gathered again for the backward pass; else they are let go after that (stages 1 and 2).
+    """
+
+    reshard_after_forward: bool = True
+    strategy: str = "full_shard"
+    offload: bool = False
+    wrap: str = "none"
+    layer_classes: tuple[str, ...] = ()
+    min_num_params: int = 0
+    activation_checkpointing: bool = False
+    state_dict_type: str = "FULL_STATE_DICT"
+    ignored_modules: str | None = None
+
+
 class FsdpLike(Protocol):
     """What the sharded strategy needs to know; `arguments.fsdp.FsdpOptions` is one."""
 
@@ -128,7 +148,8 @@ class Strategy(Protocol):
     def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
         """Return what `work` gives, which goes forward through a prepared model: all of it, or parts of its own choice.
 
-        Its weights are whole meanwhile, except those of parts that are always called as modules (`units`).
+        Its weights are whole meanwhile, except those of parts that are always called as modules (`units`). A backward
+        pass follows, unless `work` gives None or gradients are switched off.
         """
         ...
 

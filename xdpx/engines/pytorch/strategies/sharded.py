@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,14 +22,16 @@ from torch.distributed.tensor import DTensor
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.options import AUTOCAST
-from xdpx.engines.pytorch.strategies.base import FsdpLike
+from xdpx.engines.pytorch.strategies.base import FsdpLike, Result
 from xdpx.engines.pytorch.strategies.recompute import recompute
 from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
-from xdpx.engines.pytorch.strategies.units import kept_whole, units_of
+from xdpx.engines.pytorch.strategies.units import apart, kept_whole, units_of
 from xdpx.engines.pytorch.strategies.whole import NOTHING
 from xdpx.engines.pytorch.world import World, join_alone
 
 REPLICATE, SHARD = "replicate", "shard"
+PASS = "xdpx_pass"
+"""Attribute of a model: FSDP gathers the weights around methods of it alone."""
 
 
 class Sharded(HandsOver):
@@ -39,15 +41,27 @@ class Sharded(HandsOver):
         world: where this process stands.
         options: what is sharded, and how.
         precision: "no", "bf16" or "fp16": the type in which weights are gathered and used; shards keep their own.
+        layers: gives the parts of a model that are gathered by themselves, in place of what the options say.
+        every_pass: whether gradients are exchanged after each micro-batch, and not once per update.
     """
 
     shards: bool = True
 
-    def __init__(self, world: World, options: FsdpLike, precision: str = "no") -> None:
+    def __init__(
+        self,
+        world: World,
+        options: FsdpLike,
+        precision: str = "no",
+        *,
+        layers: Callable[[nn.Module], Sequence[nn.Module]] | None = None,
+        every_pass: bool = False,
+    ) -> None:
         self.world = world
         self.options = options
         self._precision = precision
+        self._layers, self._every_pass = layers, every_pass
         self._exchanges = True
+        self._inside = False  # of a pass through `through`
         if not dist.is_initialized():
             join_alone(world.device)
         self.mesh = self._new_mesh()
@@ -58,7 +72,7 @@ class Sharded(HandsOver):
             return model
         _refuse_empty_weights(model)
         self._take_first_weights(model)
-        units = units_of(model, self.options)
+        units = units_of(model, self.options) if self._layers is None else apart(model, self._layers(model))
         if self.options.activation_checkpointing:
             for unit in units or [model]:
                 recompute(unit)
@@ -66,10 +80,48 @@ class Sharded(HandsOver):
         for unit in [*units, model]:
             fully_shard(unit, **settings)
         if not self.options.reshard_after_forward:
-            model.register_forward_hook(_share_out_again)
+            model.register_forward_hook(self._after_forward)
         if hasattr(model, "generate"):  # calls the model's parts, which must be gathered for it
             register_fsdp_forward_method(model, "generate")
         return model
+
+    def through(self, model: nn.Module, work: Callable[[], Result]) -> Result:
+        """Return what `work` gives, in one pass of the whole model; see `Strategy.through`.
+
+        What is no unit is gathered before, and stays so while `work` calls the model, or a part of it, or reads its
+        weights, as often as it likes; gradients that flow back from what it returns are exchanged.
+        """
+        inner: Any = unwrapped(model)
+        if PASS not in vars(inner):
+            setattr(inner, PASS, _call)
+            register_fsdp_forward_method(inner, PASS)
+            inner.set_reshard_after_forward(False, recurse=False)  # a call of the model within is not the end
+        self._inside = True
+        try:
+            if torch.is_inference_mode_enabled():  # what is gathered in it could never be trained with
+                with torch.inference_mode(mode=False), torch.no_grad():
+                    given: Result = vars(inner)[PASS](work)
+            else:
+                given = vars(inner)[PASS](work)
+        finally:
+            self._inside = False
+        if given is None or not torch.is_grad_enabled():
+            _share_out(inner)
+        return given
+
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Do nothing, for the backward pass has summed them, but look whether all processes had the same ones.
+
+        Raises:
+            RuntimeError: they had not: what was exchanged is wrong.
+        """
+        there = torch.tensor([each.grad is not None for each in parameters]).int()
+        odd = [each for each in collectives.sum_over_ranks(there).tolist() if each not in {0, self.world.size}]
+        if odd:
+            raise RuntimeError(
+                f"fsdp: {len(odd)} weights received a gradient on some processes and none on others, because the model "
+                "uses parts of itself for some samples only. Sharing weights out cannot do that: use strategy: ddp."
+            )
 
     def unwrap(self, model: nn.Module) -> nn.Module:
         """Return the model that the user made, which is the one that was prepared."""
@@ -77,10 +129,10 @@ class Sharded(HandsOver):
 
     def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """Let processes keep whole gradients to themselves until the last micro-batch."""
-        inner = unwrapped(model)
-        if last != self._exchanges and isinstance(inner, FSDPModule):
-            inner.set_requires_gradient_sync(last)
-            self._exchanges = last
+        inner, exchanges = unwrapped(model), last or self._every_pass
+        if exchanges != self._exchanges and isinstance(inner, FSDPModule):
+            inner.set_requires_gradient_sync(exchanges)
+            self._exchanges = exchanges
         return NOTHING
 
     @torch.no_grad()
@@ -98,6 +150,10 @@ class Sharded(HandsOver):
             share = torch.clamp(max_norm / (norm + 1e-6), max=1.0)  # 1e-6 as in torch, so that norms agree
             torch._foreach_mul_(own + common, share.to(gradients[0].device))
         return norm
+
+    def _after_forward(self, model: nn.Module, *_: Any) -> None:
+        if not self._inside and not torch.is_grad_enabled():
+            _share_out(model)
 
     def _norm(self, own: list[Tensor], common: list[Tensor]) -> Tensor:
         squares = _sum_of_squares(own, self.world.device)
@@ -152,15 +208,19 @@ class Sharded(HandsOver):
         }
 
 
-def _share_out_again(model: nn.Module, *_: Any) -> None:
+def _call(work: Callable[[], Result]) -> Result:
+    return work()
+
+
+def _share_out(model: nn.Module) -> None:
     """Let gathered weights go after a pass that no backward pass follows: else the model would go on holding them.
 
-    An optimizer that is made then would be given weights that nothing reads.
+    The next pass would read them as they were before the update in between, and an optimizer that is made then would be
+    given weights that nothing reads.
     """
-    if not torch.is_grad_enabled():
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def _locally(gradients: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

@@ -27,6 +27,11 @@ def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
         found = _by_size(model, options.min_num_params)
     else:
         found = []
+    return apart(model, found)
+
+
+def apart(model: nn.Module, found: Sequence[nn.Module]) -> list[nn.Module]:
+    """Leave out of modules those that share a weight with the rest of the model."""
     return [module for module in found if not _shares_weights(model, module)]
 
 
