@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 import sys
 from collections import Counter
@@ -36,6 +35,7 @@ from xdpx.datasets.guessing.columns import Columns, columns_of
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.reading import Table, read_table
 from xdpx.datasets.guessing.splitting import SPLITS, files_of_folder, nearest_file, split_rows
+from xdpx.metrics import share_interval
 from xdpx.utils import commit, io
 
 FLAGS = ("--json", "--list", "--help", "-h", "--verbose")
@@ -355,7 +355,8 @@ def _in_words(told: Mapping[str, Any], request: Request) -> str:
     wanted = MAIN_SCORES[told["task"]]
     main_score = next((key for key in wanted if isinstance(scores.get(key), float)), "loss")
     value = scores[main_score]
-    spread = f" ± {1.96 * math.sqrt(max(value * (1 - value), 0) / rows):.3f}" if main_score == "acc" else ""
+    low, high = share_interval(value, rows) if main_score == "acc" else (0.0, 0.0)
+    spread = f" (95 % interval {low:.3f} to {high:.3f})" if main_score == "acc" else ""
     others = [f"{key} {scores[key]:.3f}" for key in ("macro_f1", "auc", "mcc") if isinstance(scores.get(key), float)]
     majority = f"; always the commonest label: {told['majority']:.3f}" if told["majority"] is not None else ""
     lines = [

@@ -14,6 +14,7 @@ from xdpx.metrics.classes import (
     several_labels,
     top_accuracy,
 )
+from xdpx.metrics.intervals import share_interval
 from xdpx.metrics.ranking import (
     area_under_curve,
     average_precision,
@@ -62,6 +63,7 @@ __all__ = [
     "ratio",
     "reciprocal_rank",
     "several_labels",
+    "share_interval",
     "spearman",
     "top_accuracy",
 ]
