@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOM = Path(__file__).parent
 NAME = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
@@ -27,5 +29,8 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """End after all fixtures; other rooms must not be given what was compiled here."""
     _optimize_little(False)
+    if "jax" in sys.modules and (nextitem is None or ROOM not in nextitem.path.parents):
+        sys.modules["jax"].clear_caches()

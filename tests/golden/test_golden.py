@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import jax
 import pytest
 import torch
 
@@ -21,14 +20,7 @@ SAME = [
 ]
 
 
-@pytest.fixture
-def compiled_anew() -> None:
-    """Forget what tests of other rooms compiled otherwise: the last bits are what is checked."""
-    jax.clear_caches()
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
 def test_numbers_are_what_they_were(door: Door) -> None:
     assert door.differences(list(door.runs)) == []
