@@ -51,13 +51,15 @@ CASES = {
     "x-train-ddp": Case("x-train", {}, {}),
     "x-train-accumulated": Case("x-train", {}, {"update_freq": 2, "ema_decay": 0.9, "batch_by_len": True}),
     "x-train-bmuf": Case("x-train", BMUF, PLAIN),
+    "x-train-fsdp": Case("x-train", {"strategy": "fsdp"}, {"ema_decay": 0.9}),
     "x-train-fgm": Case("x-train", {}, {"task": "fgm"}),
     "x-train-freelb": Case("x-train", {}, {"task": "freelb", "rand_init_mag": 0.0}),
     "trainer-ddp": Case("Trainer", {}, {}),
     "trainer-accumulated": Case("Trainer", {}, {"gradient_accumulation_steps": 2, "optim": "sgd"}),
     "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {}),
 }
-RESUMED = ("x-train-ddp", "trainer-ddp", "trainer-fsdp") if EVERYTHING else ("x-train-ddp", "trainer-fsdp")
+SHARDED = ("x-train-fsdp", "trainer-fsdp")
+RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if EVERYTHING else SHARDED
 """Trainings whose checkpoint of four processes goes on with other numbers."""
 
 
@@ -71,9 +73,9 @@ def training(name: str, size: int, *, called: str = "", **more: Any) -> dict[str
 
 def begun(name: str) -> tuple[str, str]:
     """Return the folder that four processes have left in the middle, and where it lies in the one that goes on."""
-    return (
-        (f"{name}-begun", "") if name.startswith("x-train") else (f"{name}-4/checkpoint-{BEGUN}", f"checkpoint-{BEGUN}")
-    )
+    if name.startswith("x-train"):
+        return f"{name}-begun", ""
+    return f"{name}-4/checkpoint-{BEGUN}", f"checkpoint-{BEGUN}"
 
 
 def stages() -> list[dict[str, Any]]:
@@ -82,9 +84,7 @@ def stages() -> list[dict[str, Any]]:
     data = {"door": "x-prepro", "name": "prepro", "values": {**prepro, "max_len": 16}}
     found = [stage("from-start-1", 1, [data, *(training(name, 1) for name in CASES)])]
     found += [stage(f"from-start-{size}", size, [training(name, size) for name in CASES]) for size in SIZES]
-    by_x_train = [
-        name for name in RESUMED if name.startswith("x-train")
-    ]  # the Trainer keeps a checkpoint of the middle
+    by_x_train = [name for name in RESUMED if name.startswith("x-train")]  # the Trainer keeps one of the middle
     found[-1]["trainings"] += [training(name, 4, called=f"{name}-begun", train_steps=BEGUN) for name in by_x_train]
     for size in ONWARD:
         called = {name: f"{name}-onward-{size}" for name in RESUMED}
