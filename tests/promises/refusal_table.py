@@ -161,9 +161,8 @@ NAMES = [
 ]  # fmt: skip
 
 TRAPS = [
-    Row("hjson swallows a comment", "x-train c", ["c.hjson:4", "model", "takes the comment with it", "on its own line"], train("model: cls_cnn # tiny")),
     Row("hjson swallows a comma and the next key", "x-train c", ["c.hjson:4", "model", "comma|line of its own"], train("model: cls_cnn, batch_size: 4")),
-    Row("hjson swallows a brace", "x-train c", ["c.hjson", "}"], {"c.hjson": "{ __parent__: 'train.hjson', save_dir: new }"}),
+    Row("a bracket without its partner", "x-train c", ["c.hjson", "save_dir", "without its partner", "Quote"], {"c.hjson": "{ __parent__: train.hjson, save_dir: new) }"}),
     Row("True", "x-train c", ["c.hjson:4", "overwrite", "'True'", "write true"], train("overwrite: True")),
     Row("yes", "x-train c", ["overwrite", "'yes'", "write true"], train("overwrite: yes")),
     Row("010", "x-train c", ["batch_size", "010", "write 10"], train("batch_size: 010")),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hjson
 import pytest
 from jsonschema import Draft202012Validator
 
 from xdpx.config import catalogue
+from xdpx.config.hjson_reader import read_hjson
+from xdpx.config.located import plain
 from xdpx.config.schema import schema
+from xdpx.config.source_text import decode
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.hjson"))
 COMMANDS = [entry.name for entry in catalogue.entries("command")]
@@ -42,7 +43,7 @@ def test_it_is_a_schema(command: str) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: "/".join(path.parts[-2:]))
 def test_every_example_passes(path: Path) -> None:
-    config = json.loads(hjson.dumpsJSON(hjson.loads(path.read_text(encoding="utf-8"))))
+    config = plain(read_hjson(decode(path.read_bytes(), str(path)), []))
     assert not faults(command_of(path, config), config)
 
 
