@@ -222,7 +222,7 @@ def test_a_state_that_is_restored_and_takes_no_more_updates_is_saved_as_it_was(r
         return RULES[rule]([{"params": list(model.parameters())}])
 
     @dataclass
-    class Whole:
+    class Whole(Task):
         model: nn.Module
 
     engine = PyTorchEngine(
