@@ -59,7 +59,7 @@ def test_a_recipe_ends_texts_as_the_vocabulary_says(
 
 
 def test_what_is_no_such_vocabulary_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bad.model").write_text("version https://git-lfs.github.com/spec/v1")
+    (tmp_path / "bad.model").write_text("a letter, and no model of anything at all.")
     pytest.importorskip("sentencepiece")
     with pytest.raises(ConfigError, match=r"bad.model' is no model of SentencePiece \(42 bytes\). Give the .model"):
         SentencePiece(model_file=str(tmp_path / "bad.model")).encode(["a"])

@@ -92,7 +92,9 @@ def test_facts_weights_and_sizes_of_gradients_are_those_of_pytorch(keys: dict[st
         assert given == pytest.approx(wanted, rel=1e-4)
     assert set(theirs[1]) == set(ours[1])
     for name, weight in theirs[1].items():
-        torch.testing.assert_close(ours[1][name], weight, rtol=1e-3, atol=1e-5, msg=name)
+        # Softmax does not see what is added to all keys: that gradient is rounding, and Adam makes steps of it.
+        within = 1e-4 if name.endswith("key.bias") else 1e-5
+        torch.testing.assert_close(ours[1][name], weight, rtol=1e-3, atol=within, msg=name)
     assert set(theirs[2]) == set(ours[2])
     for name, sizes in theirs[2].items():
         assert ours[2][name] == pytest.approx(sizes, rel=1e-2, abs=1e-6), name
