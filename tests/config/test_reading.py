@@ -122,7 +122,7 @@ def test_faults_that_leave_a_run_readable_are_gathered_in_it(write: Write) -> No
 
 
 def test_a_refusal_is_at_most_12_lines_long(write: Write) -> None:
-    write("a.hjson", "\n".join(f"k{index}: a, b: 1" for index in range(500)) + "\n}")
+    write("a.hjson", "\n".join(f"k{index}: “a" for index in range(500)) + "\n}")
     message = refusal("a")
     assert message.count("\n") < 12
     assert "491 further faults" in message
