@@ -36,6 +36,7 @@ from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.reading import Table, read_table
 from xdpx.datasets.guessing.splitting import SPLITS, files_of_folder, nearest_file, split_rows
 from xdpx.metrics import share_interval
+from xdpx.tokenizers.target_map import folded
 from xdpx.utils import commit, io
 
 FLAGS = ("--json", "--list", "--help", "-h", "--verbose")
@@ -325,11 +326,11 @@ def _perform(command: str, config: str) -> None:
 
 def _result(request: Request, found: Found) -> dict[str, Any]:
     """Return decisions, scores and files as values for JSON."""
-    place, test = request.place, [row[-1] for row in found.rows["test"]]
+    place, test = request.place, [folded(row[-1]) for row in found.rows["test"]]
     with io.open(place.path("scores.tsv"), encoding="utf-8", newline="") as file:
         rows = [dict(row) for row in csv.DictReader(file, delimiter="\t")]
     scores = {row.pop("split"): {key: _number(value) for key, value in row.items()} for row in rows}
-    commonest = Counter(row[-1] for row in found.rows["train"]).most_common(1)[0][0]
+    commonest = Counter(folded(row[-1]) for row in found.rows["train"]).most_common(1)[0][0]
     return {
         "file": request.path,
         "task": found.columns.task,

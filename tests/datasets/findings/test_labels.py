@@ -28,6 +28,8 @@ def test_numbers_as_labels_are_sent_to_their_type() -> None:
         (["1", "1.0", "0"], False, "'1', '1.0' are written almost alike"),
         (["not good", "not  good"], False, "almost alike"),
         (["1", "\uff11"], False, "almost alike"),
+        (["1", "True", "0"], False, "'1', 'True' are written almost alike"),
+        (["true", "false"], False, ""),
         (["pos", "pos\u200b"], False, "'pos', 'pos\\u200b' are written almost alike"),
         (["1", "1.0", "0"], True, ""),
         (["pos", "neg", "neutral"], False, ""),

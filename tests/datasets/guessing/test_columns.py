@@ -30,6 +30,19 @@ def test_text_and_label_are_found_in_any_order_and_beside_an_id() -> None:
     assert columns(["n", "what", "how"], [str(index) for index in range(60)], TEXTS, LABELS).texts == (1,)
 
 
+def test_a_column_with_one_label_is_refused() -> None:
+    for label in ("1", "spam"):
+        with pytest.raises(ConfigError, match=rf"label: is '{label}' in every row: there is nothing to tell apart"):
+            columns(["text", "label"], TEXTS, [label] * 60)
+
+
+def test_labels_in_other_case_are_counted_as_one_class() -> None:
+    rows = [[text, label] for text, label in zip(TEXTS, ["Pos", "neg", "pos", "neg", "POS"] * 12, strict=True)]
+    table = Table("f.csv", ["text", "label"], named=True, rows=rows)
+    told = {each.what: each.value for each in columns_of(table, Wishes())[1]}
+    assert told["task"] == "class, of 2: POS (36), neg (24)"
+
+
 def test_two_texts_are_a_pair_by_their_names_or_without_names() -> None:
     for names in (
         ["sentence1", "sentence2", "gold"],

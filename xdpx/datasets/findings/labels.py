@@ -62,9 +62,14 @@ def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
             yield Finding("label_spelling", "warning", PLACE, problem, "If they are one, write them alike.")
 
 
+SWITCHES = {"true": "1", "false": "0"}
+"""What JSON and programs write for 1 and 0."""
+
+
 def _plainest(label: str, *, numbers: bool) -> str:
     plain = "".join(sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
     plain = folded(plain)  # Cf: signs that cannot be seen, such as U+200B and byte order marks within a file
+    plain = SWITCHES.get(plain, plain)
     value = None if numbers else number_of(plain)
     return "".join(sign for sign in plain if sign not in " _-\t'\"") if value is None else str(value)
 

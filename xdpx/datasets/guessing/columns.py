@@ -14,7 +14,7 @@ from xdpx.datasets.findings.raw_files import LABEL_NAMES, repeats
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.reading import JOINT, Table
 from xdpx.tokenizers.characters import IDEOGRAPHS
-from xdpx.tokenizers.target_map import folded, number_of
+from xdpx.tokenizers.target_map import by_writing, folded, number_of
 
 TASKS = ("class", "number", "several", "tags")
 ID_NAMES = frozenset({"id", "idx", "index", "uid", "no", "key", "guid", "qid", "#1 id", "#2 id", "编号", "序号"})
@@ -62,6 +62,8 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
     label, label_sure = _label(table, wishes)
     texts, texts_sure = _texts(table, label, wishes)
     task, separator, task_sure = _task(table, label, wishes)
+    if task == "class":
+        _refuse_one_class(table, label)
     sample = [row[column] for row in table.rows[:1000] for column in texts]
     characters = is_without_blanks(sample)
     language = "cut into characters (Chinese, Japanese)" if characters else "words with blanks between"
@@ -244,6 +246,20 @@ def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
     return "class", "", "certain"
 
 
+def _refuse_one_class(table: Table, label: int) -> None:
+    """Raise ConfigError where all rows have the same label: any model would score 1."""
+    classes = _classes(table, label)
+    if len(classes) == 1:
+        problem = f"is '{next(iter(classes))}' in every row: there is nothing to tell apart."
+        raise question(table.path, "label", problem, "Is it the right column? Name another: label=NAME.")
+
+
+def _classes(table: Table, label: int) -> dict[str, int]:
+    """Return how many rows each label has, the commonest first; case does not tell labels apart."""
+    written = by_writing(Counter(cell for cell in _cells(table, label) if cell))
+    return dict(Counter({label: sum(writings.values()) for label, writings in written.items()}).most_common())
+
+
 def _separator(cells: Sequence[str]) -> str:
     """Return what stands between the labels of a row that has several; '' where each cell is one label."""
     for separator in SEPARATORS:
@@ -271,5 +287,5 @@ def _task_shown(table: Table, columns: Columns) -> str:
     if columns.task == "several":
         parts = Counter(part.strip() for cell in cells for part in cell.split(columns.separator) if part.strip())
         return f"several labels, {columns.separator!r} between, of {len(parts)}: {_listed([*parts])}"
-    counts = Counter(cells)
-    return f"class, of {len(counts)}: " + _listed([f"{label} ({count:,})" for label, count in counts.most_common(5)])
+    classes = _classes(table, columns.label)
+    return f"class, of {len(classes)}: " + _listed([f"{label} ({count:,})" for label, count in classes.items()])
