@@ -60,7 +60,7 @@ def measure_batch_size(batch_size: int) -> Row:
     run = load(config, "x-train")[0]
     settings = run.parameters("command")
     gradients.LARGE_EMBEDDING = sys.maxsize  # dense gradients on both sides: this compares loops, not gradients
-    parts = build_parts(run, settings, saved={})
+    parts = build_parts(run, settings, progress=Progress(), saved={})
     groups = list(islice(parts.groups(Progress()), STEPS))
     tensors = [
         (
