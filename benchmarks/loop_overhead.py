@@ -33,7 +33,7 @@ class Bare:
         """Take one update per batch, over tensors that are ready."""
         for inputs, target in groups:
             loss = torch.nn.functional.cross_entropy(self.model(**inputs), target)
-            loss.backward()
+            torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP_NORM)
             self.optimizer.step()
             self.schedule.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+from typing import Any
 
 from benchmarks.report import Row, spread
 from benchmarks.work import WORK
@@ -36,7 +37,7 @@ def build() -> str:
     WORK.mkdir(exist_ok=True)
     per_part = SAMPLES // 10
     lengths = np.full(per_part, 12, np.int32)
-    columns = {
+    columns: dict[str, Any] = {
         "input_ids": Ragged(np.zeros(per_part * 12, np.int32), np.arange(per_part + 1, dtype=np.int64) * 12),
         "target": np.zeros(per_part, np.int64),
         "length": lengths,

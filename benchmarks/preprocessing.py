@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -45,10 +46,10 @@ def config(name: str, table: Path, workers: int) -> str:
 def our_ids_sha256(folder: Path) -> str:
     """Hash all ids of our store in row order, as the peer hashes its own."""
     from xdpx.datasets.store import Store
+    from xdpx.processors.samples import Ragged
 
-    digest = hashlib.sha256()
-    digest.update(np.asarray(Store.open(str(folder / "train.pt")).columns["input_ids"].values, np.int32).tobytes())
-    return digest.hexdigest()
+    ids = cast(Ragged, Store.open(str(folder / "train.pt")).columns["input_ids"])
+    return hashlib.sha256(np.asarray(ids.values, np.int32).tobytes()).hexdigest()
 
 
 def proportional_memory(root: int) -> int:

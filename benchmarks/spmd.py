@@ -169,7 +169,7 @@ def first_losses(ours: Ours, bare: Bare, batches: list[Any]) -> float:
     facts = ours.train(iter([(None, [batch]) for batch in batches]), len(batches))
     numbers = [ours.parts.engine.facts_to_host(told) for told in facts]
     mine = [told["loss_sum"] / told["count"] for told in numbers]
-    return max(abs(one - float(other)) for one, other in zip(mine, bare.train(batches), strict=True))
+    return max(abs(float(one) - float(other)) for one, other in zip(mine, bare.train(batches), strict=True))
 
 
 # ---- saves
@@ -182,7 +182,8 @@ def saves(parts: Any) -> list[Row]:
     ours, folder = Ours(parts), WORK / "spmd_saves"
     shutil.rmtree(folder, ignore_errors=True)
     groups = iter(ours.watched())
-    waited, held, during, alone = [], [], [], []
+    waited, held = list[float](), list[float]()
+    during, alone = list[float](), list[float]()
     for number in range(2 * SAVES + 2):
         background = bool(number % 2)
         state = ours.state

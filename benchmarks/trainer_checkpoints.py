@@ -62,7 +62,7 @@ def saves(library: ModuleType) -> list[float]:
     args = settings(library, place, max_steps=EVERY * (SAVES + 1), **often)
     library.Trainer(bert(), args, padded, sentences(8 * EVERY * (SAVES + 1)), callbacks=[watch]).train()
     shutil.rmtree(folder(place), ignore_errors=True)
-    return watch.saves[1:]
+    return list(watch.saves[1:])
 
 
 def resuming() -> list[Row]:

@@ -32,7 +32,7 @@ def measure() -> list[Row]:
 def per_step(name: str) -> list[Row]:
     """Compare the three loops over the same model and data, in turn, round by round."""
     both = libraries()
-    bare, ours, theirs = [], [], []
+    bare, ours, theirs = list[float](), list[float](), list[float]()
     for round_number in range(ROUNDS + 1):
         times = [bare_loop(name), trained(both["ours"], name), trained(both["the original"], name)]
         if round_number:  # the first round warms all up

@@ -83,16 +83,21 @@ def by_trainer(spec: Spec) -> Iterator[Told]:
 
     model, told = Weighted(spec), list[Told]()
 
+    def scale() -> float:
+        scaler = trainer.accelerator.scaler
+        assert scaler is not None  # under fp16 there is one
+        return scaler.get_scale()
+
     class Watch(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.scale = trainer.accelerator.scaler.get_scale()
+            self.scale = scale()
             self.before = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             told.append({
                 "skipped": trainer.accelerator.optimizer_step_was_skipped,
                 "moved": differ(self.before, model.state_dict()),
-                "scale_before": self.scale, "scale": trainer.accelerator.scaler.get_scale(),
+                "scale_before": self.scale, "scale": scale(),
             })  # fmt: skip
 
     with tempfile.TemporaryDirectory() as folder:

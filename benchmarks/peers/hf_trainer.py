@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import (
+from transformers import (  # type: ignore[attr-defined]  # the tokenizer is found at run time
     AutoModelForSequenceClassification,
     BertTokenizerFast,
     Trainer,
@@ -38,7 +38,7 @@ def tokenised(path: str, tokenizer: Any, max_len: int) -> Dataset:
 
 def arguments(spec: dict[str, Any], folder: str) -> TrainingArguments:
     """The Trainer's defaults, but for what the task itself decides."""
-    sampling = {"train_sampling_strategy": "group_by_length"} if spec["group_by_length"] else {}
+    sampling: dict[str, Any] = {"train_sampling_strategy": "group_by_length"} if spec["group_by_length"] else {}
     return TrainingArguments(
         output_dir=folder,
         per_device_train_batch_size=spec["batch_size"],

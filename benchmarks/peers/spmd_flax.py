@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ class Block(nn.Module):
         dims, heads = self.spec["dims"], self.spec["heads"]
         normed = nn.LayerNorm(dtype=jnp.bfloat16)(x)
         qkv = nn.DenseGeneral((3, heads, dims // heads), use_bias=False, dtype=jnp.bfloat16)(normed)
-        fused = "cudnn" if jax.devices()[0].platform == "gpu" else None
+        fused: Literal["cudnn"] | None = "cudnn" if jax.devices()[0].platform == "gpu" else None
         seen = jax.nn.dot_product_attention(
             qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], is_causal=True, implementation=fused
         )
@@ -77,12 +77,14 @@ class Decoder(nn.Module):
 
 def by_hand(spec: Spec) -> Training:
     """Return what one writes without us."""
-    model, optimizer = Decoder(nn.FrozenDict(spec)), optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(RATE))
+    frozen: Any = nn.FrozenDict
+    model: Any = Decoder(frozen(spec))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(RATE))
     ids = tokens(spec)
 
     def loss(params: Any, ids: jax.Array) -> jax.Array:
         logits = model.apply({"params": params}, ids[:, :-1]).astype(jnp.float32)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:]).mean()
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:]))
 
     def step(params: Any, kept: Any, ids: jax.Array) -> Any:
         value, gradients = jax.value_and_grad(loss)(params, ids)

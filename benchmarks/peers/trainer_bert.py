@@ -24,7 +24,7 @@ def main() -> None:
     spec = read_spec(sys.argv[2])
     ends: list[float] = []
 
-    class Clock(library.TrainerCallback):  # type: ignore[misc, name-defined]
+    class Clock(library.TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step in {spec["warm_up"], spec["updates"]}:
                 if spec["gpu"]:

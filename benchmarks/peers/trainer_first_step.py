@@ -31,7 +31,7 @@ def main() -> None:
     library: Any = import_module(sys.argv[1])
     ends: list[float] = []
 
-    class Clock(library.TrainerCallback):  # type: ignore[misc, name-defined]
+    class Clock(library.TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, *_: Any, **__: Any) -> None:
             ends.append(time.time())
 
