@@ -6,10 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from xdpx.commands.python_door import TrainedRun, load_run, preprocess, train
     from xdpx.config.faults import ConfigError
     from xdpx.config.loading import load
     from xdpx.config.parameters import Parameters, param
     from xdpx.engines.pytorch.seeding import set_seed
+    from xdpx.inference.answers import Prediction
     from xdpx.trainer.arguments import (
         HfArgumentParser,
         HubStrategy,
@@ -43,9 +45,11 @@ _HOMES = {
         "HfArgumentParser", "HubStrategy", "IntervalStrategy", "OptimizerNames", "ParallelMode", "SaveStrategy",
         "SchedulerType", "Seq2SeqTrainingArguments", "TrainingArguments",
     ),
+    "xdpx.commands.python_door": ("TrainedRun", "load_run", "preprocess", "train"),
     "xdpx.config.faults": ("ConfigError",),
     "xdpx.config.loading": ("load",),
     "xdpx.config.parameters": ("Parameters", "param"),
+    "xdpx.inference.answers": ("Prediction",),
     "xdpx.trainer.data.collation": ("DataCollatorWithPadding", "default_data_collator"),
     "xdpx.engines.pytorch.seeding": ("set_seed",),
     "xdpx.trainer.hooks.builtin": (
@@ -63,6 +67,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "__version__", "ConfigError", "Parameters", "load", "param",
+    "load_run", "TrainedRun", "Prediction", "train", "preprocess",
     "Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments", "HfArgumentParser",
     "TrainerCallback", "TrainerState", "TrainerControl", "ExportableState", "DefaultFlowCallback",
     "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",

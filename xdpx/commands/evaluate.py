@@ -69,7 +69,7 @@ class Evaluate:
         except ConfigError as error:
             return list(error.faults)
         faults = []
-        if self.parameters.compare_origin and _logged_scores(plan, str(self.parameters.save_dir)) is None:
+        if self.parameters.compare_origin and logged_scores(plan, str(self.parameters.save_dir)) is None:
             problem = "is true, but valid.log.tsv has no row for this checkpoint."
             remedy = "Name a checkpoint that training evaluated."
             faults.append(Fault("compare_origin", problem, remedy, code="missing_path"))
@@ -171,7 +171,7 @@ def _holds_scores(path: str) -> bool:
     return not first or b"split" in first.split(b"\t")
 
 
-def _logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:
+def logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:
     """Return what training logged at the step of the plan's checkpoint, None when it did not."""
     from xdpx.reports.run_logs import read_run
 
@@ -209,7 +209,7 @@ def compare(rows: list[dict[str, Any]], plan: InferencePlan, save_dir: str | Non
     """
     if not rows:
         return
-    logged = _logged_scores(plan, str(save_dir)) or {}
+    logged = logged_scores(plan, str(save_dir)) or {}
     differing = [
         f"  {row['split']} {name}: {value:.9g} now, {logged[f'valid_{name}']:.9g} in training"
         for row in rows

@@ -119,12 +119,21 @@ class InferencePlan:
 
 
 class Input(NamedTuple):
-    """Something to score or predict: a store (`.pt`), or a raw file and how to read it."""
+    """Something to score or predict: a store (`.pt`), or a raw file and how to read it.
+
+    Attributes:
+        name: what the user calls it.
+        path: where it lies.
+        is_store: whether it is preprocessed.
+        reading: how a raw file is read; None for as x-prepro read its own.
+        rows: the columns of every row, where a program gives them itself and there is no file.
+    """
 
     name: str
     path: str
     is_store: bool
     reading: Run | None = None
+    rows: Sequence[list[str]] | None = None
 
 
 # ---- what to build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from xdpx.datasets.raw_data import stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
+from xdpx.inference.given import GivenRows
 from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
 from xdpx.processors.samples import Ragged, concatenate, multi_hot
@@ -102,6 +104,15 @@ class Predictor:
         """Names of the classes, None where there are none."""
         return self.targets.labels if self.targets else None
 
+    @cached_property
+    def loader(self) -> Any:
+        """What makes records of raw rows.
+
+        Raises:
+            ConfigError: what x-prepro left is gone.
+        """
+        return self._prepro.build("loader")
+
     # ---- scoring
 
     def scored_batches(
@@ -159,19 +170,22 @@ class Predictor:
             left -= cut.num_rows if left > 0 else 0
             yield cut
 
-    def predict(self, chunk: Chunk) -> dict[str, NDArray[Any]]:
+    def predict(self, chunk: Chunk, *, alone: bool = False) -> dict[str, NDArray[Any]]:
         """Return on the first process the predictions of a chunk, a row per sample, in its order; elsewhere nothing.
 
-        On all processes: each predicts its share of the batches.
+        On all processes: each predicts its share of the batches. With `alone` this one predicts them all, and returns
+        them, whatever the others do.
 
         Raises:
             ConfigError: the loss predicts no classes.
         """
-        parts = collected(
+        batches = self._cut(chunk.samples)
+        shares = (
             (rows, self.engine.predictions_to_host(self.engine.score(self.state, batch)))
-            for rows, batch in self._timed(self._cut(chunk.samples).share(self._ranks))
+            for rows, batch in self._timed(batches if alone else batches.share(self._ranks))
         )
-        if not is_master():
+        parts = list(shares) if alone else collected(shares)
+        if not (alone or is_master()):
             return {}
         rows = [rows for rows, _ in parts]
         predictions = {
@@ -221,25 +235,31 @@ class Predictor:
             raise ConfigError(THIS_RUN, [Fault("args.py", problem, "Give data_dir in extra_config.")])
         return self.plan.prepro
 
-    def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
-        prepro = source.reading or self._prepro
+    @cached_property
+    def _encoder(self) -> Encoder:
+        """What numbers texts, kept for the next ones: to build it takes longer than to number a text."""
         if self.vocabulary is None:
             problem = f"is neither in {' nor in '.join(self.plan.folders)}."
             raise ConfigError(THIS_RUN, [Fault("vocab.txt", problem, "Give data_dir in extra_config.")])
-        tokenizer = prepro.build("tokenizer", resources=self.plan.resource_folder)
+        tokenizer = self._prepro.build("tokenizer", resources=self.plan.resource_folder)
+        return Encoder(tokenizer, self.vocabulary)
+
+    def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
+        prepro, here = source.reading or self._prepro, source.rows is not None
+        encoder = self._encoder
         loader, words = prepro.build("loader"), self.plan.resource(word_vocabulary.FILE)
         known = self.processor.parameters
         of_words = Vocabulary.read(words, pad_word=known.pad_word, unk_word=known.unk_word) if words else None
         return stream(
             source.path,
-            parser=prepro.build("parser"),
+            parser=GivenRows(source.rows) if source.rows is not None else prepro.build("parser"),
             loader=loader,
             words=word_vocabulary.word_encoder(loader, of_words),
-            encoder=Encoder(tokenizer, self.vocabulary),
+            encoder=encoder,
             processor=self.processor,
             rows_per_chunk=CHUNK_ROWS,
-            workers=prepro.values.get("workers", 1),
-            skip_bad_lines=prepro.values.get("skip_bad_lines", False),
+            workers=1 if here else prepro.values.get("workers", 1),
+            skip_bad_lines=not here and prepro.values.get("skip_bad_lines", False),
             counts=self._counts,
             **labels,
         )

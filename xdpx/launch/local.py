@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
@@ -44,7 +45,10 @@ def run_together(count: int, work: Callable[..., Any], *args: Any) -> int:
     """
     with tempfile.TemporaryDirectory() as folder:
         processes = _Processes([io.join(folder, f"{rank}.txt") for rank in range(count)])
-        before = {number: signal.signal(number, processes.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        # Python lets the main thread alone listen; in another one, whoever owns the process decides.
+        listens = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if listens else ()
+        before = {number: signal.signal(number, processes.pass_on) for number in numbers}
         try:
             processes.start(work, args)
             return processes.wait()

@@ -1,0 +1,177 @@
+"""Rows that a program gives itself, not a file: whatever holds texts -> rows of columns, each of them text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AnySet
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.loaders.base import Loader
+from xdpx.loaders.parsers.base import BadLine, Row, RowParser, Rows, valid
+from xdpx.loaders.tagged import TaggedLoader
+
+SHOWN = 5
+"""Most rows that a refusal names."""
+
+
+class GivenRows(RowParser):
+    """Reads rows that are there already."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__(self.Parameters())
+        self._rows = rows
+
+    def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
+        """Yield the number of each row, from 1, and the row."""
+        del path
+        yield from enumerate(self._rows, start=1)
+
+
+def rows_of(given: object, loader: Loader, *, what: str = "texts") -> list[Row]:
+    """Return the rows of texts that a program gives, without labels.
+
+    Args:
+        given: a list, or anything else that is gone through in a fixed order: a column of a table, an array. Of each
+            row the text; where a row has several, a tuple, a list, or a dict with their names. Where words have tags,
+            also the list of the words.
+        loader: of the model, which says how many texts a row has.
+        what: the argument, for messages.
+
+    Raises:
+        ConfigError: with the first rows that are no texts, or not as many as the model reads.
+    """
+    rows, faults = [], []
+    for index, one in enumerate(_items(given, loader, what)):
+        try:
+            rows.append(_row(one, index, loader))
+        except ValueError as error:
+            faults.append(Fault(f"{what}[{index}]", f"{error}", _wanted(loader)))
+    if not faults:
+        bad = valid(Rows(rows, range(len(rows)), [])).bad
+        faults = [Fault(f"{what}[{index}]", f"{problem}.", "Clean the text first.") for index, problem in bad]
+    if faults:
+        raise _refusal(faults)
+    return rows
+
+
+def with_labels(rows: Sequence[Row], given: object, loader: Loader) -> list[Row]:
+    """Return rows with their labels behind them.
+
+    Args:
+        rows: as `rows_of` returns them.
+        given: a label for each, as it stands in the training data; several as a list, where rows may have several.
+        loader: of the model.
+
+    Raises:
+        ConfigError: there are more or fewer labels than rows, or one is none.
+    """
+    if not loader.num_targets:
+        raise _refusal([Fault("labels", "are given, but this model learns from texts alone.", "Leave them out.")])
+    labels = list(_items(given, loader, "labels"))
+    if len(labels) != len(rows):
+        problem = f"are {len(labels):,}, but there are {len(rows):,} texts."
+        raise _refusal([Fault("labels", problem, "Give one for each text.")])
+    cells, faults = [], []
+    for index, label in enumerate(labels):
+        try:
+            cells.append(_label(label, loader))
+        except ValueError as error:
+            faults.append(Fault(f"labels[{index}]", str(error), "Give the label as the training data write it."))
+    if faults:
+        raise _refusal(faults)
+    return [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
+
+
+def _items(given: object, loader: Loader, what: str) -> Iterable[object]:
+    """Refuse what can be gone through, but gives something else than the rows, or in no order."""
+    several = f"[({', '.join(f'{name}_a' for name in loader.text_fields)}), ...]"
+    right = '["..."]' if len(loader.text_fields) == 1 else several
+    if isinstance(given, str | bytes):
+        raise _refusal([Fault(what, "is a single text.", f"Give a list: {right}.")])
+    if isinstance(given, Mapping | AnySet):
+        kind = type(given).__name__
+        raise _refusal([Fault(what, f"is a {kind}, which holds no rows in their order.", f"Give a list: {right}.")])
+    if not isinstance(given, np.ndarray) and len(getattr(given, "shape", ())) > 1:  # tables go through their names
+        problem = f"is a {type(given).__name__} of {given.shape[1]} columns."  # type: ignore[attr-defined]
+        remedy = 'Give one, such as table["text"]; or several: list(zip(table["a"], table["b"])).'
+        raise _refusal([Fault(what, problem, remedy)])
+    if not isinstance(given, Iterable):
+        raise _refusal([Fault(what, f"is {_shown(given)}.", f"Give a list: {right}.")])
+    return given
+
+
+def _row(one: object, index: int, loader: Loader) -> Row:
+    """Return the columns of a row.
+
+    Raises:
+        ValueError: it has others than the loader takes; the text says what it is.
+    """
+    if isinstance(one, Mapping):
+        absent = [name for name in loader.text_fields if name not in one]
+        if absent:
+            raise ValueError(f"has no '{absent[0]}', but {', '.join(map(str, islice(one, SHOWN))) or 'nothing'}.")
+        one = [one[name] for name in loader.text_fields]
+    if isinstance(one, str):
+        cells: list[Any] = [one]
+    elif isinstance(one, list | tuple | np.ndarray):
+        cells = list(one)
+    else:
+        raise ValueError(f"is {_shown(one)}.")
+    wrong = next((cell for cell in cells if not isinstance(cell, str)), None) if cells else None
+    if cells and any(not isinstance(cell, str) for cell in cells):
+        raise ValueError(f"holds {_shown(wrong)}.")
+    row = [str(cell) for cell in cells]
+    if isinstance(loader, TaggedLoader) and not isinstance(one, str):
+        return [_sentence(row)]
+    if loader.before and len(row) == loader.num_sections:
+        row = [str(index), *row]  # which query it belongs to, that only scores ask for
+    if loader.is_labelled(row) is not False:
+        raise ValueError(f"is {'a text' if len(row) == 1 else f'a row of {len(row)} texts'}.")
+    return row
+
+
+def _sentence(words: Row) -> str:
+    for word in words:
+        if word.split() != [word]:
+            raise ValueError(f"holds the word {word!r}, which is empty or holds a blank.")
+    return " ".join(words)
+
+
+def _label(label: object, loader: Loader) -> str:
+    separator = getattr(loader.parameters, "label_separator", None) or " "
+    if loader.several_labels and isinstance(label, list | tuple | np.ndarray):
+        parts = [_label(each, loader) for each in label]
+        apart = next((part for part in parts if separator in part), None)
+        if apart is not None:
+            raise ValueError(f"holds {apart!r}, in which {separator!r} stands, as it does between labels.")
+        return str(separator).join(parts)
+    if isinstance(label, bool | np.bool_) or not isinstance(label, str | int | float | np.number):
+        raise ValueError(f"is {_shown(label)}.")
+    if label != label:
+        raise ValueError("is NaN.")
+    return str(label)
+
+
+def _wanted(loader: Loader) -> str:
+    names = loader.text_fields
+    if len(names) > 1:
+        return f"Each row of this model is a tuple of {len(names)} texts: {', '.join(names)}."
+    words = ", or the list of its words" if isinstance(loader, TaggedLoader) else ""
+    return f"Each row of this model is one text{words}."
+
+
+def _shown(value: object) -> str:
+    if value is None or (isinstance(value, float) and value != value):
+        return "None" if value is None else "NaN"
+    text = repr(value)
+    return f"a {type(value).__name__}, {text if len(text) <= 40 else f'{text[:37]}...'}"
+
+
+def _refusal(faults: list[Fault]) -> ConfigError:
+    more = len(faults) - SHOWN
+    rest = [Fault("and more", f"{more:,} further rows.")] if more > 0 else []
+    return ConfigError("predict", [*faults[:SHOWN], *rest])
