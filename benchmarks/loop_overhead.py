@@ -74,7 +74,7 @@ def measure_batch_size(batch_size: int) -> Row:
     state = parts.engine.start(1)
     ratios = []
     for round_number in range(ROUNDS + 1):
-        accumulator = MetricAccumulator(parts.engine, windows=(LOG,))
+        accumulator = MetricAccumulator(parts.engine.facts_to_host, windows=(LOG,))
         logging = Logging(GrowingTable("memory://loop.tsv"), accumulator, parts.loss.train_metrics, interval=10)
         session = Session(parts.engine, state, Progress(), STEPS, STEPS)
         first = seconds(lambda: fit(session, groups, [logging]))  # noqa: B023 - called at once

@@ -827,7 +827,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock by which a Trainer tells its speed."""
     told = Clock()
     monkeypatch.setattr("xdpx.trainer.loss.windows.perf_counter", told)
-    monkeypatch.setattr("xdpx.trainer.loss.windows.Stopwatch", functools.partial(Stopwatch, told))
+    monkeypatch.setattr("xdpx.training.accumulation.Stopwatch", functools.partial(Stopwatch, told))
     return told
 
 

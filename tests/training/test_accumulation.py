@@ -2,9 +2,10 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+import torch
 
 from xdpx.reports.windows import Stopwatch
-from xdpx.training.accumulation import PENDING_AT_MOST, Diverged, MetricAccumulator
+from xdpx.training.accumulation import LOOKED_AT, PENDING_AT_MOST, Diverged, MetricAccumulator
 
 
 def facts(loss: float, **more: float) -> dict[str, float]:
@@ -12,7 +13,7 @@ def facts(loss: float, **more: float) -> dict[str, float]:
 
 
 def test_each_reader_empties_its_own_window(engine: Any) -> None:
-    accumulator = MetricAccumulator(engine, windows=("log", "evaluation"))
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log", "evaluation"))
     accumulator.add(1, facts(1.0))
     assert accumulator.take("log").ratio("loss_sum", "count") == 0.5
     accumulator.add(2, facts(5.0))
@@ -22,7 +23,7 @@ def test_each_reader_empties_its_own_window(engine: Any) -> None:
 
 def test_sums_do_not_depend_on_where_they_were_interrupted(engine: Any) -> None:
     losses = [0.1 * number for number in range(20)]
-    straight, first, second = (MetricAccumulator(engine, windows=("log",)) for _ in range(3))
+    straight, first, second = (MetricAccumulator(engine.facts_to_host, windows=("log",)) for _ in range(3))
     for number, loss in enumerate(losses):
         straight.add(number, facts(loss))
         (first if number < 7 else second).add(number, facts(loss))
@@ -33,7 +34,7 @@ def test_sums_do_not_depend_on_where_they_were_interrupted(engine: Any) -> None:
 
 @pytest.mark.parametrize("bad", [facts(nan), facts(inf), facts(1.0, grad_norm=nan)])
 def test_a_number_that_is_none_stops_with_its_step_and_what_was_before(engine: Any, bad: dict[str, float]) -> None:
-    accumulator = MetricAccumulator(engine, windows=("log",))
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",))
     accumulator.add(6, facts(1.5))
     accumulator.add(7, bad)
     with pytest.raises(Diverged, match=r"step 7 .*\n?.*loss_sum 1\.5"):
@@ -41,14 +42,36 @@ def test_a_number_that_is_none_stops_with_its_step_and_what_was_before(engine: A
 
 
 def test_a_skipped_update_under_fp16_is_no_divergence(engine: Any) -> None:
-    accumulator = MetricAccumulator(engine, windows=("log",), tolerated=("grad_norm",))
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",), tolerated=("grad_norm",))
     accumulator.add(1, facts(1.0, grad_norm=inf))
     accumulator.add(2, facts(1.0, grad_norm=4.0))
     assert accumulator.take("log").mean("grad_norm") == 2.0
 
 
+@pytest.mark.parametrize("before", [0, PENDING_AT_MOST - 2])
+def test_updates_are_counted_that_were_taken_although_loss_or_gradient_is_not_finite(engine: Any, before: int) -> None:
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",), tolerated=LOOKED_AT)
+    for number in range(before):
+        accumulator.add(number, facts(1.0, grad_norm=1.0))
+    bad = [facts(nan, grad_norm=1.0), facts(1.0, grad_norm=inf), facts(1.0, grad_norm=inf, skipped=1.0), facts(1.0)]
+    for number, each in enumerate(bad, before):
+        accumulator.add(number, each)
+    assert accumulator.take("log").nonfinite == [before, before + 1]
+    assert accumulator.take("log").nonfinite == []
+
+
+def test_what_is_recorded_between_updates_is_given_once_with_its_count(engine: Any) -> None:
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",))
+    for value in (1.0, torch.tensor(3.0, requires_grad=True), torch.tensor(5.0)):
+        accumulator.record("entropy", value)
+    accumulator.settle()
+    accumulator.record("entropy", 1)
+    assert accumulator.take("log").recorded == {"entropy": (10.0, 4)}
+    assert accumulator.take("log").recorded == {}
+
+
 def test_facts_do_not_wait_without_end(engine: Any) -> None:
-    accumulator = MetricAccumulator(engine, windows=("log",))
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=("log",))
     for number in range(PENDING_AT_MOST - 1):
         accumulator.add(number, facts(nan))
     with pytest.raises(Diverged):

@@ -11,11 +11,21 @@ from math import isfinite
 
 @dataclass
 class Window:
-    """Sums over the updates since a row was last written."""
+    """Sums over the updates since a row was last written.
+
+    Attributes:
+        num_updates: how many there were.
+        seconds: spent training.
+        sums: of the facts of each update.
+        recorded: sum and count of the numbers that came at any time, not once per update.
+        nonfinite: the updates that were taken although their loss or gradient is NaN or infinite.
+    """
 
     num_updates: int = 0
     seconds: float = 0.0
     sums: dict[str, float] = field(default_factory=dict)
+    recorded: dict[str, tuple[float, int]] = field(default_factory=dict)
+    nonfinite: list[int] = field(default_factory=list)
 
     def add(self, facts: Mapping[str, float]) -> None:
         """Add one update's facts, in order, in double precision: the same sums wherever a run was interrupted."""
@@ -28,8 +38,16 @@ class Window:
         """Add the updates of another window, which came after."""
         self.num_updates += other.num_updates
         self.seconds += other.seconds
+        self.nonfinite += other.nonfinite
         for name, value in other.sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
+        self.record(other.recorded)
+
+    def record(self, sums: Mapping[str, tuple[float, int]]) -> None:
+        """Add numbers that came at any time, each as its sum and count."""
+        for name, (total, count) in sums.items():
+            before = self.recorded.get(name, (0.0, 0))
+            self.recorded[name] = (before[0] + total, before[1] + count)
 
     def mean(self, name: str) -> float:
         """Return the mean over updates; 0 where the fact never came."""

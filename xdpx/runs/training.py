@@ -236,7 +236,7 @@ class _Training:
         tolerated = (
             LOOKED_AT if settings.nonfinite_steps == "keep" else ("grad_norm",) if settings.precision == "fp16" else ()
         )
-        accumulator = MetricAccumulator(parts.engine, windows=(LOG, EVALUATION), tolerated=tolerated)
+        accumulator = MetricAccumulator(parts.engine.facts_to_host, windows=(LOG, EVALUATION), tolerated=tolerated)
         tables = [
             GrowingTable(io.join(settings.save_dir, name)) if is_master() else UnwrittenTable()
             for name in (TRAIN_LOG, VALID_LOG)

@@ -187,7 +187,7 @@ class Conveniences:
 
     def record(self, name: str, value: float | torch.Tensor) -> None:
         """Let the mean of a number over the steps until the next log, and over processes, be logged under `name`."""
-        self._run.window.record(name, value)
+        self._run.accumulator.record(name, value)
 
     # ---- optimizer
 

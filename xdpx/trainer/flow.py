@@ -11,12 +11,15 @@ from torch import Tensor
 
 from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives, nonfinite
+from xdpx.engines.pytorch.update import LOSS
 from xdpx.logger import log
 from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import takes
+from xdpx.trainer.loss.windows import WAITED, DataClock, over_ranks
 from xdpx.trainer.parts import TrainerRun
-from xdpx.trainer.stepping import Window
+from xdpx.trainer.stepping import Group
+from xdpx.training.callbacks.logging import LOG
 from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.preemption import Preemption
@@ -78,6 +81,7 @@ class Flow(Callback):
         self._epoch: int | None = None  # 0-based; None between epochs
         self._grad_norm: Any = None
         self._learning_rate: float | None = None
+        self._data_clock = DataClock()
         self._guard: Callable[[], object]  # of the session
 
     def on_start(self, session: Session) -> None:
@@ -86,13 +90,16 @@ class Flow(Callback):
         run.fire("on_train_begin")
         if run.args.eval_on_start:
             self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
-        run.window.begin(run.state.num_input_tokens_seen)
+        run.accumulator.stopwatch.start()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Take over the facts of an update, tell the hooks, and do what they ask for."""
         run, facts, place = self._run, step.facts, step.place
-        loss = facts["loss"]
-        run.loss_sum += run.window.filtered(loss, run.loss_sum) if self._filters else loss
+        run.accumulator.add(step.number, {**facts, WAITED: self._data_clock.take()})
+        loss = facts[LOSS]
+        if self._filters:  # in place of one that is NaN or infinite, the mean of those before
+            loss = torch.where(loss.isfinite(), loss, run.loss_sum / (step.number - run.logged_step))
+        run.loss_sum += loss
         self._grad_norm, self._learning_rate = facts["grad_norm"], facts["learning_rate"]
         run.state.global_step = step.number
         run.state.epoch = place.epoch - 1 + place.batches / run.plan.batches_per_epoch
@@ -112,18 +119,18 @@ class Flow(Callback):
             self._methods._save_checkpoint(self._run.model_wrapped, self._trial)
             self._run.fire("on_save")
 
-    def groups(self, loader: Any, place: Position) -> Generator[tuple[Position, Window]]:
-        """Yield the windows of micro-batches from `place` on, epoch after epoch, with the events of each epoch."""
+    def groups(self, loader: Any, place: Position) -> Generator[tuple[Position, Group]]:
+        """Yield the micro-batches of one update after another from `place` on, with the events of each epoch."""
         run = self._run
         for epoch in range(place.epoch - 1, run.plan.num_epochs):
             self._epoch = epoch
             run.fire("on_epoch_begin")
             found = False
-            for reached, window in self._windows(
+            for reached, group in self._groups_of(
                 loader, epoch, place if epoch == place.epoch - 1 else Position(epoch + 1)
             ):
                 found = True
-                yield reached, window
+                yield reached, group
                 if run.control.should_epoch_stop:
                     break
             if not found:
@@ -133,10 +140,10 @@ class Flow(Callback):
             if run.control.should_training_stop:
                 return
 
-    def _windows(self, loader: Any, epoch: int, place: Position) -> Iterator[tuple[Position, Window]]:
-        """Yield the windows of one epoch, from `place` on."""
+    def _groups_of(self, loader: Any, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
+        """Yield the micro-batches of the updates of one epoch, from `place` on."""
         run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
-        iterator = run.window.waiting(self._epoch_of(loader, epoch, place.batches))
+        iterator = self._data_clock.timed(self._epoch_of(loader, epoch, place.batches))
         batches = place.batches
         for group in range(place.group, plan.steps_per_epoch):
             wanted = min(size, plan.batches_per_epoch - batches)
@@ -144,7 +151,7 @@ class Flow(Callback):
             if not samples:
                 return
             batches += len(samples)
-            yield Position(epoch + 1, group + 1, batches), Window(samples, num_items)
+            yield Position(epoch + 1, group + 1, batches), Group(samples, num_items)
 
     def _epoch_of(self, loader: Any, epoch: int, taken: int) -> Iterator[Any]:
         """Begin an epoch (from 0) after some batches of it; where a run is continued, with its random generators."""
@@ -195,7 +202,7 @@ def log_save_evaluate(
     """
     if run.control.should_log and run.state.global_step > run.logged_step:
         _log_step(run, methods, facts)
-    with run.window.resting():
+    with run.accumulator.stopwatch.paused():
         if run.control.should_evaluate:
             metrics = methods._evaluate(trial, ignore_keys)
             better = methods._determine_best_metric(metrics=metrics, trial=trial)
@@ -210,16 +217,17 @@ def log_save_evaluate(
 
 def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> None:
     """Log the mean loss of the updates since the last log, over all ranks. Here the host waits for the device."""
-    args, state, window = run.args, run.state, run.window
-    steps = state.global_step - run.logged_step - window.skipped
+    args, state, window = run.args, run.state, run.accumulator.take(LOG)
+    left_out = int(window.sums.get("left_out", 0))
+    steps = state.global_step - run.logged_step - left_out
     total = float(collectives.mean_over_ranks(facts["loss"].detach().clone()))
     facts["loss"].zero_()
     rate = facts["learning_rate"]
     logs = {"loss": total / steps if steps else float("nan")}
     finite = isfinite(total)
     if args.filters_losses:
-        true = float(collectives.mean_over_ranks(torch.as_tensor(window.true_sum, device=args.device)))
-        window.true_total += true
+        true = float(collectives.mean_over_ranks(torch.tensor(window.sums.get(LOSS, 0.0), device=args.device)))
+        run.true_total += true
         finite = isfinite(true)
         logs |= {} if finite else {"loss_unfiltered": true / steps if steps else float("nan")}
     if facts["grad_norm"] is not None:
@@ -227,13 +235,15 @@ def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> N
     logs["learning_rate"] = methods._get_learning_rate() if rate is None else rate
     run.loss_total += total
     run.logged_step = state.global_step
+    run.left_out += left_out
     methods.store_flos()
     run.token_counter.settle(state, args.device)
-    tokens = None if run.token_counter.mode == "no" else state.num_input_tokens_seen
+    tokens = None if run.token_counter.mode == "no" else state.num_input_tokens_seen - run.logged_tokens
+    run.logged_tokens = state.num_input_tokens_seen
     finite = finite and isfinite(logs.get("grad_norm", 0.0))
     if not finite:
-        window.warn(f"loss or gradient is NaN or infinite, at step {state.global_step} or shortly before it")
-    logs |= window.take(tokens, finite=finite)
+        run.warn_of_nonfinite(f"loss or gradient is NaN or infinite, at step {state.global_step} or shortly before it")
+    logs |= over_ranks(window, tokens)
     more = (run.started,) if takes(methods.log, "start_time") else ()
     methods.log(logs, *more)
 
@@ -264,7 +274,7 @@ def take_best(run: TrainerRun, metrics: dict[str, float]) -> bool:
     if not is_better(value, best, ascending=bool(args.greater_is_better)):
         return False
     if not nonfinite.all_finite(run.model.parameters()):
-        run.window.warn(f"weights are NaN or infinite at step {state.global_step}")
+        run.warn_of_nonfinite(f"weights are NaN or infinite at step {state.global_step}")
         return False  # a metric of labels alone does not see it
     state.best_metric = value
     if args.save_strategy != "no":

@@ -80,7 +80,7 @@ def save_checkpoint(run: TrainerRun, methods: SaveMethods, parent: str) -> str:
     methods.store_flos()
     finite = nonfinite.all_finite(run.model.parameters())
     if not finite:
-        run.window.warn(f"weights are NaN or infinite at step {state.global_step}")
+        run.warn_of_nonfinite(f"weights are NaN or infinite at step {state.global_step}")
     _note_best(state, parent)
     state.stateful_callbacks = states_of(run.exportable())
     ranks, own, contents = run.parts.ranks(), None, {}

@@ -21,7 +21,9 @@ from xdpx.engines.pytorch.averaging import AverageInPlace
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
+from xdpx.engines.pytorch.transfer import to_float
 from xdpx.engines.pytorch.world import World
+from xdpx.logger import log
 from xdpx.models.pytorch.modules import neftune
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import TrainingPlan
@@ -29,7 +31,8 @@ from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable
 from xdpx.trainer.loss.counts import TokenCounter
 from xdpx.trainer.loss.model_loss import LossFacts
-from xdpx.trainer.loss.windows import LogWindow
+from xdpx.training.accumulation import LOOKED_AT, MetricAccumulator
+from xdpx.training.callbacks.logging import LOG
 
 Value = TypeVar("Value")
 
@@ -104,7 +107,7 @@ class TrainerRun:
         average: of the weights (EMA, SWA); None where none is kept.
         plan: the numbers of this training.
         batch_size: samples that this process takes at once.
-        window: what is logged of the updates since the last log.
+        accumulator: what updates gave since the last log. See `_log_step` of `trainer.flow`.
         token_counter: input tokens that are not in the state yet.
         made_schedule: whether the schedule was made by the Trainer, and not given.
         memory: watches what the present training takes.
@@ -119,6 +122,9 @@ class TrainerRun:
         tokens_before: input tokens seen before that.
         loss_sum, logged_step: of the updates since the last log; the step of that log.
         loss_total: the sum of the losses up to the last log.
+        true_total: the same without the filter of `logging_nan_inf_filter`.
+        left_out: updates of this training, up to the last log, that `nonfinite_steps` left out.
+        logged_tokens: input tokens seen up to the last log.
         memory_of_init: what building the Trainer took, until it is told.
         model_preparation_time: seconds, of the first evaluation without training.
         evaluation_type: the type that a full evaluation casts inputs to.
@@ -149,11 +155,15 @@ class TrainerRun:
     tokens_before = 0
     logged_step = 0
     loss_total = 0.0
+    true_total = 0.0
+    left_out = 0
+    logged_tokens = 0
+    told_of_nonfinite = False
     model_preparation_time: float | None = None
     evaluation_type: torch.dtype | None = None
 
     def __init__(self) -> None:
-        self.state, self.control, self.window = TrainerState(), TrainerControl(), LogWindow()
+        self.state, self.control, self.accumulator = TrainerState(), TrainerControl(), _accumulator()
         self.loss_facts, self.search = LossFacts(), Search()
         self.modules: list[nn.Module] = []
         self.memory_of_init: dict[str, int] = {}
@@ -168,6 +178,25 @@ class TrainerRun:
         tell = getattr(self.callback_handler, event)
         self.control = tell(self.args, self.state, self.control, *brought)
 
+    def begin_logs(self, device: torch.device) -> None:
+        """Begin a training where the state stands: nothing of an earlier one is in its logs."""
+        self.accumulator = _accumulator()
+        self.loss_sum = torch.zeros((), device=device)
+        self.loss_total = self.true_total = 0.0
+        self.left_out, self.logged_step, self.logged_tokens = (
+            0, self.state.global_step, self.state.num_input_tokens_seen,
+        )  # fmt: skip
+
+    def warn_of_nonfinite(self, what: str) -> None:
+        """Say once, as soon as it is known, that training goes on although something is NaN or infinite."""
+        if not self.told_of_nonfinite:
+            self.told_of_nonfinite = True
+            log.warning(
+                f"{what}: training goes on, as that of the original does, but nothing good can come of it. Checkpoints "
+                "say whether their weights are finite, and the newest that is stays. To leave such updates out, or to "
+                "stop at them, set nonfinite_steps to 'skip' or 'raise'."
+            )
+
     def forget_model(self) -> None:
         """Let go of the model, which is then made anew, e.g. by each trial of a search in another process."""
         self.model = self.model_wrapped = self.callback_handler.model = None  # type: ignore[assignment]
@@ -179,6 +208,10 @@ class TrainerRun:
     def exportable(self) -> list[Any]:
         """Return the callbacks, and the control, whose state goes into checkpoints."""
         return [each for each in [*self.callback_handler.callbacks, self.control] if is_exportable(each)]
+
+
+def _accumulator() -> MetricAccumulator:
+    return MetricAccumulator(to_float, windows=(LOG,), tolerated=LOOKED_AT)
 
 
 class Shared(Generic[Value]):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 
 from xdpx.checkpoints.background import wait_for_all
@@ -20,6 +19,7 @@ from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives, out_of_memory
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.seeding import seed_training
+from xdpx.engines.pytorch.update import LOSS
 from xdpx.logger import log
 from xdpx.models.pytorch import preparing
 from xdpx.models.pytorch.modules import neftune
@@ -34,7 +34,8 @@ from xdpx.trainer.flow import Flow, FlowMethods
 from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.parts import TrainerRun
-from xdpx.trainer.stepping import OverrideEngine, StepMethods, Window
+from xdpx.trainer.stepping import Group, OverrideEngine, StepMethods
+from xdpx.training.callbacks.logging import LOG
 from xdpx.training.lifecycle import Claim, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import EXIT_CODE, Preemption
@@ -211,8 +212,7 @@ class _Stretch:
         _prepare(run, methods, loader, self.checkpoint)
         _describe(run, methods.get_num_trainable_parameters(), self.checkpoint)
         run.started, first = time.time(), run.state.global_step
-        run.logged_step, run.loss_total = first, 0.0
-        run.loss_sum = torch.zeros((), device=args.device)
+        run.begin_logs(args.device)
         run.model_wrapped.zero_grad()
         run.tokens_before = run.state.num_input_tokens_seen
         progress = Progress(first, self.place.epoch, self.place.group, plan.total_batch_size)
@@ -239,8 +239,8 @@ class _Stretch:
         )
         return [self.flow]
 
-    def groups(self, session: Session) -> Generator[tuple[Position, Window]]:
-        """Return the windows of micro-batches, with the events of each epoch."""
+    def groups(self, session: Session) -> Generator[tuple[Position, Group]]:
+        """Return the micro-batches of one update after another, with the events of each epoch."""
         return self.flow.groups(self.loader, self.place)
 
     def end(self, session: Session, stop: Stop) -> None:
@@ -312,15 +312,16 @@ def _finish(run: TrainerRun, methods: TrainMethods, trial: Any, first: int) -> T
     """Log what the training cost and gave, load the best model if asked for, and tell the hooks that it ended."""
     args, state = run.args, run.state
     run.loss_total += float(run.loss_sum)
+    rest = run.accumulator.take(LOG)
     steps = state.global_step - first
-    taken = steps - run.window.skipped_in_all
+    taken = steps - run.left_out - int(rest.sums.get("left_out", 0))
     train_loss = run.loss_total / max(taken, 0.001)
     samples = run.plan.num_train_samples * steps / max(state.max_steps, 1)
     metrics = speed_metrics("train", run.started, num_samples=samples, num_steps=steps)
     methods.store_flos()
     run.token_counter.settle(state, args.device)
     metrics |= {"total_flos": state.total_flos, "train_loss": train_loss}
-    true_total = run.window.true_total + float(run.window.true_sum)
+    true_total = run.true_total + rest.sums.get(LOSS, 0.0)
     if not isfinite(true_total):  # and yet filtered in train_loss
         metrics["train_loss_unfiltered"] = true_total / max(taken, 0.001)
     metrics |= run.memory_of_init | run.memory.metrics("train")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from xdpx.engines.base import Facts
 from xdpx.engines.pytorch.nonfinite import Guard
@@ -19,7 +19,7 @@ from xdpx.trainer.loss.calls import LossCalls
 from xdpx.trainer.parts import TrainerRun
 
 
-class Window(list[Any]):
+class Group(list[Any]):
     """The micro-batches of one update, with the number of targets in all of them over all ranks, None if unknown."""
 
     def __init__(self, batches: Iterable[Any], num_items: Any) -> None:
@@ -57,6 +57,7 @@ class OverrideEngine:
 
     def __init__(self, methods: StepMethods, run: TrainerRun) -> None:
         self._methods, self._run = methods, run
+        self._samples = 0  # of the present update, on this process
         precision, strategy = run.parts.precision, run.parts.strategy
         self._parameters = list(run.model_wrapped.parameters())  # walking through a model costs more than clipping
         self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
@@ -65,9 +66,14 @@ class OverrideEngine:
             guard=Guard.of(run.args.nonfinite_steps, precision), average=run.average,
         )  # fmt: skip
 
-    def update(self, state: nn.Module, group: Window) -> tuple[nn.Module, Facts]:
-        """Take one optimizer update. Facts: loss (of the update), grad_norm before clipping, learning_rate."""
+    def update(self, state: nn.Module, group: Group) -> tuple[nn.Module, Facts]:
+        """Take one optimizer update.
+
+        Facts: loss_sum (the loss of the update, as this process saw it), grad_norm before clipping, learning_rate,
+        samples of this process, skipped, left_out (skipped by `nonfinite_steps`).
+        """
         run, losses = self._run, self._losses
+        self._samples = 0
         run.accumulation = len(group)
         run.fire("on_step_begin")
         agreed = run.args.auto_find_batch_size and run.parts.begins_anew_together
@@ -78,12 +84,13 @@ class OverrideEngine:
             taken = self._taker.take(run.state.global_step + 1, sums)
         loss = sums[LOSS]
         if taken.left_out:
-            run.window.skipped += 1
-            loss = loss * 0 if isinstance(loss, float) else loss.new_zeros(())
-        run.window.take_step(loss, taken.norm.new_zeros(()) if taken.skipped else taken.norm)
+            loss = loss.new_zeros(()) if isinstance(loss, Tensor) else 0.0
         for weight in self._parameters:
             weight.grad = None
-        return state, {"loss": loss, "grad_norm": taken.norm, "learning_rate": taken.learning_rate}
+        return state, {
+            LOSS: loss, "grad_norm": taken.norm, "learning_rate": taken.learning_rate, "samples": self._samples,
+            "skipped": taken.skipped, "left_out": taken.left_out,
+        }  # fmt: skip
 
     def _micro_batch(self, model: nn.Module, num_items: Any, inputs: Any, last: bool) -> tuple[Facts]:
         """Add the gradients of a micro-batch; return its share of the loss."""
@@ -92,7 +99,7 @@ class OverrideEngine:
         loss = methods.loss_calls.step(model, inputs, num_items)
         run.operations += methods.floating_point_ops(inputs)
         run.token_counter.add(inputs)
-        run.window.samples += find_batch_size(inputs) or 0
+        self._samples += find_batch_size(inputs) or 0
         return ({LOSS: loss},)
 
 

@@ -1,17 +1,20 @@
-"""What training has cost and gained since somebody last asked: sums of facts, and seconds that were spent training."""
+"""Sums of what updates gave since they were last asked for, and the seconds spent training; for every door."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 from xdpx.engines.base import Facts
 from xdpx.reports.windows import Stopwatch, Window
 
 LOOKED_AT = ("loss_sum", "grad_norm")
 """Facts that tell that a training has diverged, when they are NaN or infinite."""
+
+Fetch = Callable[[Facts], dict[str, float]]
+"""Waits for the device and returns plain floats: `Engine.facts_to_host`."""
 
 PENDING_AT_MOST = 512
 """Facts that may wait on the device before they are fetched, so that a large `log_interval` holds no memory."""
@@ -21,36 +24,36 @@ class Diverged(FloatingPointError):
     """The loss, or the gradient's length, is no number any more. No later checkpoint may be trusted."""
 
 
-class FetchesFacts(Protocol):
-    """What a accumulator needs of an engine."""
-
-    def facts_to_host(self, facts: Facts) -> dict[str, float]:
-        """Wait for the device and return plain floats."""
-        ...
-
-
 class MetricAccumulator:
     """Collects the facts of updates without waiting for the device, and settles them when somebody needs numbers.
 
     Args:
+        fetch: the one place where the device is waited for.
         windows: names of the readers; each has its own `Window`, and empties it by `take`.
         tolerated: facts of `LOOKED_AT` that may be NaN or infinite: "grad_norm" where gradients overflow now and then
             (fp16), whose updates were skipped; the loss, too, where such updates are to be taken.
     """
 
-    def __init__(self, engine: FetchesFacts, *, windows: tuple[str, ...], tolerated: Collection[str] = ()) -> None:
+    def __init__(self, fetch: Fetch, *, windows: tuple[str, ...], tolerated: Collection[str] = ()) -> None:
         self.stopwatch = Stopwatch()
         self.last: dict[str, float] = {}
-        self._engine = engine
+        self._fetch = fetch
         self._looked_at = [name for name in LOOKED_AT if name not in tolerated]
         self._windows = {name: Window() for name in windows}
         self._pending: list[tuple[int, Facts]] = []
+        self._recorded: dict[str, tuple[Any, int]] = {}  # sums, which may still live on the device
 
     def add(self, number: int, facts: Facts) -> None:
         """Note the facts of update `number`."""
         self._pending.append((number, facts))
         if len(self._pending) >= PENDING_AT_MOST:
             self.settle()
+
+    def record(self, name: str, value: Any) -> None:
+        """Add a number that may come at any time, and several times per update; it may still live on the device."""
+        value = value.detach() if hasattr(value, "detach") else value
+        total, count = self._recorded.get(name, (0.0, 0))
+        self._recorded[name] = (total + value, count + 1)
 
     def settle(self) -> None:
         """Fetch what waits on the device, in one go.
@@ -59,19 +62,27 @@ class MetricAccumulator:
             Diverged: a loss or a gradient's length is NaN or infinite.
         """
         pending, self._pending = self._pending, []
+        recorded, self._recorded = self._recorded, {}
         flat = {f"{index} {name}": value for index, (_, facts) in enumerate(pending) for name, value in facts.items()}
-        numbers = self._engine.facts_to_host(flat) if flat else {}
+        flat |= {f"recorded {name}": total for name, (total, _) in recorded.items()}
+        numbers = self._fetch(flat) if flat else {}
         for index, (number, facts) in enumerate(pending):
             self._enter(number, {name: numbers[f"{index} {name}"] for name in facts})
+        sums = {name: (numbers[f"recorded {name}"], count) for name, (_, count) in recorded.items()}
         seconds = self.stopwatch.lap()
         for window in self._windows.values():
+            window.record(sums)
             window.seconds += seconds
 
     def _enter(self, number: int, facts: dict[str, float]) -> None:
         if not all(isfinite(facts.get(name, 0.0)) for name in self._looked_at):
             raise Diverged(_report(number, facts, self.last))
+        broken = not isfinite(facts.get("loss_sum", 0.0)) or not (
+            isfinite(facts.get("grad_norm", 0.0)) or facts.get("skipped")
+        )
         for window in self._windows.values():
             window.add(facts)
+            window.nonfinite += [number] if broken else []
         self.last = facts
 
     def take(self, name: str) -> Window:

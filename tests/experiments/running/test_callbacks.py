@@ -24,7 +24,7 @@ def step(number: int) -> Step:
 
 
 def test_updates_that_were_skipped_are_counted_and_others_that_are_no_numbers_end_the_run() -> None:
-    accumulator = SkippingAccumulator(Engine(), windows=("log",))
+    accumulator = SkippingAccumulator(Engine().facts_to_host, windows=("log",))
     accumulator.add(1, {"loss_sum": 2.0, "count": 1.0, "grad_norm": 1.0, "skipped": 0.0})
     accumulator.add(2, {"loss_sum": float("nan"), "count": 1.0, "grad_norm": float("nan"), "skipped": 1.0})
     window = accumulator.take("log")

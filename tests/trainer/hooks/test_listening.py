@@ -69,7 +69,7 @@ class Desk:
     def train(
         self, *listeners: Any, until: int = 16, save: bool = True, saved: Any = None, **policy: Any
     ) -> tuple[Stop, Session]:
-        accumulator = MetricAccumulator(self.engine, windows=(LOG, EVALUATION))
+        accumulator = MetricAccumulator(self.engine.facts_to_host, windows=(LOG, EVALUATION))
         tables = [GrowingTable(str(self.folder / f"{name}.log.tsv")) for name in ("train", "valid")]
         logging = Logging(tables[0], accumulator, dict, interval=4)
         plan = EvaluationPlan(8, "closeness")

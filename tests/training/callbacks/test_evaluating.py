@@ -27,7 +27,7 @@ def test_it_is_due_at_the_interval_and_less_often_while_warming_up(plan: Evaluat
 @pytest.fixture
 def run(tmp_path: Path, engine: Any, loss: Any, held_out: Any, groups: Any) -> Callable[..., list[dict[str, str]]]:
     def train(plan: EvaluationPlan, *, until: int, first: Callback | None = None) -> list[dict[str, str]]:
-        accumulator = MetricAccumulator(engine, windows=(LOG, EVALUATION))
+        accumulator = MetricAccumulator(engine.facts_to_host, windows=(LOG, EVALUATION))
         tables = [GrowingTable(str(tmp_path / f"{name}.log.tsv")) for name in ("train", "valid")]
 
         def metrics(sums: Any) -> dict[str, float]:

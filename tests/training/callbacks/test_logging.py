@@ -18,7 +18,7 @@ class Gate(Callback):
 
 
 def table_of(folder: Path, engine: Any, groups: Any, *callbacks: Callback, until: int = 8) -> list[dict[str, str]]:
-    accumulator = MetricAccumulator(engine, windows=(LOG,))
+    accumulator = MetricAccumulator(engine.facts_to_host, windows=(LOG,))
     path = folder / "train.log.tsv"
     logging = Logging(GrowingTable(str(path)), accumulator, lambda sums: {"b": 2.0, "a": 1.0}, interval=2)
     fit(Session(engine, engine.start(0), Progress(), until, until), groups(), [*callbacks, logging])

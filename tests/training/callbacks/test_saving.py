@@ -32,7 +32,7 @@ class Trial:
         self.checkpointer = Checkpointer(str(folder))
 
     def callbacks(self, policy: SavePolicy, *, interval: int = 4) -> list[Callback]:
-        accumulator = MetricAccumulator(self.engine, windows=(LOG, EVALUATION))
+        accumulator = MetricAccumulator(self.engine.facts_to_host, windows=(LOG, EVALUATION))
         tables = [GrowingTable(str(self.folder / f"{name}.log.tsv")) for name in ("train", "valid")]
         logging = Logging(tables[0], accumulator, lambda facts: {}, interval=3)
         plan = EvaluationPlan(interval, "closeness")

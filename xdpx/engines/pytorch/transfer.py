@@ -61,12 +61,14 @@ def _moved(thing: Any, device: torch.device, non_blocking: bool) -> Any:
 
 
 def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return plain floats, waiting once for all that is still on the device."""
-    waiting = {name: value for name, value in facts.items() if isinstance(value, Tensor)}
-    if not waiting:
-        return {name: float(value) for name, value in facts.items()}
-    values = torch.stack([value.detach().double() for value in waiting.values()]).tolist()
-    arrived = dict(zip(waiting, values, strict=True))
+    """Return plain floats, waiting once for all that is still on one device."""
+    waiting: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+    for name, value in facts.items():
+        if isinstance(value, Tensor):
+            waiting.setdefault((value.device, value.dtype), {})[name] = value.detach().reshape(())
+    arrived: dict[str, float] = {}
+    for values in waiting.values():
+        arrived |= zip(values, map(float, torch.stack([*values.values()]).tolist()), strict=True)
     return {name: arrived[name] if name in arrived else float(value) for name, value in facts.items()}
 
 

@@ -159,7 +159,7 @@ class _Training:
         parts, train, feed = self.parts, self.parts.train, self.feed
         # A short job that skipped all of its updates has failed, too.
         most = max(2, min(SKIPPED_AT_MOST, session.until))
-        accumulator = SkippingAccumulator(parts.engine, windows=(LOG, SUMMARY, EVALUATION), most=most)
+        accumulator = SkippingAccumulator(parts.engine.facts_to_host, windows=(LOG, SUMMARY, EVALUATION), most=most)
         tables = [GrowingTable(self._table_path(name)) for name in (TRAIN_LOG, VALID_LOG)]
         after = session.number
         logging = EfficientLogging(

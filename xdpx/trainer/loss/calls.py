@@ -14,6 +14,7 @@ from xdpx.logger import log
 from xdpx.optimizers.pytorch.building import fused_backward_of
 from xdpx.trainer.loss.counts import targets_of
 from xdpx.trainer.loss.model_loss import CallShape, Count, count_targets, global_count, loss_of, takes
+from xdpx.trainer.loss.windows import record_losses
 from xdpx.trainer.parts import TrainerRun
 
 COUNT = "num_items_in_batch"
@@ -113,7 +114,7 @@ class LossCalls:
             inputs = {**inputs, COUNT: num_items}
         outputs = model(**inputs)
         if model.training:
-            self._run.window.note(outputs)
+            record_losses(self._run.accumulator, outputs)
         if function is not None:
             if labels is None:
                 _miss_labels(inputs)
@@ -147,7 +148,7 @@ class LossCalls:
 
         def note(model: nn.Module, _: Any, outputs: Any) -> None:
             if model.training:
-                self._run.window.note(outputs)
+                record_losses(self._run.accumulator, outputs)
 
         handle = model.register_forward_hook(note)
         try:
