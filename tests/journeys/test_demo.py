@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,30 +15,54 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 
 
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+LINES = [text for text in re.findall(r"^```bash\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "x-exp" not in text]
+TOUR, COMPARED = (next(text for text in LINES if word in text) for word in ("stdlib_docstrings", "x-viz"))
+
+
 def xdpx(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "xdpx.run", *words], cwd=folder, capture_output=True, text=True, check=False
     )
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Walk the whole road once, in a folder of its own, with half of the data."""
-    folder = tmp_path_factory.mktemp("demo road")
-    (folder / "examples").symlink_to(REPOSITORY / "examples")
-    script = REPOSITORY / "examples/demo/stdlib_docstrings.py"
-    subprocess.run([sys.executable, str(script), "demo/raw"], cwd=folder, check=True, capture_output=True)
-    train = folder / "demo/raw/train.tsv"
-    train.write_text("".join(train.read_text(encoding="utf-8").splitlines(keepends=True)[::2]), encoding="utf-8")
-    done = xdpx(
-        folder,
-        *("x-prepro", "examples/demo/prepro"),
-        *("x-train", "examples/demo/train", "embedding_dim=64", "hidden_size=64", "learning_rate=0.005"),
-        *("x-eval", "examples/demo/eval"),
-        *("x-pred", "examples/demo/predict"),
+def typed(folder: Path, lines: str) -> str:
+    """Type lines of README into a shell, as they are printed, and return what they say; all must end well."""
+    commands = folder / "bin"
+    commands.mkdir(exist_ok=True)
+    for name in ("x-run", "x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-script"):
+        (commands / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m xdpx.run {name} "$@"\n')
+        (commands / name).chmod(0o755)
+    (commands / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (commands / "python").chmod(0o755)
+    paths = os.pathsep.join([str(commands), os.environ["PATH"]])
+    shell = ["bash", "-euc", lines]
+    done = subprocess.run(
+        shell, cwd=folder, env={**os.environ, "PATH": paths}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Walk README's tour once, in a folder of its own, with half of the data."""
+    folder = tmp_path_factory.mktemp("demo road")
+    (folder / "examples").symlink_to(REPOSITORY / "examples")
+    writing, commands = TOUR.split("\n", 1)
+    typed(folder, writing)
+    train = folder / "demo/raw/train.tsv"
+    train.write_text("".join(train.read_text(encoding="utf-8").splitlines(keepends=True)[::2]), encoding="utf-8")
+    typed(folder, commands)
     return folder
+
+
+def test_a_file_of_the_user_needs_one_command(demo: Path) -> None:
+    rows = (demo / "demo/raw/dev.tsv").read_text(encoding="utf-8").splitlines()
+    with (demo / "reviews.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["review", "label"], *[row.split("\t") for row in rows]])
+    [line] = [text for text in LINES if "reviews.csv" in text]
+    assert "95 % interval" in typed(demo, line)
 
 
 def test_the_demo_is_scored_well_above_the_majority_class(demo: Path) -> None:
@@ -68,11 +94,9 @@ def test_the_summary_says_what_to_try_next(demo: Path) -> None:
 
 
 def test_two_runs_are_drawn_and_tabulated_together(demo: Path) -> None:
-    assert xdpx(demo, "x-train", "examples/demo/train", "save_dir=demo/run2", "max_update=20").returncode == 0
-    assert xdpx(demo, "x-viz", "save_dir=demo/run2", "ref_dir=demo/run").returncode == 0
-    table = xdpx(demo, "x-script", "aggregate_results", "demo", "--full").stdout
-    assert "demo/run2" in table
-    assert "max_update" in table
+    told = typed(demo, COMPARED)
+    assert "demo/run2" in told
+    assert "learning_rate" in told
 
 
 def test_a_dry_run_as_json_prints_nothing_else(demo: Path) -> None:
@@ -84,3 +108,14 @@ def test_the_script_door_opens_without_hiding_packages(demo: Path) -> None:
     door = [sys.executable, str(REPOSITORY / "xdpx/run.py"), "x-eval", "examples/demo/eval"]
     done = subprocess.run(door, cwd=demo, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+def test_mistakes_are_answered_as_the_readme_prints(demo: Path, page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    shown = re.findall(r"^```\n\$ (x-\S+) (.*?)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 2
+    for command, words, answer in shown:
+        door = ["xdpx.main"] if command == "x-exp" else ["xdpx.run", command]
+        line = [sys.executable, "-m", *door, *words.split()]
+        assert subprocess.run(line, cwd=demo, capture_output=True, text=True, check=False).stderr == answer

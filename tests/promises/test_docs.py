@@ -87,12 +87,20 @@ def test_readme_prints_the_tree_as_it_is(page: str) -> None:
     assert printed == rooms
 
 
-def test_the_chinese_readme_shows_no_command_that_the_english_one_does_not() -> None:
+def test_the_chinese_readme_has_the_parts_blocks_and_links_of_the_english_one() -> None:
     english, chinese = ((REPOSITORY / page).read_text(encoding="utf-8") for page in ("README.md", "README.zh.md"))
-    commands = [line.partition("#")[0].strip() for language, text in BLOCK.findall(chinese) if language == "bash"
-                for line in text.splitlines()]  # fmt: skip
-    assert len(commands) >= 12
-    assert [command for command in commands if command not in english] == []
+    for part in (r"^(##) ", r"^\| (`[^`]+`)?.*\|$", r"^!\[.*\]\((.+)\)$"):
+        rows, translated = (re.findall(part, text, re.MULTILINE) for text in (english, chinese))
+        assert len(rows) == len(translated) > 0
+    code, translated = ([(kind, text) for kind, text in BLOCK.findall(page)] for page in (english, chinese))
+    assert [(kind, commands(text)) for kind, text in code] == [(kind, commands(text)) for kind, text in translated]
+    links = [set(re.findall(r"\]\(([^)]+\.md)\b", text)) for text in (english, chinese)]
+    assert links[0] - {"README.zh.md"} == links[1] - {"README.md"}
+
+
+def commands(text: str) -> list[str]:
+    """Return the lines of a block without comments."""
+    return [line for row in text.splitlines() if (line := row.partition("#")[0].strip())]
 
 
 EXTENSION_GUIDE = (REPOSITORY / "docs/extend.md").read_text(encoding="utf-8")
