@@ -16,7 +16,7 @@ from typing import IO, Any, Self, TypeVar
 
 from xdpx.utils.distributed_utils import is_master
 from xdpx.utils.paths import StrPath
-from xdpx.utils.progress import Progress
+from xdpx.utils.progress import Progress, is_quiet
 from xdpx.utils.redaction import redact
 
 T = TypeVar("T")
@@ -29,12 +29,12 @@ NO_LOGS = frozenset({"vocab.txt", "word_vocab.txt", "target_map.txt"})
 
 
 class _Console(logging.Handler):
-    """Writes to standard error, above a bar when there is one. Only the master process tells what goes well."""
+    """Writes to standard error, above a bar when there is one. What goes well tells the master alone, if not quiet."""
 
     on_every_rank = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.WARNING and not (self.on_every_rank or is_master()):
+        if record.levelno < logging.WARNING and (is_quiet() or not (self.on_every_rank or is_master())):
             return
         _write_line(_marked(_text_of(record)))
 

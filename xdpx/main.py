@@ -17,10 +17,18 @@ from xdpx.utils import utf8
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the words of a command line ask for. Gives the exit code."""
     given = list(sys.argv[1:] if words is None else words)
+    if "--version" in given:
+        from xdpx import __version__
+
+        print(f"xdpx {__version__}")
+        return 0
     from xdpx.commands.experiment import main as own_main
     from xdpx.commands.outcomes import exit_code
+    from xdpx.utils.progress import quietly
 
-    return exit_code(lambda: own_main(given), verbose="--verbose" in given)
+    asked = [word for word in given if word != "--quiet"]
+    with quietly(wanted=len(asked) < len(given)):
+        return exit_code(lambda: own_main(asked), verbose="--verbose" in given)
 
 
 def x_exp() -> int:

@@ -24,11 +24,18 @@ T = TypeVar("T")
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the words of a command line ask for. Gives the exit code."""
     given = list(sys.argv[1:] if words is None else words)
+    if "--version" in given[:2]:
+        from xdpx import __version__
+
+        print(f"xdpx {__version__}")
+        return 0
     if given[:1] == ["x-io"]:  # alone on its line it needs none of the rest, and starts at once
         return _own_words("x-io", given[1:])
     from xdpx.commands.outcomes import exit_code
+    from xdpx.utils.progress import quietly
 
-    return exit_code(lambda: _line(given), verbose="--verbose" in given)
+    with quietly(wanted="--quiet" in given):
+        return exit_code(lambda: _line(given), verbose="--verbose" in given)
 
 
 def _line(words: list[str]) -> int:
@@ -122,6 +129,8 @@ def _schema(commands: list[str]) -> int:
 
 
 def _own_words(command: str, words: list[str]) -> int:
+    if command != "x-script":  # whose words may be those of a user's own program
+        words = [word for word in words if word != "--quiet"]
     if command in {"x-run", "x-init"}:
         from xdpx.commands import first_run
 

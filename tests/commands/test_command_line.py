@@ -49,7 +49,6 @@ WRONG: list[tuple[str, str]] = [
     ("x-train x-eval b", "x-train: has no config."),
     ("x-train a b", "b: stands where nothing is expected."),
     ("x-train a x-evla b", "x-evla: no such command. Did you mean 'x-eval'?"),
-    ("x-train lr=1 a", "a: stands where nothing is expected. The config comes first: x-train <config>"),
     ("", "command: is missing."),
     ("--schema", "--schema: needs a command."),
     ("x-script a x-train", "x-train: has no config."),

@@ -31,7 +31,14 @@ def test_a_misspelt_metric_is_refused_with_the_one_that_was_meant(name: str, mea
 
 
 def test_a_metric_of_another_loss_is_refused_with_those_there_are() -> None:
-    assert complaint(major_metric="f1", loss="masked_lm").endswith("There are: acc, loss, ppl, top5_acc.")
+    assert complaint(major_metric="f1", loss="masked_lm").endswith(
+        "There are (* is a number): acc, loss, ppl, top5_acc."
+    )
+
+
+def test_the_star_of_a_metric_is_a_number() -> None:
+    assert not complaint(major_metric="f1_12")
+    assert "gives no 'f1_zork'. Did you mean 'f1'? There are (* is a number): " in complaint(major_metric="f1_zork")
 
 
 def test_a_metric_that_needs_other_data_says_so() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from xdpx.commands.flags import as_override, take_setting
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, nearest
 
@@ -23,8 +23,9 @@ FLAGS = {
     "--jobs": "N: how many runs of a loop go at the same time (1)",
     "--keep-going": "when a run fails, go on with the others",
     "--verbose": "show tracebacks and warnings in full",
+    "--quiet": "tell warnings and results only; log files hold every line",
+    "--version": "print the version",
 }
-_OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 @dataclass
@@ -60,6 +61,8 @@ class Options:
     jobs: int = 1
     keep_going: bool = False
     verbose: bool = False
+    quiet: bool = False
+    version: bool = False
 
 
 def parse(words: Sequence[str]) -> tuple[list[Job], Options]:
@@ -111,11 +114,7 @@ class _Reader:
         if name == "--jobs":
             self.set_jobs(value if separator else (self.words.pop(0) if self.words else ""))
         elif name not in FLAGS:
-            near = nearest(name, FLAGS)
-            remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join(FLAGS)}."
-            self.faults.append(Fault(word, "no such flag.", remedy))
-            if near == "--jobs" and self.words and self.words[0].isdecimal():
-                self.words.pop(0)
+            self.key_or_misspelt(word, name)
         elif separator:
             self.faults.append(Fault(word, "takes no value.", f"Write {name}."))
         elif name == "--help":
@@ -123,6 +122,24 @@ class _Reader:
             self.options.topic = self.topic()
         else:
             setattr(self.options, name.removeprefix("--").replace("-", "_"), True)
+
+    def key_or_misspelt(self, word: str, name: str) -> None:
+        """Read `--key value` for the last command, or note what is wrong with the word."""
+        job = self.jobs[-1] if self.jobs else Job("")
+        command = job.command if job.command in self.commands else ""
+        try:
+            setting = take_setting(word, self.words, flags=FLAGS, command=command) if self.jobs else ""
+        except ConfigError as error:
+            self.faults.extend(error.faults)
+            return
+        if setting:
+            job.overrides.append(setting)
+            return
+        near = nearest(name, FLAGS)
+        remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join(FLAGS)}."
+        self.faults.append(Fault(word, "no such flag.", remedy))
+        if near == "--jobs" and self.words and self.words[0].isdecimal():
+            self.words.pop(0)
 
     def topic(self) -> str:
         """Read the word after --help, when it can be one."""
@@ -137,9 +154,10 @@ class _Reader:
 
     def plain(self, word: str) -> None:
         job = self.jobs[-1] if self.jobs else None
-        if job is not None and _OVERRIDE.match(word):
-            job.overrides.append(word)
-        elif job is not None and word and not job.config and not job.overrides:
+        override = as_override(word) if job is not None else ""
+        if job is not None and override:
+            job.overrides.append(override)
+        elif job is not None and word and not job.config:
             job.config = word
         else:
             self.faults.append(self.stray(word, job))
@@ -152,8 +170,6 @@ class _Reader:
             listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
             return Fault(word or "''", "no such command.", f"Did you mean '{near}'?" if near else listed)
         remedy = f"After '{job}' write key=value, a flag or the next command."
-        if not job.config:
-            remedy = f"The config comes first: {job.command} <config> [key=value ...]"
         return Fault(word or "''", "stands where nothing is expected.", remedy)
 
     def check_whole(self) -> None:
@@ -161,7 +177,7 @@ class _Reader:
             self.faults.append(Fault("--json", "goes with --dry only.", "Add --dry."))
         if self.options.schema and not any(job.command in self.commands for job in self.jobs):
             self.faults.append(Fault("--schema", "needs a command.", "Write e.g. x-train --schema."))
-        if self.options.help or self.options.schema or self.faults:
+        if self.options.help or self.options.schema or self.options.version or self.faults:
             return
         if not self.jobs:
             self.faults.append(Fault("command", "is missing.", USAGE))

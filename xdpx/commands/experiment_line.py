@@ -25,6 +25,8 @@ OWN_FLAGS = {
     "peek": "I/N: print rows of each input as process I of N sees them; alone 0/1",
     "peek_batches": "how many batches --peek shows (1)",
     "verbose": "show tracebacks and warnings in full",
+    "quiet": "tell warnings only",
+    "version": "print the version",
 }
 RUN_FLAGS = {
     "exp": "name of the experiment: any end of its dotted name, my.py:Class, package.module.Class",
@@ -55,9 +57,10 @@ RUN_FLAGS = {
     "host_idx": "which of them this one is",
 }
 SWITCHES = frozenset({
-    "list", "help", "describe", "dry", "plan", "json", "verbose", "eval_on_test", "decode_during_train",
-    "eval_during_decode", "jax_fully_async_checkpoint", "enable_checkpoint_saving", "exit_after_ondemand_checkpoint",
-    "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu", "pgle_strip_pointer",
+    "list", "help", "describe", "dry", "plan", "json", "verbose", "quiet", "version", "eval_on_test",
+    "decode_during_train", "eval_during_decode", "jax_fully_async_checkpoint", "enable_checkpoint_saving",
+    "exit_after_ondemand_checkpoint", "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu",
+    "pgle_strip_pointer",
 })  # fmt: skip
 NUMBERS = frozenset(
     {

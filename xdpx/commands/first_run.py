@@ -27,6 +27,7 @@ from typing import Any
 from xdpx.commands import batch
 from xdpx.commands.chain import runs_of
 from xdpx.commands.command_line import Job
+from xdpx.commands.flags import with_settings
 from xdpx.commands.starting_configs import Place, compose, fields_of
 from xdpx.config.families import families
 from xdpx.config.faults import ConfigError, Fault, nearest
@@ -39,7 +40,7 @@ from xdpx.metrics import share_interval
 from xdpx.tokenizers.target_map import folded
 from xdpx.utils import commit, io
 
-FLAGS = ("--json", "--list", "--help", "-h", "--verbose")
+FLAGS = ("--json", "--list", "--help", "-h", "--verbose", "--quiet", "--version")
 WISHES = tuple(item.name for item in fields(Wishes))
 MAIN_SCORES = {"class": ("acc",), "several": ("f1", "acc"), "tags": ("f1", "acc"), "number": ("spearman", "pearson")}
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -109,6 +110,7 @@ def read_words(command: str, words: Sequence[str]) -> Request:
     Raises:
         ConfigError: with what is wrong with them.
     """
+    words = with_settings(words, flags=FLAGS)
     plain = [word for word in words if not word.startswith("-") and "=" not in word]
     flags = [word for word in words if word.startswith("-")]
     faults = [Fault(word, "no such flag.", f"There are {', '.join(FLAGS)}.") for word in flags if word not in FLAGS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from xdpx.commands.flags import with_settings
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.utils import io
 
@@ -95,6 +96,7 @@ def run_config(name: str, words: Sequence[str]) -> int:
     from xdpx.config.user_modules import load_user_modules
 
     load_user_modules()  # the run may be of a model of the user's own
+    words = with_settings(words, flags=FLAGS, command=f"x-script {name}")
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     arguments = read_arguments(name, [word for word in words if word not in overrides], flags=FLAGS)
     usage = f"x-script {name} CONFIG [key=value ...] [--dry]"

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdpx.config import catalogue
-from xdpx.config.faults import ConfigError, Fault, unknown_name
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.located import plain
 from xdpx.config.overrides import read_overrides
+from xdpx.config.unknown_keys import unlisted
 from xdpx.datasets.guessing.columns import Columns
 from xdpx.utils import io
 
@@ -158,7 +159,7 @@ def _typed(settings: Sequence[str]) -> dict[str, Any]:
     if faults:
         raise ConfigError("command line", faults)
     known = {key for kind in catalogue.kinds() for key in _keys(kind)}
-    faults = [unknown_name("key", override.keys[0], known) for override in overrides if override.keys[0] not in known]
+    faults = [unlisted(override.keys[0], known, "x-run") for override in overrides if override.keys[0] not in known]
     if faults:
         raise ConfigError("command line", faults)
     return {".".join(override.keys): plain(override.value) for override in overrides}

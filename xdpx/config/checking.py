@@ -15,6 +15,7 @@ from xdpx.config.hints import shown
 from xdpx.config.metrics import unknown_metrics
 from xdpx.config.relative import is_relative, resolve
 from xdpx.config.selection import Selected, Selection, condition_holds, select
+from xdpx.config.synonyms import with_own_words
 from xdpx.config.unknown_keys import OTHER_COMMAND, unknown_keys
 from xdpx.config.value_types import Mismatch
 
@@ -92,7 +93,7 @@ def check(
     Raises:
         ConfigError: there is no such command.
     """
-    given = {key: value for key, value in raw.items() if key not in _IGNORED_KEYS}
+    given = with_own_words({key: value for key, value in raw.items() if key not in _IGNORED_KEYS})
     selection = select(command, given, origins)
     draft = Draft(selection, given, origins, meta_keys, from_data, faults=list(selection.faults))
     draft.faulty.update(fault.key for fault in selection.faults)

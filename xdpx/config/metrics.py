@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from xdpx.config import catalogue
@@ -31,11 +31,16 @@ def unknown_metrics(selection: Selection, values: Mapping[str, Any]) -> Iterator
 def _unknown(
     key: str, name: str, giver: Selected, metrics: tuple[Metric, ...], values: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    conditions = [when for known, when in metrics if fnmatchcase(name, known)]
+    conditions = [when for known, when in metrics if _is_meant(name, known)]
     if not conditions:
         yield key, f"{giver} gives no '{name}'.", _instead(name, metrics)
     elif not any(_holds(when, giver, values) for when in conditions):
         yield key, *_without_ground(name, giver, conditions[0], values)
+
+
+def _is_meant(name: str, known: str) -> bool:
+    """Tell whether a metric is one of a name or pattern; each `*` stands for a number, such as the k of `top*_acc`."""
+    return re.fullmatch(re.escape(known).replace(r"\*", r"\d+"), name) is not None
 
 
 def metrics_of(item: Declaration) -> dict[str, list[str]]:
@@ -60,7 +65,7 @@ def _instead(name: str, metrics: tuple[Metric, ...]) -> str:
     names = sorted(known for known, _ in metrics)
     near = nearest(name, names) or next((known for known in names if _in_full(name, known)), None)
     meant = f"Did you mean '{near}'? " if near else ""
-    return f"{meant}There are: {', '.join(names)}."
+    return f"{meant}There are (* is a number): {', '.join(names)}."
 
 
 def _in_full(name: str, known: str) -> bool:

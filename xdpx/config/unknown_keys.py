@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Any
 
-from xdpx.config import catalogue
+from xdpx.config import catalogue, synonyms
 from xdpx.config.catalogue import declarations_by_key, kinds_below, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.faults import Fault, FaultCode, Origin, nearest
 from xdpx.config.selection import Selection
@@ -96,15 +96,28 @@ def _describe(key: str, known: set[str], selection: Selection) -> tuple[str, str
         of_the_run = f"To override the run's own, write extra_config: {{ {key}: ... }}; or remove it."
         remedy = of_the_run if "extra_config" in known else "Remove it."
         return f"belongs to {_listed(others[key])};", f"{command} does not use it. {remedy}", True
+    called = synonyms.remedy(key, known)
+    if called:
+        return f"no such key in {command}.", called, False
+    usable = _owners(reachable_kinds(command))
+    called = synonyms.name_here(key, usable)
     # The guide's samples write vocab: and target_map:, which spelling alone takes for vocab_size.
-    near = f"{key}_file" if f"{key}_file" in known else nearest(key, known)
+    near = "" if called else f"{key}_file" if f"{key}_file" in known else nearest(key, known)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}'?", False
-    usable = _owners(reachable_kinds(command))
+    if called:
+        return f"no such key in {command}.", f"{synonyms.remedy(key, usable)} ({_listed(usable[called])})", False
     near = nearest(key, usable)
     if near:
         return f"no such key in {command}.", f"Did you mean '{near}' (of {_listed(usable[near])})?", False
     return f"no such key in {command}.", f"Remove it; `{command} --help` lists the keys.", False
+
+
+def unlisted(key: str, known: Collection[str], command: str) -> Fault:
+    """Describe a key that a command which writes configs knows no place for."""
+    near = nearest(key, known)
+    guess = f"Did you mean '{near}'?" if near else f"`x-train --help` lists the keys; {command} takes those of all."
+    return Fault(key, f"no such key in {command}.", synonyms.remedy(key, known) or guess)
 
 
 def _listed(owners: list[str], most: int = 3) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -14,9 +16,31 @@ SECONDS_BETWEEN_LINES = 30.0
 _logger = logging.getLogger("xdpx.progress")
 
 
+_QUIET = "XDPX_QUIET"
+"""In the environment, so that processes which are started hear of it, too."""
+
+
+def is_quiet() -> bool:
+    """Tell whether the console shows warnings only, and no bars."""
+    return bool(os.environ.get(_QUIET))
+
+
+@contextmanager
+def quietly(*, wanted: bool) -> Generator[None]:
+    """Let the console show warnings only, where that is wanted; log files hold every line in any case."""
+    before = os.environ.get(_QUIET)
+    if wanted:
+        os.environ[_QUIET] = "1"
+    try:
+        yield
+    finally:
+        if wanted and before is None:
+            del os.environ[_QUIET]
+
+
 def on_terminal() -> bool:
-    """Tell whether somebody is watching: standard error is a terminal."""
-    return bool(sys.stderr and sys.stderr.isatty())
+    """Tell whether somebody is watching: standard error is a terminal, and nobody asked for quiet."""
+    return bool(sys.stderr and sys.stderr.isatty()) and not is_quiet()
 
 
 def format_seconds(seconds: float) -> str:
