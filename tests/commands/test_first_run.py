@@ -88,7 +88,6 @@ REFUSED = [
     (["x-run", "reviews.csv", "--fast"], "no such flag"),
     (["x-run"], ""),
     (["x-init", "reviews.csv", "other.csv"], "takes one file or folder"),
-    (["x-run", "."], "folder without a file called train"),
     (["x-train", "reviews.csv"], "holds data, not a config. Write: x-run reviews.csv"),
 ]
 
@@ -134,6 +133,11 @@ def test_labels_too_rare_to_be_scored_are_refused(reviews: Path, capsys: pytest.
     (reviews / "rare.tsv").write_text("".join(rows))
     assert main(["x-init", "rare.tsv", "label=2", "text=1", "task=class"]) == 2
     assert "leaves no row for dev and test" in capsys.readouterr().err
+
+
+def test_a_folder_gives_its_name_to_the_results(reviews: Path) -> None:
+    assert main(["x-init", "."]) == 0
+    assert (reviews / "out" / reviews.name / "prepro.hjson").is_file()
 
 
 def test_no_path_of_a_folder_beside_is_lost(reviews: Path) -> None:

@@ -19,7 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from io import StringIO
 from textwrap import shorten
 from typing import Any
@@ -30,12 +30,11 @@ from xdpx.commands.command_line import Job
 from xdpx.commands.flags import with_settings
 from xdpx.commands.starting_configs import Place, compose, fields_of
 from xdpx.config.families import families
-from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import split_of
-from xdpx.datasets.guessing.columns import Columns, columns_of
-from xdpx.datasets.guessing.decision import Decision, Wishes, question
-from xdpx.datasets.guessing.reading import Table, read_table
-from xdpx.datasets.guessing.splitting import SPLITS, files_of_folder, nearest_file, split_rows
+from xdpx.datasets.guessing.columns import Columns
+from xdpx.datasets.guessing.decision import Decision, Wishes
+from xdpx.datasets.guessing.looking import SHARE, Found, look_at
 from xdpx.metrics import share_interval
 from xdpx.tokenizers.target_map import folded
 from xdpx.utils import commit, io
@@ -44,8 +43,6 @@ FLAGS = ("--json", "--list", "--help", "-h", "--verbose", "--quiet", "--version"
 WISHES = tuple(item.name for item in fields(Wishes))
 MAIN_SCORES = {"class": ("acc",), "several": ("f1", "acc"), "tags": ("f1", "acc"), "number": ("spearman", "pearson")}
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-SHARE = 0.1
-"""Of the texts, for dev and for test, unless the user says otherwise."""
 
 
 @dataclass
@@ -59,15 +56,6 @@ class Request:
     shares: dict[str, float] = field(default_factory=lambda: {"dev": SHARE, "test": SHARE})
     settings: list[str] = field(default_factory=list)
     json: bool = False
-
-
-@dataclass
-class Found:
-    """What a file holds: rows of each split, what their columns are for, and how that was decided."""
-
-    columns: Columns
-    rows: dict[str, list[list[str]]]
-    decisions: list[Decision]
 
 
 def main(words: Sequence[str]) -> int:
@@ -122,7 +110,7 @@ def read_words(command: str, words: Sequence[str]) -> Request:
     wishes: dict[str, Any] = {key: given.pop(key) for key in WISHES if key in given}
     if "header" in wishes:
         wishes["header"] = _switch("header", wishes["header"])
-    place = Place(_folder(given.pop("save_dir", "") or io.join("out", split_of(plain[0].rstrip("/")))))
+    place = Place(_folder(given.pop("save_dir", "") or io.join("out", split_of(io.abspath(plain[0]).rstrip("/")))))
     request = Request(plain[0], Wishes(**wishes), place, model=given.pop("model", None), json="--json" in flags)
     request.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
     request.settings = [f"{key}={value}" for key, value in given.items()]
@@ -151,81 +139,9 @@ def _share(key: str, text: str) -> float:
     return share
 
 
-# ------------------------------------------------------------------------------------------------ looking
-
-
 def look(request: Request) -> Found:
-    """Find out what a file or the files of a folder hold, and split the rows.
-
-    Raises:
-        ConfigError: it cannot be known; the message asks for what is missing.
-    """
-    path = request.path
-    if not io.exists(path):
-        near = nearest_file(path)
-        raise question(path, "file", "does not exist.", f"Did you mean '{near}'?" if near else "Correct the path.")
-    files = files_of_folder(path) if io.isdir(path) else {"": path}
-    if not files:
-        raise question(path, "file", "is a folder without a file called train.", "Name a file, or call it train.csv.")
-    table, decisions = read_table(files.get("train", path), request.wishes)
-    columns, of_columns = columns_of(table, request.wishes)
-    tables = {split: table if split == "train" or not split else _like(read_table(each, request.wishes)[0], table)
-              for split, each in files.items()}  # fmt: skip
-    rows = {split: _usable(each, columns) for split, each in tables.items()}
-    left_out = [line for each in tables.values() for line in each.left_out]
-    left_out += [f"{count:,} rows without a text or a label" for count in [_missing(tables, rows)] if count]
-    if left_out:
-        more = f", and {len(left_out) - 2:,} more" if len(left_out) > 2 else ""
-        decisions.append(Decision("left out", "; ".join(left_out[:2]) + more, "certain"))
-    split, how = _split(rows, columns, request.shares)
-    empty = [name for name in SPLITS if not split[name]]
-    if empty:
-        problem = f"leaves no row for {' and '.join(empty)}: no label has three different texts."
-        raise question(path, "label", problem, "Is it the right column? Name another: label=NAME; or give more rows.")
-    return Found(columns, split, [*decisions, *of_columns, how])
-
-
-def _like(table: Table, first: Table) -> Table:
-    """Put the columns of another split into the order of the first one."""
-    if table.named and first.named and table.names != first.names:
-        missing = [name for name in first.names if name not in table.names]
-        if missing:
-            near = nearest(missing[0], table.names)
-            remedy = f"Is it called '{near}' there?" if near else "Write both files alike."
-            raise question(table.path, "file", f"has no column '{missing[0]}', as {first.path} has.", remedy)
-        order = [table.names.index(name) for name in first.names]
-        return replace(table, names=first.names, rows=[[row[index] for index in order] for row in table.rows])
-    if len(table.names) != len(first.names):
-        problem = f"has {len(table.names)} columns, but {first.path} has {len(first.names)}."
-        raise question(table.path, "file", problem, "Write both files alike.")
-    return table
-
-
-def _usable(table: Table, columns: Columns) -> list[list[str]]:
-    """Return the texts and the label of each row that has them."""
-    rows = [[*(row[column].strip() for column in columns.texts), row[columns.label].strip()] for row in table.rows]
-    return [row for row in rows if all(row[:-1]) and (row[-1] or columns.task == "several")]
-
-
-def _missing(tables: Mapping[str, Table], rows: Mapping[str, Sequence[Any]]) -> int:
-    return sum(len(tables[split].rows) - len(rows[split]) for split in tables)
-
-
-def _split(
-    rows: Mapping[str, list[list[str]]], columns: Columns, shares: Mapping[str, float]
-) -> tuple[dict[str, list[list[str]]], Decision]:
-    """Split what is not split yet: one file, or train where dev or test has no file of its own."""
-    given = [split for split in SPLITS if split in rows]
-    whole = rows.get("") or rows["train"]
-    wanted = {split: 0.0 if split in given else shares[split] for split in ("dev", "test")}
-    classes = columns.task == "class"
-    texts = ["\n".join(row[:-1]) for row in whole]
-    parts = split_rows(texts, [row[-1] if classes else "" for row in whole], dev=wanted["dev"], test=wanted["test"])
-    split = {name: [row for row, part in zip(whole, parts, strict=True) if part == name] for name in SPLITS}
-    split |= {name: rows[name] for name in given if name != "train"}
-    sizes = " / ".join(f"{len(split[name]):,}" for name in SPLITS)
-    how = "as the files are" if len(given) == len(SPLITS) else "by a hash of the text, the same text together"
-    return split, Decision("split", f"train / dev / test = {sizes}, {how}", "certain", f"dev={SHARE} test={SHARE}")
+    """Find out what the file holds, and split its rows. Raises ConfigError with a question."""
+    return look_at(request.path, request.wishes, request.shares)
 
 
 def _tell(path: str, decisions: Sequence[Decision]) -> None:

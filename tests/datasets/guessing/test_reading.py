@@ -90,11 +90,65 @@ def test_words_and_tags_are_sentences(tmp_path: Path) -> None:
 def test_a_few_odd_rows_are_left_out_by_name_and_many_are_refused(tmp_path: Path) -> None:
     text = "".join(map(quoted, ROWS * 5))
     assert table(tmp_path, "f.csv", text + "a,b,c\n").left_out == ("line 151 has 3 columns, not 2",)
-    with pytest.raises(ConfigError, match="cannot be found: no tab, comma"):
+    with pytest.raises(ConfigError, match="',' cuts lines into 2 to 4 columns"):
         table(tmp_path, "f.csv", text + "a,b,c,d\n" * 60)
 
 
-@pytest.mark.parametrize(("text", "problem"), [("", "is empty"), ("a\0b", "NUL"), ("one\ntwo\nthree\n", "delimiter")])
-def test_what_is_no_table_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_column_without_a_name_as_pandas_writes_it_leaves_the_header_a_header() -> None:
+    rows = [[str(index), *row] for index, row in enumerate(ROWS)]
+    assert has_header([["", "text", "label"], *rows]) == (True, "certain")
+
+
+def test_a_first_text_with_a_rare_label_is_no_header() -> None:
+    assert has_header([["a text that is as long as texts are " * 3, "rare"], *ROWS]) == (False, "certain")
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {"text": [row[0] for row in ROWS], "label": [row[1] for row in ROWS]},
+        {
+            "text": {str(n): row[0] for n, row in enumerate(ROWS)},
+            "label": {str(n): row[1] for n, row in enumerate(ROWS)},
+        },
+        {"version": 1, "data": [{"text": text, "label": label} for text, label in ROWS]},
+    ],
+)
+def test_one_json_object_holds_columns_or_the_rows(tmp_path: Path, whole: Any) -> None:
+    found = table(tmp_path, "f.json", json.dumps(whole))
+    assert (found.names, found.rows) == (["text", "label"], ROWS)
+
+
+def test_an_array_of_json_is_read_whatever_the_ending_says(tmp_path: Path) -> None:
+    things = [{"text": text, "label": label} for text, label in ROWS]
+    assert table(tmp_path, "f.jsonl", json.dumps(things, indent=1)).rows == ROWS
+
+
+def test_labels_in_front_of_texts_as_fasttext_has_them(tmp_path: Path) -> None:
+    found = table(tmp_path, "f.txt", "__label__a __label__b one text, long\n__label__a another\n")
+    assert found.rows == [["a|b", "one text, long"], ["a", "another"]]
+
+
+def test_rows_of_delimiters_alone_are_told(tmp_path: Path) -> None:
+    found = table(tmp_path, "f.csv", "".join(map(quoted, ROWS)) + ",\n ,\n\n")
+    assert (found.rows, found.left_out) == (ROWS, ("2 rows of delimiters alone, such as line 31",))
+
+
+NO_TABLES = [
+    ("", "is empty"),
+    ("a\0b", "NUL"),
+    ("one\ntwo\nthree\n", "delimiter"),
+    ("text,label\ngood, cheap,yes\nbad,no\n" * 9, "',' cuts lines into 2 to 3 columns.* need quotes around them"),
+    ("such a day 1\nno day 0\n" * 20, "each ends in a blank and one of 0, 1. Put a tab"),
+    ("text,text,label\n" + "a b,c d,yes\ne f,g h,no\n" * 20, "two columns are called 'text'. Rename one"),
+    ('{"a": 1, "b": {}}', "is one JSON object with a, b, of which none is the rows"),
+    ("%PDF-1.4", "is a PDF. Export a table"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1", "is an old Excel"),
+    (b"\x1f\x8b\x08", "Give it the ending .gz"),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), NO_TABLES)
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str | bytes, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         table(tmp_path, "f.csv", text)

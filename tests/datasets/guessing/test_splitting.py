@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xdpx.datasets.guessing.splitting import files_of_folder, split_rows
+from xdpx.datasets.guessing.splitting import data_files, split_rows, splits_among
 
 ROWS = st.lists(st.tuples(st.text("abcd ", max_size=4), st.sampled_from("xy")), min_size=1, max_size=40)
 
@@ -42,7 +42,7 @@ def test_each_label_has_its_share_and_a_rare_one_is_trained_on() -> None:
 def test_the_files_of_a_folder_are_known_by_what_people_call_splits(tmp_path: Path) -> None:
     for name in ("train.csv", "validation.csv", "my_test.csv", "notes.md"):
         (tmp_path / name).touch()
-    found = files_of_folder(str(tmp_path))
+    found = splits_among(data_files(str(tmp_path)))
     assert {split: Path(path).name for split, path in found.items()} == {
         "train": "train.csv", "dev": "validation.csv", "test": "my_test.csv",
     }  # fmt: skip

@@ -176,11 +176,16 @@ def how_to_cut(
             if width > fewest or named:
                 how += f", and fields: [...] with {fewest} of the names in the first line, the label last"
             return f"no line has a label, but {shown} cuts each into {width} columns.", f"Set {how}."
-    if len(lines) >= FEWEST_FOR_BLANKS and _ends_in_labels(lines, fewest - loader.num_targets, labels):
-        words = sorted({line.split()[-1] for line in lines})
-        problem = f"no line has a label, but each ends in a blank and one of {', '.join(words[:3])}."
-        return problem, "Put a tab in front of it: sed -E 's/ +([^ ]+)$/\\t\\1/'."
-    return None
+    return blank_before_label(lines, fewest - loader.num_targets, labels)
+
+
+def blank_before_label(lines: Sequence[str], texts: int, labels: Collection[str] = ()) -> tuple[str, str] | None:
+    """Tell of lines that end in a blank and a label, and what to do; None where they do not."""
+    if len(lines) < FEWEST_FOR_BLANKS or not _ends_in_labels(lines, texts, labels):
+        return None
+    words = sorted({line.split()[-1] for line in lines})
+    problem = f"no line has a label, but each ends in a blank and one of {', '.join(words[:3])}."
+    return problem, "Put a tab in front of it: sed -E 's/ +([^ ]+)$/\\t\\1/'."
 
 
 def _is_object(line: str) -> bool:

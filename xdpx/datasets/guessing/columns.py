@@ -10,15 +10,22 @@ from itertools import combinations
 from typing import Any
 
 from xdpx.config.faults import nearest
+from xdpx.datasets.findings.labels import NOTHINGS
 from xdpx.datasets.findings.raw_files import LABEL_NAMES, repeats
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
-from xdpx.datasets.guessing.reading import JOINT, Table
+from xdpx.datasets.guessing.json_files import JOINT
+from xdpx.datasets.guessing.reading import Table
 from xdpx.tokenizers.characters import IDEOGRAPHS
 from xdpx.tokenizers.target_map import by_writing, folded, number_of
 
 TASKS = ("class", "number", "several", "tags")
 ID_NAMES = frozenset({"id", "idx", "index", "uid", "no", "key", "guid", "qid", "#1 id", "#2 id", "编号", "序号"})
 SEPARATORS = (JOINT, ";", ",", "/")
+_MOMENT = re.compile(
+    r"(?:\d{4}[-/.年]\d{1,2}[-/.月]\d{1,2}日?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})(?:[ T]\d{1,2}:\d{2}\S*(?: ?[AP]M)?)?"
+    r"|\d{1,2}:\d{2}(?::\d{2})?"
+)
+"""A date, perhaps with a time, or a time alone."""
 _WITHOUT_BLANKS = re.compile(rf"[{IDEOGRAPHS}\u3040-\u30ff]")
 
 FEWEST_ROWS = 20
@@ -69,7 +76,9 @@ def columns_of(table: Table, wishes: Wishes) -> tuple[Columns, list[Decision]]:
     language = "cut into characters (Chinese, Japanese)" if characters else "words with blanks between"
     named = " and ".join(f"'{table.names[column]}'" for column in texts)
     columns = Columns(texts, label, task, separator, characters)
+    unused = [f"'{name}'" for column, name in enumerate(table.names) if column not in {*texts, label}]
     return columns, [
+        *([Decision("unused", _listed(unused, 8), "likely")] if unused else []),
         Decision("text" if len(texts) == 1 else "pair", named, texts_sure, f"text={','.join(_key(table, texts))}"),
         Decision("label", f"'{table.names[label]}'", label_sure, f"label={_key(table, [label])[0]}"),
         Decision("task", _task_shown(table, columns), task_sure, f"task={'|'.join(TASKS[:3])}"),
@@ -132,11 +141,13 @@ def _bare(name: str) -> str:
 
 
 def _is_id(table: Table, column: int) -> bool:
-    """Tell whether a column numbers or names the rows."""
+    """Tell whether a column numbers, names or dates the rows."""
     name = folded(table.names[column])
     if table.named and (name in ID_NAMES or name.endswith(("_id", " id"))):
         return True
     cells = _cells(table, column)
+    if any(cells) and all(_MOMENT.fullmatch(cell) for cell in cells if cell):
+        return True
     if len(set(cells)) < len(cells):
         return False
     if all(cell.isdecimal() for cell in cells):
@@ -197,9 +208,10 @@ def _texts(table: Table, label: int, wishes: Wishes) -> tuple[tuple[int, ...], A
         return (texts[0], texts[1]), "likely"
     if not texts:
         raise question(table.path, "text", "no column is left for it.", "Name it: text=NAME.")
+    longest = max(texts, key=lambda column: sum(len(row[column]) for row in table.rows[:1000]))
     keys = _key(table, texts)
     problem = f"could be one of {_listed([table.names[column] for column in texts], 8)}, or two of a pair."
-    remedy = f"Choose: text={keys[0]}, or text={keys[0]},{keys[1]} for a pair."
+    remedy = f"Choose: text={_key(table, [longest])[0]}, or text={keys[0]},{keys[1]} for a pair."
     raise question(table.path, "text", problem, remedy)
 
 
@@ -221,7 +233,7 @@ def _is_pair(one: str, other: str) -> bool:
 
 def _task(table: Table, label: int, wishes: Wishes) -> tuple[str, str, Any]:
     """Return (task, separator of labels, how sure that is)."""
-    cells = [cell for cell in _cells(table, label) if cell]
+    cells = [cell for cell in _cells(table, label) if is_label(cell)]
     separator = wishes.label_separator or _separator(cells)
     if wishes.task is not None:
         if wishes.task not in TASKS[:3]:
@@ -254,9 +266,14 @@ def _refuse_one_class(table: Table, label: int) -> None:
         raise question(table.path, "label", problem, "Is it the right column? Name another: label=NAME.")
 
 
+def is_label(cell: str) -> bool:
+    """Tell whether a cell is a label, and not empty or what programs write for a missing value."""
+    return bool(cell) and cell.lower() not in NOTHINGS
+
+
 def _classes(table: Table, label: int) -> dict[str, int]:
     """Return how many rows each label has, the commonest first; case does not tell labels apart."""
-    written = by_writing(Counter(cell for cell in _cells(table, label) if cell))
+    written = by_writing(Counter(cell for cell in _cells(table, label) if is_label(cell)))
     return dict(Counter({label: sum(writings.values()) for label, writings in written.items()}).most_common())
 
 
@@ -268,7 +285,8 @@ def _separator(cells: Sequence[str]) -> str:
         alone = {each[0] for each in parts if len(each) == 1}
         inside = {part for each in parts if len(each) > 1 for part in each}
         few = repeats({part for each in parts for part in each}, sum(map(len, parts)))
-        if several >= len(cells) / 50 and few and len(inside & alone) >= len(inside) / 2:
+        as_lists = separator == JOINT or len(inside & alone) >= len(inside) / 2
+        if several >= len(cells) / 50 and few and as_lists:
             return separator
     return ""
 

@@ -3,34 +3,55 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from xdpx.config.faults import nearest
+from xdpx.config.faults import ConfigError, nearest
 from xdpx.datasets.data_files import COMPRESSED
-from xdpx.datasets.findings.raw_files import DELIMITERS, FEWEST, LOOKED_AT, is_column_name, repeats
+from xdpx.datasets.findings.raw_files import (
+    DELIMITERS,
+    FEWEST,
+    LOOKED_AT,
+    blank_before_label,
+    is_column_name,
+    repeats,
+)
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
 from xdpx.datasets.guessing.encodings import text_of
+from xdpx.datasets.guessing.json_files import JOINT, read_json
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
 from xdpx.loaders.parsers.csv import QUOTED_BY_CUSTOM
 from xdpx.loaders.parsers.excel import ExcelParser, sheet_names
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, open_raw
-from xdpx.loaders.parsers.json import cell
 from xdpx.loaders.parsers.parquet import ParquetParser
 from xdpx.tokenizers.target_map import folded, number_of
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".xlsx", ".parquet", ".conll", ".bio")
 """Endings of files that can be read, perhaps with that of a compression behind them."""
 
-JOINT = "|"
-"""Stands between the parts of a list of JSON in one cell."""
+_FASTTEXT = re.compile(r"((?:__label__\S+\s+)+)(.*)")
+
+NO_TEXT = {
+    b"\xd0\xcf\x11\xe0": ("an old Excel or Word file (.xls, .doc)", "Save it as .xlsx or .csv."),
+    b"%PDF": ("a PDF", "Export a table from where it was made: .csv or .xlsx."),
+    b"\x1f\x8b": ("compressed by gzip", "Give it the ending .gz."),
+    b"BZh": ("compressed by bzip2", "Give it the ending .bz2."),
+    b"\xfd7zXZ": ("compressed by xz", "Give it the ending .xz."),
+    b"7z\xbc\xaf": ("a 7z archive", "Unpack it."),
+    b"Rar!": ("a RAR archive", "Unpack it."),
+}
+"""How files begin that are no tables of text: what they are, and what to do."""
 
 EVEN = 0.98
 """Share of the lines which a delimiter must cut into the same number of columns."""
+
+
+LONGEST_NAME = 80
+"""Characters of the longest cell that is taken for the name of a column, such as a question of a form."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +65,7 @@ class Table:
         rows: of as many cells each.
         left_out: rows that could not be used, as lines for people.
         tagged: whether each row is a sentence, of words and their tags.
+        delimiter: what stands between columns; '' where the format tells.
     """
 
     path: str
@@ -52,6 +74,7 @@ class Table:
     rows: list[Row]
     left_out: tuple[str, ...] = ()
     tagged: bool = False
+    delimiter: str = ""
 
 
 def ending(path: str) -> str:
@@ -72,6 +95,9 @@ def read_table(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
         data = stream.read()
     if not data.strip():
         raise question(path, "file", "is empty.", "Is it the right one?")
+    for start, (kind, remedy) in NO_TEXT.items():
+        if data.startswith(start):
+            raise question(path, "file", f"is {kind}.", remedy)
     if data.startswith(b"PK\x03\x04"):
         return _excel(path, wishes)
     if data.startswith(b"PAR1"):
@@ -86,10 +112,11 @@ def _text(path: str, text: str, wishes: Wishes) -> tuple[Table, list[Decision]]:
     lines = [line for line in text.split("\n") if line.strip()]
     if "\0" in text:
         raise question(path, "file", "holds NUL characters, so it is no text.", "Is it damaged, or of another format?")
-    if text.lstrip()[0] == "[" and ending(path) in {".json", ""}:
-        return _objects(path, _json_array(path, text)), [Decision("format", "JSON, an array", "certain")]
-    if all(line.lstrip()[0] == "{" for line in lines[:LOOKED_AT]):
-        return _objects(path, _json_lines(path, lines)), [Decision("format", "JSON, a line each", "certain")]
+    if (found := read_json(path, text)) is not None:
+        names, rows, shape = found
+        return Table(path, names, True, rows), [Decision("format", f"JSON, {shape}", "certain")]
+    if all(map(_FASTTEXT.match, lines[:LOOKED_AT])):
+        return _fasttext(path, lines), [Decision("format", "__label__ in front of each text (fastText)", "certain")]
     if wishes.delimiter is None and (ending(path) in {".conll", ".bio"} or _is_conll(text)):
         return _conll(path, text), [Decision("format", "words and their tags (CoNLL)", "certain")]
     return _delimited(path, text, lines, wishes)
@@ -102,17 +129,19 @@ def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tu
     delimiter, quoted, sure = _delimiter(path, lines[:LOOKED_AT], wishes)
     rows, left_out = _cut_all(path, text, delimiter, quoted=quoted)
     header, header_sure = (wishes.header, "given") if wishes.header is not None else has_header(rows[:LOOKED_AT])
-    names = [name.strip().strip('"') for name in rows[0]] if header else numbered(len(rows[0]))
+    names = numbered(len(rows[0]))
+    if header:
+        names = [name.strip().strip('"') or number for name, number in zip(rows[0], names, strict=True)]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise question(path, "header", f"two columns are called '{twice}'.", "Rename one of them, or header=false.")
+        raise question(path, "header", f"two columns are called '{twice}'.", "Rename one of them.")
     shown = f"{DELIMITERS.get(delimiter, repr(delimiter))} between columns" + (", quotes around cells" * quoted)
     header_shown = f"yes: {', '.join(names)}" if header else "no"
     decisions = [
         Decision("format", shown, sure, "delimiter=..."),
         Decision("header", header_shown, header_sure, f"header={str(not header).lower()}"),  # type: ignore[arg-type]
     ]
-    return Table(path, names, bool(header), rows[1:] if header else rows, left_out), decisions
+    return Table(path, names, bool(header), rows[1:] if header else rows, left_out, delimiter=delimiter), decisions
 
 
 def numbered(count: int) -> list[str]:
@@ -138,11 +167,28 @@ def _delimiter(path: str, lines: Sequence[str], wishes: Wishes) -> tuple[str, bo
             labels = any(repeats({row[column] for row in kept[1:]}, len(kept) - 1) for column in range(width))
             found.append((labels, share == 1.0, delimiter, quoted))
     if not found:
-        problem = f"cannot be found: no tab, comma, semicolon or '|' cuts lines such as {lines[0][:50]!r} evenly."
-        remedy = "Give it: delimiter=...; texts alone, without labels, train no classifier."
-        raise question(path, "delimiter", problem, remedy)
+        raise _no_delimiter(path, lines)
     best = max(found, key=lambda each: each[:2])  # of equals the first in DELIMITERS
     return best[2], best[3], "certain" if len([each for each in found if each[:2] == best[:2]]) == 1 else "likely"
+
+
+def _no_delimiter(path: str, lines: Sequence[str]) -> ConfigError:
+    """Return why no delimiter was found: texts that hold it, a label behind a blank, or no label at all."""
+    for delimiter in DELIMITERS:
+        counts = [line.count(delimiter) for line in lines]
+        if min(counts) > 0:
+            most = counts.index(max(counts))
+            shown = f"{DELIMITERS[delimiter]} cuts lines into {min(counts) + 1} to {max(counts) + 1} columns"
+            problem = f"{shown}, such as {lines[0][:40]!r} and {lines[most][:60]!r}."
+            wrapped = f'"good{delimiter} cheap"{delimiter}positive'
+            remedy = f"Texts that hold it need quotes around them, {wrapped}; or write tabs between columns."
+            return question(path, "delimiter", problem, remedy)
+    blank = blank_before_label(lines, 1)
+    if blank is not None:
+        return question(path, "delimiter", *blank)
+    problem = f"cannot be found: no tab, comma, semicolon or '|' cuts lines such as {lines[0][:50]!r} evenly."
+    remedy = "Give it: delimiter=...; texts alone, without labels, train no classifier."
+    return question(path, "delimiter", problem, remedy)
 
 
 def _rows_of(lines: Sequence[str], delimiter: str) -> Iterator[Row]:
@@ -187,34 +233,46 @@ def _cut_all(path: str, text: str, delimiter: str, *, quoted: bool) -> tuple[lis
     plain = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     reader = csv.reader(lines, delimiter=delimiter, strict=True) if quoted else plain
     rows: list[tuple[int, Row]] = []
+    bare: list[int] = []
     try:
         for row in reader:
             if any(each.strip() for each in row):
                 rows.append((reader.line_num, row))
+            elif len(row) > 1:
+                bare.append(reader.line_num)
     except csv.Error as error:
         problem = f"line {reader.line_num} is no quoted csv ({error})."
         raise question(
             path, "delimiter", problem, "Is a quote left open there? Mend it, or give delimiter=..."
         ) from None
     width = _usual([row for _, row in rows])
-    odd = tuple(f"line {line} has {len(row)} columns, not {width}" for line, row in rows if len(row) != width)
+    odd = tuple(
+        f"line {line} has {len(row)} column{'s' * (len(row) > 1)}, not {width}"
+        for line, row in rows
+        if len(row) != width
+    )
     if len(odd) > (1 - EVEN) * len(rows) + 1:
         problem = f"cuts {len(odd):,} of {len(rows):,} rows into another number of columns; {odd[0]}."
         raise question(path, "delimiter", problem, "Give another: delimiter=...; or mend the file.")
+    if bare:
+        odd = (f"{len(bare):,} rows of delimiters alone, such as line {bare[0]}", *odd)
     return [row for _, row in rows if len(row) == width], odd
 
 
 def has_header(rows: Sequence[Row]) -> tuple[bool, Any]:
     """Tell whether the first row names columns, and how sure that is."""
     first, others = [folded(cell.strip("\"' ")) for cell in rows[0]], rows[1:]
+    there = [cell for cell in first if cell]  # pandas writes no name above the numbers of rows
     if len(rows) < FEWEST:
         return all(map(is_column_name, first)), "a guess"
-    if any(number_of(cell) is not None or not cell for cell in first) or len(set(first)) < len(first):
+    if any(number_of(cell) is not None for cell in there):
         return False, "certain"
-    known = sum(map(is_column_name, first))
-    stands_out = any(_stands_out(first[column], [row[column] for row in others]) for column in range(len(first)))
-    if known and (stands_out or known == len(first)):
+    known = sum(map(is_column_name, there))
+    stands_out = any(_stands_out(cell, [row[column] for row in others]) for column, cell in enumerate(first) if cell)
+    if known and (stands_out or known == len(there)):
         return True, "certain"
+    if len(set(there)) < len(there) or max(map(len, there)) > LONGEST_NAME:
+        return False, "certain"
     if stands_out:
         return True, "likely"
     return False, "likely" if known else "certain"
@@ -231,41 +289,6 @@ def _stands_out(name: str, cells: Sequence[str]) -> bool:
 # ------------------------------------------------------------------------------------------------ other formats
 
 
-def _json_lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
-    for number, line in enumerate(lines, 1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise question(path, "file", f"object {number} is no JSON ({error}).", "Mend it.") from None
-
-
-def _json_array(path: str, text: str) -> Iterator[Any]:
-    try:
-        yield from json.loads(text)
-    except ValueError as error:
-        raise question(path, "file", f"is no JSON ({error}).", "Mend it.") from None
-
-
-def _objects(path: str, things: Iterator[Any]) -> Table:
-    names: dict[str, None] = {}
-    found: list[Mapping[str, Any]] = []
-    for number, thing in enumerate(things, 1):
-        if not isinstance(thing, Mapping):
-            raise question(path, "file", f"object {number} is none, but {thing!r:.40}.", "Write {...} for each row.")
-        names.update(dict.fromkeys(thing))
-        found.append(thing)
-    if not found:
-        raise question(path, "file", "holds no objects.", "Is it the right one?")
-    plain = [name for name in names if any(_cell(thing.get(name)) is not None for thing in found[:LOOKED_AT])]
-    return Table(path, plain, True, [[_cell(thing.get(name)) or "" for name in plain] for thing in found])
-
-
-def _cell(value: Any) -> str | None:
-    if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
-        return JOINT.join(map(str, value))
-    return cell(value)
-
-
 def _is_conll(text: str) -> bool:
     """Tell whether lines are words with tags, and blank lines stand between sentences."""
     blocks = [block.split("\n") for block in text.strip("\n").split("\n\n")[:LOOKED_AT]]
@@ -275,6 +298,15 @@ def _is_conll(text: str) -> bool:
     tags = {cells[-1] for cells in lines}
     plain = tags <= {"O"} or any(tag == "O" for tag in tags)
     return plain and all(tag == "O" or tag[:2] in {"B-", "I-", "E-", "S-", "M-", "L-", "U-"} for tag in tags)
+
+
+def _fasttext(path: str, lines: Sequence[str]) -> Table:
+    """Read the labels and the text of each line; of several labels, as those of a list in JSON."""
+    found = [match for line in lines if (match := _FASTTEXT.match(line))]
+    odd = tuple(f"line {number} has no __label__" for number, line in enumerate(lines, 1) if not _FASTTEXT.match(line))
+    labels = (JOINT.join(part.removeprefix("__label__") for part in match[1].split()) for match in found)
+    rows = [[label, match[2]] for label, match in zip(labels, found, strict=True)]
+    return Table(path, ["label", "text"], named=True, rows=rows, left_out=odd)
 
 
 def _conll(path: str, text: str) -> Table:
@@ -300,6 +332,13 @@ def _of_parser(path: str, parser: RowParser) -> Table:
             path, "file", "holds no row that can be read.", left_out[0] if left_out else "Is it the right one?"
         )
     return Table(path, names, named=True, rows=rows, left_out=tuple(left_out))
+
+
+def sheets_of(path: str) -> list[str]:
+    """Return the names of the sheets of a workbook; of any other file none."""
+    with open_raw(path) as stream:
+        is_zip = stream.read(4) == b"PK\x03\x04"
+    return sheet_names(path) if is_zip else []
 
 
 def _excel(path: str, wishes: Wishes) -> tuple[Table, list[Decision]]:

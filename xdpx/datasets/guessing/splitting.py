@@ -59,16 +59,21 @@ def key_of(text: str) -> str:
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def files_of_folder(folder: str) -> dict[str, str]:
-    """Return {split: file} of a folder that holds one file for each split; empty when it holds none called train."""
+def data_files(folder: str) -> list[str]:
+    """Return the files of a folder whose endings are those of data."""
+    paths = [io.join(folder, io.name(name)) for name in sorted(io.listdir(folder))]
+    return [path for path in paths if not io.name(path).startswith(".") and io.isfile(path) and ending(path)]
+
+
+def splits_among(paths: Sequence[str]) -> dict[str, str]:
+    """Return {split: file or sheet} of those that are called like splits; empty when none is called train."""
     found: dict[str, str] = {}
-    for name in sorted(io.listdir(folder)):
-        path = io.join(folder, io.name(name))
+    for path in paths:
         stem = split_of(path).lower()
         split = CALLED.get(stem) or CALLED.get(stem.rpartition(".")[2]) or CALLED.get(stem.rpartition("_")[2])
-        if io.isfile(path) and ending(path) and split:
+        if split:
             found.setdefault(split, path)
-    return found if "train" in found else {}
+    return {split: found[split] for split in SPLITS if split in found} if "train" in found else {}
 
 
 def nearest_file(path: str) -> str | None:

@@ -1,0 +1,100 @@
+"""JSON in the shapes that programs write it -> objects, one for each row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from xdpx.datasets.findings.raw_files import LOOKED_AT
+from xdpx.datasets.guessing.decision import question
+from xdpx.loaders.parsers.json import cell
+
+JOINT = "|"
+"""Stands between the parts of a list of JSON in one cell."""
+
+Read = tuple[list[str], list[list[str]], str]
+"""Names of the columns, the rows, and the shape in words."""
+
+
+def read_json(path: str, text: str) -> Read | None:
+    """Read an array of objects, an object in each line, or one object that holds the columns or such an array.
+
+    Returns None when the text is none of it.
+
+    Raises:
+        ConfigError: it begins as JSON, and is broken.
+    """
+    first, lines = text.lstrip()[:1], [line for line in text.split("\n") if line.strip()]
+    if first == "{" and all(line.lstrip()[0] == "{" for line in lines[:LOOKED_AT]):
+        whole = _whole(text) if len(lines) == 1 else None
+        return _one_object(path, whole) if isinstance(whole, dict) else _table(path, _lines(path, lines), "a line each")
+    if first == "{":
+        return _one_object(path, _array(path, text))
+    if first == "[" and isinstance(whole := _whole(text), list):
+        return _table(path, whole, "an array")
+    if first == "[" and path.lower().rpartition(".json")[2] in {"", "l", ".gz", "l.gz"}:
+        _array(path, text)
+    return None
+
+
+def _whole(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _array(path: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise question(path, "file", f"is no JSON ({error}).", "Mend it.") from None
+
+
+def _lines(path: str, lines: Sequence[str]) -> Iterator[Any]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise question(path, "file", f"object {number} is no JSON ({error}).", "Mend it.") from None
+
+
+def _one_object(path: str, whole: Mapping[str, Any]) -> Read:
+    """Read columns side by side, as pandas writes them, or the one list of objects among other things."""
+    lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if len(lists) == 1:
+        return _table(path, whole[lists[0]], f"the array '{lists[0]}'")
+    columns = list(map(_column, whole.values()))
+    if columns and all(columns) and len(set(map(len, columns))) == 1:
+        rows = zip(*columns, strict=True)
+        return _table(path, (dict(zip(whole, row, strict=True)) for row in rows), "a column each")
+    keys = ", ".join(list(whole)[:6])
+    remedy = "Write an array of objects, [{...}, {...}], or an object in each line."
+    raise question(path, "file", f"is one JSON object with {keys}, of which none is the rows.", remedy)
+
+
+def _column(value: object) -> list[Any]:
+    if isinstance(value, Mapping):  # {"0": ..., "1": ...}
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _table(path: str, things: Iterable[Any], shape: str) -> Read:
+    names: dict[str, None] = {}
+    found: list[Mapping[str, Any]] = []
+    for number, thing in enumerate(things, 1):
+        if not isinstance(thing, Mapping):
+            raise question(path, "file", f"object {number} is none, but {thing!r:.40}.", "Write {...} for each row.")
+        names.update(dict.fromkeys(thing))
+        found.append(thing)
+    if not found:
+        raise question(path, "file", "holds no objects.", "Is it the right one?")
+    plain = [name for name in names if any(_cell(thing.get(name)) is not None for thing in found[:LOOKED_AT])]
+    return plain, [[_cell(thing.get(name)) or "" for name in plain] for thing in found], shape
+
+
+def _cell(value: Any) -> str | None:
+    if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
+        return JOINT.join(map(str, value))
+    return cell(value)

@@ -1,0 +1,150 @@
+"""A file or a folder -> the rows of train, dev and test, and how each thing about them was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xdpx.config.faults import ConfigError, nearest
+from xdpx.datasets.findings.labels import NOTHINGS
+from xdpx.datasets.guessing.columns import Columns, columns_of, is_label
+from xdpx.datasets.guessing.decision import Decision, Wishes, question
+from xdpx.datasets.guessing.reading import Table, read_table, sheets_of
+from xdpx.datasets.guessing.splitting import SPLITS, data_files, nearest_file, split_rows, splits_among
+from xdpx.utils import io
+
+SHARE = 0.1
+"""Of the texts, for dev and for test, unless the user says otherwise."""
+
+
+@dataclass
+class Found:
+    """What a file holds: rows of each split, what their columns are for, and how that was decided."""
+
+    columns: Columns
+    rows: dict[str, list[list[str]]]
+    decisions: list[Decision]
+
+
+def look_at(path: str, wishes: Wishes, shares: Mapping[str, float]) -> Found:
+    """Find out what a file or the files of a folder hold, and split the rows.
+
+    Args:
+        path: the file or folder.
+        wishes: what the user says of it.
+        shares: of the texts for `dev` and `test`, where they have no file of their own.
+
+    Raises:
+        ConfigError: it cannot be known; the message asks for what is missing.
+    """
+    if not io.exists(path):
+        near = nearest_file(path)
+        raise question(path, "file", "does not exist.", f"Did you mean '{near}'?" if near else "Correct the path.")
+    sources, of_files = _sources(path, wishes)
+    first = "train" if "train" in sources else ""
+    table, of_table = read_table(*sources[first])
+    columns, of_columns = columns_of(table, wishes)
+    tables = {split: table if split == first else _other(*source, table) for split, source in sources.items()}
+    rows = {split: _usable(each, columns) for split, each in tables.items()}
+    split, how = _split(rows, columns, shares)
+    _refuse_empty(path, split)
+    decisions = [*of_files, *of_table, *_left_out(tables, rows, columns), *of_columns, how]
+    return Found(columns, split, decisions)
+
+
+def _sources(path: str, wishes: Wishes) -> tuple[dict[str, tuple[str, Wishes]], list[Decision]]:
+    """Return the file of each split, or the one that is to be split under '', and how each is read.
+
+    A folder has a file for each split, or a single one; a workbook may have a sheet for each.
+    """
+    if not io.isdir(path):
+        sheets = splits_among(sheets_of(path)) if wishes.sheet is None else {}
+        if not sheets:
+            return {"": (path, wishes)}, []
+        shown = ", ".join(f"'{sheet}' for {split}" for split, sheet in sheets.items())
+        found = {split: (path, replace(wishes, sheet=sheet)) for split, sheet in sheets.items()}
+        return found, [Decision("sheets", shown, "likely", "sheet=...")]
+    files = data_files(path)
+    if len(files) == 1:
+        return {"": (files[0], wishes)}, [
+            Decision("file", f"{io.name(files[0])}, the only one of the folder", "certain")
+        ]
+    found = {split: (file, wishes) for split, file in splits_among(files).items()}
+    if not found:
+        names = ", ".join(io.name(file) for file in files[:4]) + (", ..." if len(files) > 4 else "")
+        holds = f" It holds {names}." if files else ""
+        problem = "is a folder without a file called train."
+        raise question(path, "file", problem, f"Name a file, or call it train.csv.{holds}")
+    shown = ", ".join(f"{io.name(file)} for {split}" for split, (file, _) in found.items())
+    return found, [Decision("files", shown, "certain")]
+
+
+def _other(path: str, wishes: Wishes, first: Table) -> Table:
+    """Read another split, with its columns in the order of those of the first one."""
+    try:
+        table = read_table(path, wishes)[0]
+    except ConfigError:
+        if not first.delimiter or wishes.delimiter:
+            raise
+        table = read_table(path, replace(wishes, delimiter=first.delimiter))[0]  # one column, for instance
+    if table.named and first.named and table.names != first.names:
+        missing = [name for name in first.names if name not in table.names]
+        if missing:
+            near = nearest(missing[0], table.names)
+            remedy = f"Is it called '{near}' there?" if near else "Write both alike; rows to predict go to x-pred."
+            raise question(table.path, "file", f"has no column '{missing[0]}', as {first.path} has.", remedy)
+        order = [table.names.index(name) for name in first.names]
+        return replace(table, names=first.names, rows=[[row[index] for index in order] for row in table.rows])
+    if len(table.names) != len(first.names):
+        problem = f"has {len(table.names)} columns, but {first.path} has {len(first.names)}."
+        raise question(table.path, "file", problem, "Write both alike; rows to predict go to x-pred.")
+    return table
+
+
+def _usable(table: Table, columns: Columns) -> list[list[str]]:
+    """Return the texts and the label of each row that has them."""
+    rows = [[*(row[column].strip() for column in columns.texts), row[columns.label].strip()] for row in table.rows]
+    return [row for row in rows if all(row[:-1]) and (is_label(row[-1]) or columns.task == "several")]
+
+
+def _left_out(tables: Mapping[str, Table], rows: Mapping[str, Sequence[Any]], columns: Columns) -> list[Decision]:
+    """Tell which rows could not be used, and why."""
+    lines = [line for each in tables.values() for line in each.left_out]
+    missing = sum(len(tables[split].rows) - len(rows[split]) for split in tables)
+    if missing:
+        labels = {row[columns.label].strip() for table in tables.values() for row in table.rows}
+        nothings = sorted(label for label in labels if label.lower() in NOTHINGS)
+        lines.append(f"{missing:,} rows without a text or a label" + (f" (or with {nothings[0]})" if nothings else ""))
+    more = f", and {len(lines) - 2:,} more" if len(lines) > 2 else ""
+    return [Decision("left out", "; ".join(lines[:2]) + more, "certain")] if lines else []
+
+
+def _split(
+    rows: Mapping[str, list[list[str]]], columns: Columns, shares: Mapping[str, float]
+) -> tuple[dict[str, list[list[str]]], Decision]:
+    """Split what is not split yet: one file, or train where dev or test has no file of its own."""
+    given = [split for split in SPLITS if split in rows]
+    whole = rows.get("") or rows["train"]
+    wanted = {split: 0.0 if split in given else shares[split] for split in ("dev", "test")}
+    classes = columns.task == "class"
+    texts = ["\n".join(row[:-1]) for row in whole]
+    parts = split_rows(texts, [row[-1] if classes else "" for row in whole], dev=wanted["dev"], test=wanted["test"])
+    split = {name: [row for row, part in zip(whole, parts, strict=True) if part == name] for name in SPLITS}
+    split |= {name: rows[name] for name in given if name != "train"}
+    sizes = " / ".join(f"{len(split[name]):,}" for name in SPLITS)
+    how = "as the files are" if len(given) == len(SPLITS) else "by a hash of the text, the same text together"
+    return split, Decision("split", f"train / dev / test = {sizes}, {how}", "certain", f"dev={SHARE} test={SHARE}")
+
+
+def _refuse_empty(path: str, split: Mapping[str, Sequence[Sequence[str]]]) -> None:
+    """Raise ConfigError where a split has no row."""
+    empty = [name for name in SPLITS if not split[name]]
+    if not empty:
+        return
+    rows = [row for each in split.values() for row in each]
+    if len({tuple(row[:-1]) for row in rows}) == 1:
+        problem = f"is {rows[0][0]!r:.40} in all {len(rows):,} rows."
+        raise question(path, "text", problem, "Is it the right column? Name another: text=NAME.")
+    problem = f"leaves no row for {' and '.join(empty)}: no label has three different texts."
+    raise question(path, "label", problem, "Is it the right column? Name another: label=NAME; or give more rows.")
