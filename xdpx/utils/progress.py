@@ -43,6 +43,12 @@ def on_terminal() -> bool:
     return bool(sys.stderr and sys.stderr.isatty()) and not is_quiet()
 
 
+def in_notebook() -> bool:
+    """Tell whether this is the kernel of a notebook, whose page shows what is written, and is no terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
 def format_seconds(seconds: float) -> str:
     """Write a length of time as people say it: `42 s`, `3 min 05 s`, `2 h 07 min`."""
     whole = round(seconds)
@@ -63,7 +69,7 @@ def format_bytes(count: float) -> str:
 
 
 class Progress(Generic[T]):
-    """Counts what is done and shows it: a tqdm bar on a terminal, a log line every 30 seconds elsewhere.
+    """Counts what is done and shows it: a bar on a terminal or in a notebook, a log line every 30 seconds elsewhere.
 
     Iterate over it to count items of `items`, or call `update` by hand. Use it as a context manager, or `close` it.
     """
@@ -79,7 +85,7 @@ class Progress(Generic[T]):
         self._start = self._last_line = time.monotonic()
         self._start_done = 0
         self._shown = shown
-        self._bar = self._make_bar() if shown and on_terminal() else None
+        self._bar = self._make_bar() if shown and (on_terminal() or in_notebook()) else None
 
     def _make_bar(self) -> Any:
         from tqdm import tqdm
