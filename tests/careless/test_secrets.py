@@ -73,7 +73,14 @@ def test_a_planted_link_is_replaced_and_never_followed(name: str, desk: Path) ->
 
 @pytest.mark.parametrize(
     "file",
-    ["run/args.py", "run/starter_config.hjson", "run/log.txt", "run/snapshot.zip", "data/args.py", "data/log.txt"],
+    [
+        "run/args.py",
+        "run/prepro.args.py",
+        "run/starter_config.hjson",
+        "run/log.txt",
+        "run/snapshot.zip",
+        "data/args.py",
+    ],
 )
 def test_files_that_may_hold_secrets_are_read_by_their_owner_alone(file: str, desk: Path) -> None:
     assert stat.S_IMODE((desk / file).stat().st_mode) == 0o600

@@ -2,6 +2,7 @@ import ast
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -210,3 +211,23 @@ def test_preprocessing_gives_its_folder_and_refuses_as_the_command_does(data, tm
     assert xdpx.preprocess(config) == str(tmp_path / "data")
     assert (tmp_path / "data" / "meta.hjson").is_file()
     assert "data_source" in refused(xdpx.preprocess, config, data_source=tmp_path / "nowhere")
+
+
+def test_a_run_that_was_moved_without_its_data_predicts_the_same(data, tmp_path):
+    copied = shutil.copytree(data, tmp_path / "data")
+    run = xdpx.train(small(copied, tmp_path))
+    expected, scores = run.predict(["w21 w22", "w45"]), run.scores
+    shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "data")
+    moved = xdpx.load_run(tmp_path / "elsewhere")
+    assert moved.predict(["w21 w22", "w45"]) == expected
+    assert moved.scores == scores
+    assert "'dev' is neither a split" in refused(moved.evaluate)
+
+
+def test_a_damaged_checkpoint_is_named(data, tmp_path):
+    run = xdpx.train(small(data, tmp_path))
+    with open(run.checkpoint, "r+b") as file:
+        file.truncate(900)
+    with pytest.raises(OSError, match=r"checkpoint-\d\.pt"):
+        xdpx.load_run(tmp_path / "run")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from xdpx.config.loading import Run
 
 ARGS_FILE = "args.py"
+PREPRO_ARGS = "prepro.args.py"
+"""What a run keeps of the args.py of its data: how raw text was read."""
 _GROUP = re.compile(r"\(.+\)")
 _MACHINE_KEYS = frozenset({"nproc", "distributed_world_size", "distributed_rank", "local_rank", "device_id"})
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")

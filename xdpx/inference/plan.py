@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from xdpx.config import parameters as declare
-from xdpx.config.args_file import ARGS_FILE, newest_args, read_args
+from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args, read_args
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
@@ -282,8 +282,13 @@ def _pretrained(path: object, checkpoint: str | None, save_dir: str | None) -> d
 
 
 def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:
-    """Tell how the raw text was read: the parameters that x-prepro left in data_dir, with what the user overrides."""
-    path = io.join(data_dir, ARGS_FILE)
+    """Tell how the raw text was read: by what x-prepro left in data_dir, with what the user overrides.
+
+    Where data_dir is gone, as when a run was moved to another machine, the run's own copy tells.
+    """
+    places = [(data_dir, ARGS_FILE), *([(options.save_dir, PREPRO_ARGS)] if options.save_dir else [])]
+    data_dir, name = next((place for place in places if io.isfile(io.join(*place))), places[0])
+    path = io.join(data_dir, name)
     if not io.isfile(path):
         return None
     kept = read_args(path)

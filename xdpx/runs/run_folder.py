@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from itertools import count
 
-from xdpx.config.args_file import ARGS_FILE
+from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS
 from xdpx.config.faults import Fault
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs.snapshot import SNAPSHOT
@@ -15,13 +15,13 @@ from xdpx.utils import io
 from xdpx.utils.aside import original_name
 
 STARTER_CONFIG = "starter_config.hjson"
-RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt")
+RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt", "tokenizer.json")
 """Files of data_dir that a trained model cannot do without."""
 
 OWN = (
     "checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "args.resume-*.py",
     "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "resources.manifest.json", "plots", "log.txt",
-    "config.json", "bert_config.json", ARGS_FILE, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT,
+    "config.json", "bert_config.json", ARGS_FILE, PREPRO_ARGS, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT,
     STATUS_FILE, *RESOURCES,
 )  # fmt: skip
 """Everything that a run writes into its save_dir."""

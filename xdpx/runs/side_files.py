@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatch
 
-from xdpx.config.args_file import ARGS_FILE, read_args
+from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, read_args
 from xdpx.config.faults import ConfigError
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs import run_folder
@@ -22,9 +22,21 @@ _THEN = "the run goes on without it"
 
 def seal(folder: str, texts: list[str]) -> None:
     """List with their hashes the files that a model is built from anew: parameters, tokens, labels, architecture."""
-    patterns = (ARGS_FILE, "args.resume-*.py", *run_folder.RESOURCES, *texts)
+    patterns = (ARGS_FILE, PREPRO_ARGS, "args.resume-*.py", *run_folder.RESOURCES, *texts)
     names = [name for name in io.listdir(folder) if any(fnmatch(name, pattern) for pattern in patterns)]
     commit.seal(folder, RESOURCES, [name for name in names if io.isfile(io.join(folder, name))])
+
+
+def keep(folder: str, data_dir: str) -> None:
+    """Copy what a trained model needs of data_dir, and how raw text was read: so the run can be moved alone."""
+    for name in run_folder.RESOURCES:
+        source = io.join(data_dir, name)
+        if io.isfile(source) and not io.exists(io.join(folder, name)):
+            io.copy(source, io.join(folder, name))
+    source, kept = io.join(data_dir, ARGS_FILE), io.join(folder, PREPRO_ARGS)
+    if io.isfile(source) and not io.exists(kept):
+        with io.open(source, encoding="utf-8") as file:
+            commit.write_text(kept, file.read(), private=True)
 
 
 def mend(folder: str) -> None:

@@ -223,10 +223,7 @@ class _Training:
             write_snapshot(io.join(folder, SNAPSHOT), config=self.run.source)
         else:
             write_changed_snapshot(folder, step, config=self.run.source)
-        for name in run_folder.RESOURCES:
-            source = io.join(self.settings.data_dir, name)
-            if io.isfile(source) and not io.exists(io.join(folder, name)):
-                io.copy(source, io.join(folder, name))
+        side_files.keep(folder, self.settings.data_dir)
         for name, text in self.parts.texts.items():
             commit.write_text(io.join(folder, name), text)
         side_files.seal(folder, list(self.parts.texts))
