@@ -1,5 +1,6 @@
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -189,3 +190,83 @@ def test_a_run_does_not_need_the_weights_it_was_started_from(trained, tmp_path):
     perform(tmp_path, "x-train", **train, major_metric="acc")
     (tmp_path / "start").rename(tmp_path / "moved")
     perform(tmp_path, "x-eval", save_dir=str(tmp_path / "run"), valid_subset="dev", compare_origin=True)
+
+
+# ---- what is told beside the scores
+
+
+def told(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_tells_the_worst_errors_with_their_texts_and_places(finished_run, capsys):
+    finished_run.perform("x-eval", valid_subset=str(finished_run.root / "dev.txt"), print_json=True)
+    found = told(capsys)
+    (each,) = found["inputs"]
+    worst = each["errors"]["worst"]
+    assert each["errors"]["count"] == len(worst) == round(4 * (1 - each["scores"]["acc"]))
+    lines = (finished_run.root / "dev.txt").read_text().splitlines()
+    for error in worst:
+        path, _, line = error["place"].rpartition(":")
+        assert path == str(finished_run.root / "dev.txt")
+        assert lines[int(line) - 1] == f"{error['texts'][0]}\t{error['true']}"
+    assert [error["probability"] for error in worst] == sorted((e["probability"] for e in worst), reverse=True)
+    assert sum(map(sum, each["confusion"]["counts"])) == each["rows"] == 4
+
+
+def test_the_page_lies_in_the_folder_of_the_run_and_is_named_after_what_was_scored(finished_run, capsys):
+    keys = {"valid_subset": str(finished_run.root / "dev.txt"), "print_json": True}
+    finished_run.perform("x-eval", **keys)
+    page = finished_run.run / "eval" / "checkpoint-10-dev.txt.html"
+    assert told(capsys)["page"] == str(page)
+    assert f"{finished_run.root}/dev.txt: 4 rows" in page.read_text()
+    assert (finished_run.run / "eval" / "checkpoint-10-dev.txt.confusion.png").exists()
+    finished_run.perform("x-eval", **keys, page="")
+    assert told(capsys)["page"] is None
+
+
+def test_a_page_is_written_over_nothing_else(finished_run):
+    other = finished_run.root / "dev.txt"
+    with pytest.raises(ConfigError, match=r"dev\.txt' holds something else than a page"):
+        finished_run.perform("x-eval", valid_subset=str(other), page=str(other))
+    for _ in range(2):  # its own page it does write anew
+        finished_run.perform("x-eval", valid_subset=str(other), page=str(finished_run.root / "mine.html"))
+
+
+def test_errors_of_a_split_are_those_of_its_raw_file(trained, capsys):
+    keys = {"save_dir": str(trained / "run"), "print_json": True, "worst_errors": 7}
+    perform(trained, "x-eval", **keys, valid_subset=["dev", str(trained / "dev.txt")])
+    split, raw = told(capsys)["inputs"]
+    assert split["errors"] == raw["errors"]
+    assert len(split["errors"]["worst"]) == min(7, split["errors"]["count"]) > 0
+    assert split["by_length"] == raw["by_length"]
+    assert sum(each["rows"] for each in split["by_length"]) == 57
+    assert set(split["intervals"]) == {"acc", "macro_f1"}
+    described = (Path(__file__).parents[2] / "docs/files.md").read_text()
+    assert [key for key in keys_of(split) if f"`{key}`" not in described] == []
+
+
+def keys_of(value):
+    """Every key of nested objects, but for those of scores, which are names of metrics."""
+    if isinstance(value, list):
+        return {key for part in value for key in keys_of(part)}
+    if not isinstance(value, dict):
+        return set()
+    inner = (keys_of(part) for name, part in value.items() if name not in {"scores", "intervals"})
+    return {*value}.union(*inner)
+
+
+def test_errors_are_shown_as_tokens_where_the_raw_file_was_changed(trained, capsys):
+    raw = trained / "dev.txt"
+    text = raw.read_text()
+    raw.write_text("".join(f"w1 {line}\n" for line in text.splitlines()))
+    try:
+        perform(trained, "x-eval", save_dir=str(trained / "run"), valid_subset="dev", print_json=True)
+    finally:
+        raw.write_text(text)
+    worst = told(capsys)["inputs"][0]["errors"]["worst"]
+    lines = [line.split("\t") for line in text.splitlines()]
+    for error in worst:
+        path, _, number = error["place"].partition(": sample ")
+        assert path == str(trained / "data/dev.pt")
+        assert error["texts"][0].split()[:1] == lines[int(number)][0].split()[:1]

@@ -1,11 +1,13 @@
-"""`x-eval`: score a model on splits or files, and print its metrics as tab separated values."""
+"""`x-eval`: score a model on splits or files, print its metrics, and write a page that shows what it gets wrong."""
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from xdpx.checkpoints import layout
@@ -17,7 +19,7 @@ from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
 from xdpx.reports.tables import as_text, as_tsv, union_of_keys
 from xdpx.utils import io
-from xdpx.utils.commit import read_manifest, write_text
+from xdpx.utils.commit import read_manifest, write_bytes, write_text
 from xdpx.utils.distributed_utils import is_master
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ class Evaluate:
             doc="Fail when a metric of the split that training scored differs by more than 1e-6 from the one logged; "
             "other inputs are scored alone.",
         )
+        page: str | None = param(
+            None,
+            doc="File of the page (HTML) with classes, confusions, scores by length and the worst errors; null: "
+            "<save_dir>/eval/<checkpoint>-<inputs>.html; '' writes none.",
+        )
+        worst_errors: int = param(20, ge=0, doc="How many of the worst errors of each input to show with their texts.")
+        print_json: bool = param(False, doc="Print one JSON object with everything, on one line, instead of the table.")
         ignore_novel_target: bool = param(False, doc="Score labels that training never saw as class 0.")
 
         def conflicts(self) -> list[tuple[str, str]]:
@@ -78,7 +87,12 @@ class Evaluate:
         return [*faults, *self._about_target()]
 
     def _about_target(self) -> Iterator[Fault]:
-        """Refuse to write over anything but scores."""
+        """Refuse to write over anything but scores, and over anything but a page."""
+        page = self.parameters.page
+        if page and (io.isdir(page) or not io.is_writable(page)):
+            yield Fault("page", f"'{page}' cannot be written as a file.", "Name another file, such as eval.html.")
+        elif page and io.isfile(page) and not _holds_page(page):
+            yield Fault("page", f"'{page}' holds something else than a page.", "Choose another file.")
         target = self.parameters.save_to_file
         if not target:
             return
@@ -106,14 +120,20 @@ class Evaluate:
         predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
         origin = _is_origin(plan) if self.parameters.compare_origin else None
         comparable = [origin is not None and origin(each) for each in inputs]
-        rows = [self._row(predictor, each, like_training=like) for each, like in zip(inputs, comparable, strict=True)]
+        found = [
+            self._scored(predictor, each, like_training=like) for each, like in zip(inputs, comparable, strict=True)
+        ]
+        rows = [row for row, _ in found]
         if not is_master():
             return
         columns = union_of_keys(rows)
-        sys.stdout.write(as_tsv(rows, columns))
+        told = self._told(plan, [report for _, report in found])
+        sys.stdout.write(f"{as_json(told)}\n" if self.parameters.print_json else as_tsv(rows, columns))
         sys.stdout.flush()
         if self.parameters.save_to_file:
             self._save(rows, columns)
+        if told["page"]:
+            self._draw(told)
         if self.parameters.compare_origin:
             for row in (row for row, like in zip(rows, comparable, strict=True) if not like):
                 scored = plan.train.values["valid_subset"]
@@ -128,27 +148,81 @@ class Evaluate:
         names = [wanted] if isinstance(wanted, str) else wanted
         return [find_input(name, plan, "valid_subset", self.source) for name in names]
 
-    def _row(self, predictor: Predictor, source: Input, *, like_training: bool) -> dict[str, Any]:
-        from xdpx.training.evaluation import class_rows, score
+    def _scored(
+        self, predictor: Predictor, source: Input, *, like_training: bool
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the row of the table of one input, and all that is to be told of it; on the first process."""
+        from xdpx.inference.scored import split_report
+        from xdpx.reports.evaluation_page import in_words
+        from xdpx.training.evaluation import class_rows, score_placed
 
         options = self.parameters
         limit = options.max_eval_steps
         if like_training and limit is None:
             limit = predictor.plan.train.values.get("max_eval_steps")
-        batches = predictor.scored_batches(source, most=limit, ignore_novel_target=options.ignore_novel_target)
-        loss = predictor.task.loss
-        metrics, classes = score(predictor.engine, predictor.state, batches, loss, labels=predictor.labels)
+        batches = predictor.placed_batches(source, most=limit, ignore_novel_target=options.ignore_novel_target)
+        (metrics, classes), gathered, places = score_placed(
+            predictor.engine, predictor.state, batches, predictor.task.loss, labels=predictor.labels
+        )
         log.info(f"{source.name}: {predictor.report()}")
-        if classes:
-            what, rows = class_rows(classes)
-            log.info(f"{source.name}, {what}:\n{as_text(rows, list(rows[0]))}".rstrip())
-        return {
+        row = {
             **({"config": options.config} if options.config else {}),
             **({"checkpoint": predictor.plan.checkpoint} if predictor.plan.checkpoint else {}),
             "split": source.name,
             **dict(sorted(metrics.items())),
             **log.take_accumulated(),
         }
+        if not is_master():
+            return row, {}
+        if classes:
+            what, rows = class_rows(classes)
+            log.info(f"{source.name}, {what}:\n{as_text(rows, list(rows[0]))}".rstrip())
+        report = split_report(
+            predictor, source, metrics, classes, gathered, places,
+            most=options.worst_errors, ignore_novel_target=options.ignore_novel_target,
+        )  # fmt: skip
+        words = in_words(report)
+        if words:
+            log.info(words)
+        return row, report
+
+    def _told(self, plan: InferencePlan, reports: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return everything as `print_json` prints it."""
+        options, page = self.parameters, self.parameters.page
+        if page is None:
+            page = _place_of_page(plan, str(options.save_dir), reports) if options.save_dir else ""
+        if page and not io.is_writable(page):
+            log.warning(f"no page is written: {page} cannot be. Name another place: page=FILE.")
+            page = ""
+        return {
+            "format": 1,
+            "save_dir": options.save_dir,
+            "config": options.config,
+            "checkpoint": plan.checkpoint,
+            "page": page or None,
+            "inputs": reports,
+        }
+
+    def _draw(self, told: Mapping[str, Any]) -> None:
+        """Write the page, and beside it a picture of the confusions of each input."""
+        from xdpx import __version__
+        from xdpx.reports.confusion_picture import confusion_picture
+        from xdpx.reports.evaluation_page import sections
+        from xdpx.reports.page import render
+
+        page, own = str(told["page"]), self.parameters.page is None
+        of = told["save_dir"] or told["config"]
+        facts = {"checkpoint": told["checkpoint"] or "none: initial weights",
+                 "made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z} by xdpx {__version__}"}  # fmt: skip
+        io.makedirs(io.parent(page), exist_ok=True)
+        for report in told["inputs"]:
+            if report["confusion"] is not None:
+                table, name = report["confusion"], _as_name(report["name"])
+                among = f".{name}" if len(told["inputs"]) > 1 else ""
+                picture = confusion_picture(table["labels"], table["counts"], f"{name}, {report['rows']:,} rows", "png")
+                write_bytes(f"{page.removesuffix('.html')}{among}.confusion.png", picture, own=own)
+        write_text(page, render(f"Scores of {of}", facts, sections(told["inputs"])), own=own)
+        log.info(f"page with all of it: {page}")
 
     def _save(self, rows: list[dict[str, Any]], columns: list[str]) -> None:
         """Write or add the table, whole or not at all. Where the columns changed, a header begins a new part."""
@@ -169,6 +243,36 @@ def _holds_scores(path: str) -> bool:
     with io.open(path, "rb") as table:
         first = table.readline(100_000).strip()
     return not first or b"split" in first.split(b"\t")
+
+
+def _holds_page(path: str) -> bool:
+    """Tell whether a file is empty or begins as a page does."""
+    with io.open(path, "rb") as page:
+        return bool(page.read(20).lower().strip() in {b"", b"<!doctype html>\n<html"[:20]})
+
+
+def _place_of_page(plan: InferencePlan, save_dir: str, reports: list[dict[str, Any]]) -> str:
+    """Return where the page goes by itself: in the run's folder, named after the checkpoint and what was scored."""
+    weights = io.name(plan.checkpoint or "initial").rpartition(".")[0] or "initial"
+    return io.join(save_dir, "eval", f"{'-'.join([weights, *(_as_name(each['name']) for each in reports)])[:120]}.html")
+
+
+def _as_name(text: str) -> str:
+    """Return the name of an input as part of the name of a file."""
+    return "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in io.name(text))
+
+
+def as_json(value: Any) -> str:
+    """Return JSON on one line; numbers that are NaN or infinite, which JSON cannot hold, become null."""
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:

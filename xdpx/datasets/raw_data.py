@@ -171,6 +171,7 @@ class RawChunk(NamedTuple):
         samples: what was made of the rows; ids are positions among the samples of the file.
         kept: index of each sample among `rows`, ascending. Empty for a loader that joins lines.
         labelled: whether the last column is a label.
+        lines: 1-based line where each of the rows begins. Empty for a loader that joins lines.
     """
 
     rows: list[Row]
@@ -178,6 +179,7 @@ class RawChunk(NamedTuple):
     samples: Samples
     kept: NDArray[np.int64]
     labelled: bool
+    lines: Sequence[int] = ()
 
 
 def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the caller
@@ -225,7 +227,8 @@ def stream(  # noqa: PLR0913 - what a file goes through, all of it named by the 
     with Crew(Maker(recipe), workers=workers) as crew:
         for made in made_of(file, crew, skip_bad_lines=skip_bad_lines, keep_rows=True):
             samples, kept = joiner.join(made)
-            for chunk in _chunks(RawChunk(made.rows, header, samples, kept, file.labelled), rows_per_chunk, first_id):
+            whole = RawChunk(made.rows, header, samples, kept, file.labelled, made.lines)
+            for chunk in _chunks(whole, rows_per_chunk, first_id):
                 yield chunk
                 first_id += len(chunk.samples)
         last = joiner.finish()
@@ -261,8 +264,8 @@ def _chunks(whole: RawChunk, size: int, first_id: int) -> Iterator[RawChunk]:
     for start in range(0, len(whole.rows), size):
         first, last = np.searchsorted(whole.kept, [start, start + size]).tolist()
         samples = _numbered(whole.samples.take(np.arange(first, last)), first_id + first)
-        rows = whole.rows[start : start + size]
-        yield whole._replace(rows=rows, samples=samples, kept=whole.kept[first:last] - start)
+        rows, lines = whole.rows[start : start + size], whole.lines[start : start + size]
+        yield whole._replace(rows=rows, samples=samples, kept=whole.kept[first:last] - start, lines=lines)
 
 
 def _numbered(samples: Samples, first_id: int) -> Samples:

@@ -141,6 +141,7 @@ class Made(NamedTuple):
         counts: what was seen.
         rows: the columns as they stand in the file, when asked for.
         keys: what is remembered of each record, to find its like; None unless asked for.
+        lines: 1-based line where each of the rows begins, when they are asked for.
     """
 
     samples: Samples | None
@@ -151,6 +152,7 @@ class Made(NamedTuple):
     counts: Counts
     rows: list[Row]
     keys: TextKeys | None = None
+    lines: Sequence[int] = ()
 
 
 class Maker:
@@ -171,7 +173,7 @@ class Maker:
         counts.bytes = len(work.block.data)
         hashes = hash_records(records) if work.hashed else None
         keys = keys_of(records) if work.keyed else None
-        kept_rows = rows.rows if work.keep_rows else []
+        kept_rows, lines = (rows.rows, rows.lines) if work.keep_rows else ([], ())
         if recipe.merges:
             texts, values = next(iter(records.fields.values())), next(iter(encoded.values()))
             borders = np.fromiter((not text.strip() for text in texts), np.bool_, len(texts))
@@ -188,7 +190,8 @@ class Maker:
         counts.windows = len(kept) - num_texts
         counts.samples = len(kept)
         hashes = _hashes_of_samples(hashes, kept) if hashes is not None else None
-        return Made(samples, _positions(rows, records)[kept], None, None, hashes, counts, kept_rows, keys)
+        places = _positions(rows, records)[kept]
+        return Made(samples, places, None, None, hashes, counts, kept_rows, keys, lines)
 
     def _with_fitting_logits(self, records: Records) -> Records:
         """Sort out records whose teacher knew another number of classes."""

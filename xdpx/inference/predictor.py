@@ -15,7 +15,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
-from xdpx.datasets.raw_data import stream
+from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
@@ -35,10 +35,16 @@ if TYPE_CHECKING:
     from xdpx.processors.samples import Samples
 
 Item = TypeVar("Item")
-RowsAndBatch = tuple[NDArray[np.int64], "Batch"]
 
 CHUNK_ROWS = 8192
 """Rows in memory at a time, within which batches are filled by length."""
+
+
+class Places(NamedTuple):
+    """Where the samples of a batch stand in their input, and their lengths in tokens, (B,) each; None if unknown."""
+
+    ids: NDArray[np.int64]
+    lengths: NDArray[np.int64] | None
 
 
 class Chunk(NamedTuple):
@@ -128,32 +134,58 @@ class Predictor:
         Raises:
             ConfigError: a line is bad, or has a label that training never saw (unless that is to be ignored).
         """
+        found = self.placed_batches(source, most=most, ignore_novel_target=ignore_novel_target)
+        return (batch for _, batch in found)
+
+    def placed_batches(
+        self, source: Input, *, most: int | None = None, ignore_novel_target: bool = False
+    ) -> Iterator[tuple[Places, Batch]]:
+        """Yield the same, and with each batch where its samples stand in the input, and how long they are."""
         total: int | None = None
-        found: Iterable[RowsAndBatch]
+        found: Iterable[tuple[Places, Batch]]
         if source.is_store:
             cut = self._drawn(Store.open(source.path), most=most).share(self._ranks)
-            found, total = cut, len(cut)
+            found, total = _placed(cut), len(cut)
         else:
             found = dealt(islice(self._raw_batches(source, ignore_novel_target=ignore_novel_target), most))
         bar: Progress[Any]
         with log.progress(total=total or most, what=source.name, unit="batch") as bar:
-            for _, batch in self._timed(found):
-                yield batch
+            for each in self._timed(found):
+                yield each
                 bar.update()
 
-    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[RowsAndBatch]:
-        first = self.labels[0] if ignore_novel_target and self.labels else None
+    def _raw_batches(self, source: Input, *, ignore_novel_target: bool) -> Iterator[tuple[Places, Batch]]:
         parts: list[Samples] = []
-        for chunk in self._stream(source, target_map=self.targets, target_unk=first):
+        for chunk in self.raw_stream(source, ignore_novel_target=ignore_novel_target):
             if not chunk.labelled and not self.plan.joins_lines:
                 fault = Fault("valid_subset", "has no labels, so it cannot be scored.", "Use x-pred for it.")
                 raise ConfigError(source.path, [fault])
             if self._sampler.draws_held_out:
                 parts.append(chunk.samples)
             else:
-                yield from self._cut(chunk.samples)
+                yield from _placed(self._cut(chunk.samples))
         if parts:
-            yield from self._drawn(concatenate(parts))
+            yield from _placed(self._drawn(concatenate(parts)))
+
+    def raw_stream(
+        self,
+        source: Input,
+        *,
+        classes: bool = True,
+        ignore_novel_target: bool = False,
+        skip_bad_lines: bool | None = None,
+    ) -> Iterator[RawChunk]:
+        """Read a raw file as it is scored.
+
+        Args:
+            source: the raw file.
+            classes: whether samples hold their class; else a label that training never saw makes no bad line.
+            ignore_novel_target: such a label counts as the first class.
+            skip_bad_lines: leave them out; None: as the command says.
+        """
+        first = self.labels[0] if ignore_novel_target and self.labels else None
+        target_map = self.targets if classes else None
+        return self._stream(source, skip_bad_lines=skip_bad_lines, target_map=target_map, target_unk=first)
 
     # ---- predicting
 
@@ -244,9 +276,10 @@ class Predictor:
         tokenizer = self._prepro.build("tokenizer", resources=self.plan.resource_folder)
         return Encoder(tokenizer, self.vocabulary)
 
-    def _stream(self, source: Input, **labels: Any) -> Iterator[Any]:
+    def _stream(self, source: Input, *, skip_bad_lines: bool | None = None, **labels: Any) -> Iterator[RawChunk]:
         prepro, here = source.reading or self._prepro, source.rows is not None
         encoder = self._encoder
+        skips = prepro.values.get("skip_bad_lines") if skip_bad_lines is None else skip_bad_lines
         loader, words = prepro.build("loader"), self.plan.resource(word_vocabulary.FILE)
         known = self.processor.parameters
         of_words = Vocabulary.read(words, pad_word=known.pad_word, unk_word=known.unk_word) if words else None
@@ -259,7 +292,7 @@ class Predictor:
             processor=self.processor,
             rows_per_chunk=CHUNK_ROWS,
             workers=1 if here else prepro.values.get("workers", 1),
-            skip_bad_lines=not here and prepro.values.get("skip_bad_lines", False),
+            skip_bad_lines=not here and bool(skips),
             counts=self._counts,
             **labels,
         )
@@ -354,6 +387,16 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     if plan.checkpoint is None:
         return engine.start(seed)
     return engine.with_weights(read(plan.checkpoint, load_weights))
+
+
+def _placed(data: EvaluationData) -> Iterator[tuple[Places, Batch]]:
+    samples = data.samples
+    lengths = samples.lengths if "length" in samples else None
+    for rows, batch in data:
+        yield (
+            Places(samples.ids[rows].astype(np.int64), None if lengths is None else lengths[rows].astype(np.int64)),
+            batch,
+        )
 
 
 def _first_rows(chunk: Chunk, most: int) -> Chunk:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.losses.parameters import LossParameters
-from xdpx.metrics import ClassScore, named
+from xdpx.metrics import ClassScore, Judged, named
 
 Batch = Mapping[str, Any]
 Gathered = Mapping[str, NDArray[Any] | float]
@@ -103,6 +103,16 @@ class Loss:
         """
         del gathered, labels
         return []
+
+    def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged | None:
+        """Return how each row of a split was predicted, to find the worst; None where rows cannot be right or wrong.
+
+        Args:
+            gathered: its predictions.
+            labels: names of the classes, where they are known.
+        """
+        del gathered, labels
+        return None
 
     def metric(self, name: str, gathered: Gathered) -> float | None:
         """Compute one more metric that a config asks for by name; None when there is none of that name.

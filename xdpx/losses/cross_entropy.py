@@ -18,6 +18,7 @@ from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
 from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
+from xdpx.metrics.judging import Judged
 from xdpx.metrics.named import CLASSIFICATION, best_threshold, compute
 
 
@@ -128,6 +129,14 @@ class CrossEntropy(Loss):
         """Return precision, recall and F1 of each class, of the rows that count in F1."""
         table = self._table(gathered)
         return metrics.each_class(np.diag(table), table.sum(axis=0), table.sum(axis=1), labels)
+
+    def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged | None:
+        """Return how each row was predicted, of one label or of several; None where rows have no label."""
+        if not {"target", "pred", "prob"} <= set(gathered):
+            return None
+        target, pred, prob = (np.asarray(gathered[name]) for name in ("target", "pred", "prob"))
+        judge = metrics.judge_several if target.ndim == 2 else metrics.judge_classes
+        return judge(target, pred, prob, labels)
 
     def _table(self, gathered: Gathered) -> Counts:
         """Count the rows that count in F1 by (target, prediction)."""

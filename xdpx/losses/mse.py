@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import RegressionParameters
-from xdpx.metrics import mean_squared_error, pearson, ratio, spearman
+from xdpx.metrics import Judged, judge_numbers, mean_squared_error, pearson, ratio, spearman
 from xdpx.metrics.named import OF_SCORES
 
 
@@ -58,6 +58,11 @@ class MeanSquaredError(Loss):
             "pearson": pearson(target, score),
             "spearman": spearman(target, score),
         }
+
+    def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged:
+        """Return how far each row is from the number that is wanted."""
+        del labels
+        return judge_numbers(np.asarray(gathered["target"]), np.asarray(gathered["score"]))
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Return loss, the mean square of the difference, of the training batches."""

@@ -15,7 +15,15 @@ from xdpx.config import parameters as declare
 from xdpx.losses.answers import by_text
 from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
 from xdpx.losses.parameters import LossParameters
-from xdpx.metrics import ClassScore, each_class, entity_counts, entity_precision_recall_f1, ratio
+from xdpx.metrics import (
+    ClassScore,
+    Judged,
+    each_class,
+    entity_counts,
+    entity_precision_recall_f1,
+    judge_tags,
+    ratio,
+)
 from xdpx.models.pytorch.modules.tagging import best_chain, chain_scores, log_partition
 
 NO_WORD = -1
@@ -80,6 +88,12 @@ class Tagging(Loss):
         counts = entity_counts(*self._tags_of(gathered))
         hits, predicted, wanted = np.array(list(counts.values()), np.int64).reshape(-1, 3).T
         return each_class(hits, predicted, wanted, list(counts))
+
+    def judged(self, gathered: Gathered, labels: Sequence[str] | None) -> Judged:
+        """Return how each text was tagged; its windows count as one."""
+        del labels
+        places = np.array([text[0] for text in _texts(gathered)], np.int64)
+        return judge_tags(*self._tags_of(gathered), places)
 
     def _tags_of(self, gathered: Gathered) -> tuple[list[list[str]], list[list[str]]]:
         """Return the right tags of the words of each text, and the predicted ones."""

@@ -14,7 +14,16 @@ from xdpx.metrics.classes import (
     several_labels,
     top_accuracy,
 )
-from xdpx.metrics.intervals import share_interval
+from xdpx.metrics.intervals import macro_f1_interval, mean_interval, share_interval
+from xdpx.metrics.judging import (
+    Judged,
+    by_length,
+    error_quantiles,
+    judge_classes,
+    judge_numbers,
+    judge_several,
+    judge_tags,
+)
 from xdpx.metrics.ranking import (
     area_under_curve,
     average_precision,
@@ -38,6 +47,7 @@ __all__ = [
     "ClassScore",
     "Counts",
     "Cut",
+    "Judged",
     "accuracy",
     "answer_f1",
     "area_under_curve",
@@ -45,6 +55,7 @@ __all__ = [
     "balanced_accuracy",
     "best_cut",
     "best_row_per_query",
+    "by_length",
     "confusion",
     "discounted_gain",
     "each_class",
@@ -52,11 +63,18 @@ __all__ = [
     "entity_counts",
     "entity_precision_recall_f1",
     "entity_scores",
+    "error_quantiles",
     "exact_match",
     "hit_rate",
+    "judge_classes",
+    "judge_numbers",
+    "judge_several",
+    "judge_tags",
     "kappa",
+    "macro_f1_interval",
     "matthews",
     "mean_absolute_error",
+    "mean_interval",
     "mean_squared_error",
     "pearson",
     "precision_recall_f1",

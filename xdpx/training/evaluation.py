@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from xdpx.engines.base import Batch, Engine, State
 from xdpx.logger import log
 from xdpx.metrics.classes import ClassScore
 from xdpx.utils.distributed_utils import by_the_first, collected
+
+Place = TypeVar("Place")
 
 SHOWN_IN_A_LINE = 12
 SHOWN_IN_A_TABLE = 100
@@ -75,13 +77,36 @@ def score(
     Raises:
         ValueError: there is nothing to score.
     """
+    return score_placed(engine, state, ((None, batch) for batch in batches), loss, labels=labels)[0]
+
+
+def score_placed(
+    engine: Engine,
+    state: State,
+    batches: Iterable[tuple[Place, Batch]],
+    loss: Metrics,
+    *,
+    labels: Sequence[str] | None = None,
+) -> tuple[Scores, dict[str, Any], list[Place]]:
+    """Return what `score` does, and on the first process also the predictions: gathered, and the place of each batch.
+
+    Args:
+        engine: predicts.
+        state: of the engine.
+        batches: of this process, each with its place: whatever tells the caller where its rows come from.
+        loss: computes the metrics.
+        labels: names of the classes.
+
+    Raises:
+        ValueError: there is nothing to score.
+    """
     with log.scoring():
-        predictions = collected(predict(engine, state, batches))
-    return by_the_first(lambda: _scores(predictions, loss, labels))
+        found = collected(_predict_placed(engine, state, batches))
+    gathered = gather(predictions for _, predictions in found)
+    return by_the_first(lambda: _scores(gathered, loss, labels)), gathered, [place for place, _ in found]
 
 
-def _scores(predictions: list[HostPredictions], loss: Metrics, labels: Sequence[str] | None) -> Scores:
-    gathered = gather(predictions)
+def _scores(gathered: dict[str, Any], loss: Metrics, labels: Sequence[str] | None) -> Scores:
     if not gathered:
         raise ValueError("there is no sample to score: the split is empty.")
     # Plain floats: numpy's own would be written into checkpoints, and could not be read back safely.
@@ -115,11 +140,17 @@ def class_rows(scores: Sequence[ClassScore]) -> tuple[str, list[dict[str, Any]]]
 
 
 def predict(engine: Engine, state: State, batches: Iterable[Batch]) -> Iterator[HostPredictions]:
-    """Yield what the task predicts for each batch, on the host, in order. Holds one batch at a time."""
-    for batch in batches:
+    """Return what the task predicts for each batch, on the host, in order. Holds one batch at a time."""
+    return (predictions for _, predictions in _predict_placed(engine, state, ((None, batch) for batch in batches)))
+
+
+def _predict_placed(
+    engine: Engine, state: State, batches: Iterable[tuple[Place, Batch]]
+) -> Iterator[tuple[Place, HostPredictions]]:
+    for place, batch in batches:
         predictions = engine.score(state, batch)
         if SURPLUS not in batch:
-            yield engine.predictions_to_host(predictions)
+            yield place, engine.predictions_to_host(predictions)
 
 
 def gather(predictions: Iterable[HostPredictions]) -> dict[str, Any]:

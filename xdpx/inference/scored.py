@@ -1,0 +1,146 @@
+"""A scored split as plain values: classes, confusions, scores by length, the worst errors with their texts.
+
+What `x-eval --json` prints, and what its page shows. docs/files.md describes every key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx import metrics
+from xdpx.inference.origins import origins
+from xdpx.inference.plan import Input
+from xdpx.inference.predictor import Places, Predictor
+from xdpx.metrics import ClassScore, Judged
+
+MOST_CLASSES = 200
+"""Of more classes no table of confusions is given, only the most confused pairs."""
+MOST_PAIRS = 50
+MOST_DOTS = 2000
+"""Rows of a regression that a picture shows at most."""
+
+
+def split_report(
+    predictor: Predictor,
+    source: Input,
+    scores: Mapping[str, float],
+    each_class: Sequence[ClassScore],
+    gathered: Mapping[str, Any],
+    places: Sequence[Places],
+    *,
+    most: int,
+    ignore_novel_target: bool = False,
+) -> dict[str, Any]:
+    """Return what was scored of one input, as values that JSON can hold, but for numbers that are NaN or infinite.
+
+    Args:
+        predictor: that scored it.
+        source: the input.
+        scores: the metrics of it.
+        each_class: how well each class is told.
+        gathered: the predictions of all batches.
+        places: of the batches, in their order.
+        most: so many of the worst errors are looked up.
+        ignore_novel_target: as it was scored.
+    """
+    judged: Judged | None = predictor.task.loss.judged(gathered, predictor.labels)
+    found: dict[str, Any] = {"name": source.name, "path": source.path, "kind": judged.kind if judged else None}
+    found |= {"rows": len(judged.right) if judged else sum(len(each.ids) for each in places), "scores": dict(scores)}
+    found["classes"] = [_class_row(each) for each in each_class]
+    found["confusion"], found["most_confused"], found["intervals"] = None, [], {}
+    found["by_length"], found["errors"], found["error_quantiles"] = [], {"count": 0, "worst": []}, []
+    if judged is None or not len(judged.right):
+        return found
+    found |= _shares(judged, scores)
+    if judged.kind == "class":
+        _add_confusions(found, gathered, predictor)
+    if judged.kind == "several":
+        target, pred = (np.asarray(gathered[name]) for name in ("target", "pred"))
+        found["scores"].setdefault("macro_f1", metrics.several_labels(target, pred, average="macro")[2])
+    if judged.kind == "number":
+        found["error_quantiles"] = metrics.error_quantiles(judged.badness)
+        found["dots"] = _dots(np.asarray(gathered["target"]), np.asarray(gathered["score"]))
+    if all(each.lengths is not None for each in places):
+        lengths = np.concatenate([np.asarray(each.lengths) for each in places])
+        found["by_length"] = metrics.by_length(judged, lengths[judged.places])
+    ids = np.concatenate([each.ids for each in places])[judged.places]
+    worst = judged.worst(most)
+    wanted = ids[worst].tolist()
+    texts = origins(predictor, source, wanted, ignore_novel_target=ignore_novel_target)
+    found["errors"] = {
+        "count": int((~judged.right).sum()),
+        "worst": [
+            {"place": texts[index].place, "texts": texts[index].texts, **judged.describe(int(row))}
+            for row, index in zip(worst, wanted, strict=True)
+            if index in texts
+        ],
+    }
+    return found
+
+
+def _class_row(score: ClassScore) -> dict[str, Any]:
+    def interval(share: float, total: int) -> list[float] | None:
+        return [*metrics.share_interval(share, total)] if total else None
+
+    return {
+        "name": score.name,
+        "rows": score.num_rows,
+        "predicted": score.num_predicted,
+        "precision": score.precision,
+        "precision_interval": interval(score.precision, score.num_predicted),
+        "recall": score.recall,
+        "recall_interval": interval(score.recall, score.num_rows),
+        "f1": score.f1,
+    }
+
+
+def _shares(judged: Judged, scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the share of rows that are right in every respect, with its interval; of numbers the mean error."""
+    if judged.kind == "number":
+        mean = float(judged.badness.mean())
+        return {
+            "scores": {**scores, "mean_error": mean},
+            "intervals": {"mean_error": [*metrics.mean_interval(judged.badness)]},
+        }
+    share = float(judged.right.mean())
+    interval = [*metrics.share_interval(share, len(judged.right))]
+    name = "acc" if math.isclose(scores.get("acc", -1.0), share, abs_tol=1e-9) else "exact_rows"
+    return {"scores": {**scores, name: share}, "intervals": {name: interval}}
+
+
+def _add_confusions(found: dict[str, Any], gathered: Mapping[str, Any], predictor: Predictor) -> None:
+    """Add which classes are taken for which, and macro F1 over them."""
+    target, pred, prob = (np.asarray(gathered[name]) for name in ("target", "pred", "prob"))
+    count = prob.shape[1]
+    labels = predictor.labels
+    labels = labels if labels is not None and len(labels) == count else [*map(str, range(count))]
+    left_out = predictor.task.loss.parameters.negative_classes_in_f1
+    table = metrics.confusion(target, pred, count)
+    wrong = table.copy()
+    np.fill_diagonal(wrong, 0)
+    cells = np.argsort(-wrong.ravel(), kind="stable")[:MOST_PAIRS].tolist()
+    pairs = [divmod(cell, count) for cell in cells if wrong.ravel()[cell]]
+    found["most_confused"] = [
+        {"true": labels[row], "predicted": labels[column], "rows": int(table[row, column]),
+         "share": float(table[row, column] / table[row].sum())}
+        for row, column in pairs
+    ]  # fmt: skip
+    found["scores"].setdefault("macro_f1", _macro_f1(table, left_out))
+    if count <= MOST_CLASSES:
+        found["confusion"] = {"labels": list(labels), "counts": table.tolist()}
+        found["intervals"]["macro_f1"] = [*metrics.macro_f1_interval(table, negative_classes=left_out)]
+
+
+def _macro_f1(table: metrics.Counts, negative: Sequence[int]) -> float:
+    return metrics.precision_recall_f1(table, average="macro", negative_classes=negative)[2]
+
+
+def _dots(target_N: NDArray[Any], score_N: NDArray[Any]) -> list[list[float]]:
+    """Return (wanted, predicted) of rows spread evenly over the split."""
+    step = max(1, -(-len(target_N) // MOST_DOTS))
+    return [[float(wanted), float(found)] for wanted, found in zip(target_N[::step], score_N[::step], strict=True)]

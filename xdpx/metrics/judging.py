@@ -1,0 +1,173 @@
+"""Each row of a split by itself: is it right, how wrong is it, and how do scores change with the length of texts.
+
+Letters: N rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx.metrics.intervals import mean_interval, share_interval
+from xdpx.metrics.spans import entities
+
+Kind = Literal["class", "several", "tags", "number"]
+"""What is predicted for a row: a class, several labels, a tag for each word, a number."""
+
+BINS = 5
+"""Into so many groups of about as many rows texts are cut by their length."""
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+class Judged(NamedTuple):
+    """How each row of a split was predicted. N is the number of rows; of tags, that of whole texts.
+
+    Attributes:
+        kind: what is predicted.
+        places: where each stands among the gathered predictions, (N,).
+        right: which rows are predicted right in every respect, (N,); of numbers none is.
+        badness: by which the worst ones come first, (N,): the probability that the wrong answer got, in [0, 1]; of tags
+            how many entities are wrong; of numbers the size of the error.
+        describe: returns in plain values what was wanted and predicted for one of them.
+    """
+
+    kind: Kind
+    places: NDArray[np.int64]
+    right: NDArray[np.bool_]
+    badness: NDArray[np.float64]
+    describe: Callable[[int], dict[str, Any]]
+
+    def worst(self, most: int) -> NDArray[np.int64]:
+        """Return the wrong rows with the largest badness, the worst first; what is not finite comes before all."""
+        wrong = np.flatnonzero(~self.right)
+        badness = np.where(np.isfinite(self.badness[wrong]), self.badness[wrong], np.inf)
+        return wrong[np.argsort(-badness, kind="stable")[:most]]
+
+
+def judge_classes(
+    target_N: NDArray[Any], pred_N: NDArray[Any], prob_NC: NDArray[Any], labels: Sequence[str] | None
+) -> Judged:
+    """Judge rows with one label each."""
+    names = _names(labels, prob_NC.shape[1])
+    rows = np.arange(len(target_N))
+    target, pred = target_N.astype(np.int64), pred_N.astype(np.int64)
+
+    def describe(row: int) -> dict[str, Any]:
+        wanted, found = int(target[row]), int(pred[row])
+        return {
+            "true": names[wanted],
+            "predicted": names[found],
+            "probability": float(prob_NC[row, found]),
+            "probability_of_true": float(prob_NC[row, wanted]),
+        }
+
+    return Judged("class", rows, target == pred, prob_NC[rows, pred].astype(np.float64), describe)
+
+
+def judge_several(
+    target_NC: NDArray[Any], pred_NC: NDArray[Any], prob_NC: NDArray[Any], labels: Sequence[str] | None
+) -> Judged:
+    """Judge rows that may have several labels; one is right where all of its labels and no others are predicted."""
+    names = _names(labels, prob_NC.shape[1])
+    target, pred = target_NC.astype(bool), pred_NC.astype(bool)
+    wrong = target != pred
+    for_wrong = np.where(wrong, np.where(target, 1.0 - prob_NC, prob_NC), 0.0).max(axis=1, initial=0.0)
+
+    def describe(row: int) -> dict[str, Any]:
+        return {
+            "true": [names[index] for index in np.flatnonzero(target[row])],
+            "predicted": [names[index] for index in np.flatnonzero(pred[row])],
+            "probability": float(for_wrong[row]),
+            "probabilities": {names[index]: float(prob_NC[row, index]) for index in np.flatnonzero(wrong[row])},
+        }
+
+    return Judged("several", np.arange(len(target)), ~wrong.any(axis=1), for_wrong.astype(np.float64), describe)
+
+
+def judge_tags(targets: Sequence[Sequence[str]], preds: Sequence[Sequence[str]], places_N: NDArray[np.int64]) -> Judged:
+    """Judge texts by the entities that their tags mark; one is right where every tag is.
+
+    Args:
+        targets: tags of each text.
+        preds: those that are predicted.
+        places_N: where each text stands (its first window) among the gathered predictions.
+    """
+    pairs = list(zip(targets, preds, strict=True))
+    right = np.fromiter((list(target) == list(pred) for target, pred in pairs), np.bool_, len(pairs))
+    wrong = (
+        0 if same else len(set(entities(target)) ^ set(entities(pred)))
+        for same, (target, pred) in zip(right.tolist(), pairs, strict=True)
+    )
+    badness = np.fromiter(wrong, np.float64, len(pairs))
+
+    def describe(row: int) -> dict[str, Any]:
+        target, pred = pairs[row]
+        there, found = set(entities(target)), set(entities(pred))
+        return {
+            "true": " ".join(target),
+            "predicted": " ".join(pred),
+            "missed": [entity._asdict() for entity in sorted(there - found, key=lambda one: one.start)],
+            "false": [entity._asdict() for entity in sorted(found - there, key=lambda one: one.start)],
+        }
+
+    return Judged("tags", places_N, right, badness, describe)
+
+
+def judge_numbers(target_N: NDArray[Any], score_N: NDArray[Any]) -> Judged:
+    """Judge numbers by how far they are from the one that is wanted."""
+    target, score = target_N.astype(np.float64), score_N.astype(np.float64)
+    error = score - target
+
+    def describe(row: int) -> dict[str, Any]:
+        return {"true": float(target[row]), "predicted": float(score[row]), "error": float(error[row])}
+
+    return Judged("number", np.arange(len(error)), np.zeros(len(error), np.bool_), np.abs(error), describe)
+
+
+def by_length(judged: Judged, length_N: NDArray[Any], *, bins: int = BINS) -> list[dict[str, Any]]:
+    """Return scores by length: groups of about as many rows, from the shortest texts to the longest.
+
+    Args:
+        judged: of N rows.
+        length_N: tokens of each.
+        bins: so many groups at most; texts of one length are in one group.
+
+    Returns:
+        For each group: `from` and `to` (tokens), `rows`, `score` (the share that is right; of numbers the mean size of
+        the error) and its 95 % interval.
+    """
+    if not len(length_N):
+        return []
+    edges = np.unique(np.quantile(length_N, np.arange(1, bins + 1) / bins, method="inverted_cdf"))
+    group = np.searchsorted(edges, length_N)
+    found = []
+    for index in range(len(edges)):
+        rows = group == index
+        if not rows.any():
+            continue
+        if judged.kind == "number":
+            values = judged.badness[rows]
+            score, interval = float(values.mean()), mean_interval(values)
+        else:
+            score = float(judged.right[rows].mean())
+            interval = share_interval(score, int(rows.sum()))
+        first, last = int(length_N[rows].min()), int(length_N[rows].max())
+        found.append({"from": first, "to": last, "rows": int(rows.sum()), "score": score, "interval": [*interval]})
+    return found
+
+
+def error_quantiles(error_N: NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return below which size the errors of 5 %, 25 %, 50 %, 75 %, 95 % and all of the rows lie."""
+    finite = error_N[np.isfinite(error_N)]
+    if not len(finite):
+        return []
+    values = np.quantile(finite, QUANTILES).tolist()
+    return [{"share": share, "error": value} for share, value in zip(QUANTILES, values, strict=True)]
+
+
+def _names(labels: Sequence[str] | None, count: int) -> Sequence[str]:
+    """Return the names of the classes; where they are not known, their numbers."""
+    return labels if labels is not None and len(labels) == count else [str(index) for index in range(count)]
