@@ -82,7 +82,6 @@ REFUSED = [
     (["x-run", "reviews.csv", "label=verdct"], "Did you mean 'verdict'?"),
     (["x-run", "reviews.csv", "encoding=utf-8"], "It is likely gb18030"),
     (["x-run", "reviews.csv", "task=nubmer"], "Use one of class, number, several"),
-    (["x-run", "reviews.csv", "task=number"], "Give an encoder in Hugging Face format: model=DIR"),
     (["x-run", "reviews.csv", "test=0.9"], "at most 0.4"),
     (["x-run", "reviews.csv", "header=maybe"], "Use true or false"),
     (["x-run", "reviews.csv", "--fast"], "no such flag"),

@@ -165,3 +165,15 @@ def test_a_matcher_learns_whether_two_texts_begin_alike(name):
     target = torch.arange(32) % 2
     second = torch.where(target[:, None] == 1, first, torch.randint(1, 20, (32, 3), generator=dice))
     assert learned(name, (first, first != 0, second, second != 0), target, steps=100) > 0.95
+
+
+@pytest.mark.parametrize("name", ["cnn_regression", "re2_regression"])
+def test_a_number_is_told_in_the_units_of_the_labels(name):
+    keys = {"blocks": 1, "encoder_layers": 1}
+    texts = rows([3, 4, 5], [6]) * (2 if name == "re2_regression" else 1)
+    plain = build(name, **keys)(*texts)
+    model = build(name, label_values=[1000.0, 3000.0], standardize=True, **keys)
+    assert plain.shape == (2,)
+    assert torch.allclose(model(*texts), 2000 + 1000 * plain)
+    assert not {"units.centre", "units.spread"} & set(model.state_dict())
+    assert torch.isfinite(build(name, label_values=[7.0], standardize=True, **keys)(*texts)).all()

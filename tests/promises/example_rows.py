@@ -97,6 +97,7 @@ FILES: Mapping[str, tuple[str, list[str]]] = {
     "raw/questions": ("tsv", [line.rpartition("\t")[0] for line in PAIRS]),
     "raw/ranked": ("tsv", RANKED),
     "raw/graded": ("tsv", GRADED),
+    "raw/priced": ("tsv", [line.partition("\t")[2] for line in GRADED]),
     "raw/several": ("tsv", SEVERAL),
     "raw/sessions": ("tsv", SESSIONS),
     "raw/tagged": ("txt", conll(MENTIONS * 4)),
@@ -182,6 +183,10 @@ PREPARED: dict[str, Prepared] = {
     "several": Prepared("families/several_labels_prepro", "raw/several", {"processor": "bert_single", **PIECES}),
     "graded": Prepared("families/matching_prepro", "raw/graded", {
         "processor": "bert_pair", "target_type": "number", **PIECES}),
+    "graded words": Prepared("families/matching_prepro", "raw/graded", {
+        "processor": "pair", "target_type": "number", **WORDS}),
+    "priced words": Prepared("families/classification_prepro", "raw/priced", {
+        "processor": "single", "target_type": "number", **WORDS}),
     "mixed": Prepared("families/classification_mix_prepro", "data/sst2", {**PIECES, "min_word_count": 1}),
     "logits": Prepared("families/distill_prepro", "data/sst2_logits", {
         "__def__": {"teacher_data_dir": "out/data/sst2_bert"}, **WORDS}),
@@ -263,6 +268,8 @@ TRAINED: dict[str, Trained] = {
     family("bert_classification_self_attn"): Trained("piece pairs", GIVEN),
     family("bert_rezero"): Trained("pieces"),
     family("bert_regression"): Trained("graded", GIVEN),
+    family("cnn_regression"): Trained("priced words"),
+    family("re2_regression"): Trained("graded words"),
     family("bert_several_labels"): Trained("several", GIVEN),
     family("bert_prompt"): Trained("prompted", GIVEN),
     family("bert_mix"): Trained("mixed", GIVEN),

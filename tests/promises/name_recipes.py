@@ -134,6 +134,7 @@ RECIPES: dict[str, Recipe] = {
     "causal_lm": Recipe("causal_lm", family="", keys={"loss": "causal_lm", "major_metric": "acc"}),
     "cls_cnn": Recipe("single"),
     "cls_cnn_bce": Recipe("single", family="cls_cnn"),
+    "cnn_regression": Recipe("number of one"),
     "circle_siamese": Recipe(
         "pair", model="dssm", keys={"loss": "circle_siamese", "prediction": "cosine"}, alone=False
     ),
@@ -195,6 +196,7 @@ RECIPES: dict[str, Recipe] = {
         "siamese rank", model="sbert_nli", keys={"loss": "ranknet", "major_metric": "mrr", **LISTS}
     ),
     "re2": Recipe("pair"),
+    "re2_regression": Recipe("number of two"),
     "electra_pretrain": Recipe("electra"),
     "t5": Recipe("span_corruption"),
     "rmr_bert": Recipe("session_corpus", keys={"top_hidden_size": 8, "top_heads": 2}),
@@ -369,6 +371,10 @@ def numbers(dice: random.Random, size: int) -> list[str]:
     return [f"{text(dice)}\t{text(dice)}\t{dice.randint(0, 10) / 2}" for _ in range(size)]
 
 
+def prices(dice: random.Random, size: int) -> list[str]:
+    return [row.partition("\t")[2] for row in numbers(dice, size)]
+
+
 def answers(dice: random.Random, size: int) -> list[str]:
     rows = [(text(dice), text(dice)) for _ in range(size)]
     return [f"{question}\t{context}\t{dice.choice(context.split())}" for question, context in rows]
@@ -445,6 +451,13 @@ DATA: dict[str, Data] = {
     "dpr": Data(pairs, {"loader": "dpr", "processor": "bert_dpr", "max_question_length": 8, **PIECES}),
     "qa": Data(answers, {"loader": "qa", "processor": "bert_qa", **PIECES}),
     "numbers": Data(numbers, {"loader": "pair", "processor": "bert_pair", "target_type": "number", **PIECES}),
+    "number of one": Data(
+        prices,
+        {"loader": "single", "processor": "single", "tokenizer": "space", "max_len": 16, "target_type": "number"},
+    ),
+    "number of two": Data(
+        numbers, {"loader": "pair", "processor": "pair", "tokenizer": "space", "max_len": 16, "target_type": "number"}
+    ),
     "tagged": Data(tagged, {"loader": "tagged", "processor": "bert_token", **PIECES}),
     "tagged words": Data(tagged, {"loader": "tagged", "processor": "bert_token", "tokenizer": "space", "max_len": 16}),
     "bert_cl_single": Data(labelled, {"loader": "single", "processor": "bert_cl_single", **PIECES}),

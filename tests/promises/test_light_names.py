@@ -24,6 +24,7 @@ KEYS = {
     "bow": {**TABLE, "word_ngrams": 1, "ngram_buckets": 100_000},
     "cls_cnn": {**WINDOWS, "residual": False},
     "cls_cnn_bce": {**WINDOWS, "residual": False},
+    "cnn_regression": {**WINDOWS, "residual": False, "standardize": False},
     "dpcnn": {**TABLE, "hidden_size": REQUIRED, "blocks": 4},
     "dssm": {
         **TABLE, "hidden_size": REQUIRED, "output_size": None, "encoder_layers": None, "share_towers": True,

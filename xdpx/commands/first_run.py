@@ -36,7 +36,7 @@ from xdpx.datasets.guessing.columns import Columns
 from xdpx.datasets.guessing.decision import Decision, Wishes
 from xdpx.datasets.guessing.looking import SHARE, Found, look_at
 from xdpx.metrics import share_interval
-from xdpx.tokenizers.target_map import folded
+from xdpx.tokenizers.target_map import folded, number_of
 from xdpx.utils import commit, io
 
 FLAGS = ("--json", "--list", "--help", "-h", "--verbose", "--quiet", "--version")
@@ -256,9 +256,17 @@ def _result(request: Request, found: Found) -> dict[str, Any]:
         "rows": {split: len(each) for split, each in found.rows.items()},
         "scores": scores,
         "majority": test.count(commonest) / len(test) if found.columns.task == "class" and test else None,
+        "mean_squared_error_of_the_mean": _error_of_the_mean(found) if found.columns.task == "number" else None,
         "folder": place.folder,
         "predictions": place.path("predictions.tsv"),
     }
+
+
+def _error_of_the_mean(found: Found) -> float:
+    """Return the mean squared error of test when the mean of train is predicted for every row."""
+    train, test = ([float(number_of(row[-1]) or 0) for row in found.rows[split]] for split in ("train", "test"))
+    mean = sum(train) / len(train)
+    return sum((number - mean) ** 2 for number in test) / len(test)
 
 
 def _number(text: str | None) -> Any:
@@ -277,10 +285,12 @@ def _in_words(told: Mapping[str, Any], request: Request) -> str:
     low, high = share_interval(value, rows) if main_score == "acc" else (0.0, 0.0)
     spread = f" (95 % interval {low:.3f} to {high:.3f})" if main_score == "acc" else ""
     others = [f"{key} {scores[key]:.3f}" for key in ("macro_f1", "auc", "mcc") if isinstance(scores.get(key), float)]
-    majority = f"; always the commonest label: {told['majority']:.3f}" if told["majority"] is not None else ""
+    plain = "" if told["majority"] is None else f"; always the commonest label: {told['majority']:.3f}"
+    if (of_the_mean := told["mean_squared_error_of_the_mean"]) is not None:
+        plain = f"; mean squared error {scores['loss']:.4g}, of always the mean {of_the_mean:.4g}"
     lines = [
         "",
-        f"test: {main_score} {value:.3f}{spread} on {rows:,} rows that no choice was made by{majority}",
+        f"test: {main_score} {value:.3f}{spread} on {rows:,} rows that no choice was made by{plain}",
         *([f"      {', '.join(others)}"] if others else []),
         f"predictions of them: {told['predictions']}; the configs are in {place.folder}, yours to edit",
     ]

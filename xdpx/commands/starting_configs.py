@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdpx.config import catalogue
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError
 from xdpx.config.located import plain
 from xdpx.config.overrides import read_overrides
 from xdpx.config.unknown_keys import unlisted
@@ -21,6 +21,11 @@ _BARE = re.compile(r"[A-Za-z<][\w./<>@-]*")
 _LITERALS = frozenset({"true", "false", "null"})
 FEWEST_UPDATES = 600
 """From so many updates on a light model has learned what it can from few rows."""
+
+
+FEWEST_UPDATES_OF_ENCODERS = 200
+BERT_WIDTH = 768
+"""Hidden size of BERT base, for which the learning rate of its authors is right."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def compose(
         {file name: text}.
 
     Raises:
-        ConfigError: a setting is no `key=value`, or there is no light model for the task.
+        ConfigError: a setting is no `key=value`, or no command knows its key.
     """
     prepro = _prepro(place, columns, sizes, lengths, model)
     train = _train(place, columns, sizes["train"], model)
@@ -128,29 +133,40 @@ def _train(place: Place, columns: Columns, rows: int, model: str | None) -> dict
     values |= {"data_dir": place.path("data"), "save_dir": place.path("run"), "resume": "auto"}
     if columns.task == "several":
         values |= {"loss": "bce", "major_metric": "f1"}
-    if model:
-        return values | {"pretrained_model": model}
-    batch = 32 if rows >= 1000 else 8
+    if model and columns.task == "number":
+        values["standardize"] = True
+    batch = 32 if rows >= 1000 or (model and rows >= 500) else 16 if model else 8
     updates = max(rows // batch, 1)
-    epochs = min(max(5, math.ceil(FEWEST_UPDATES / updates)), 40)
+    if model:
+        values |= {"pretrained_model": model, "learning_rate": _learning_rate(model)}
+        epochs = min(max(3, math.ceil(FEWEST_UPDATES_OF_ENCODERS / updates)), 10)
+    else:
+        epochs = min(max(5, math.ceil(FEWEST_UPDATES / updates)), 40)
     values |= {"batch_size": batch, "max_epoch": epochs}
     values |= {"eval_interval": min(100, updates), "log_interval": min(20, updates)}
     return values
 
 
+def _learning_rate(model: str) -> float:
+    """Return 2e-5 for an encoder of BERT's width, and more for a narrower one: 4e-5 at 384."""
+    config = io.join(model, "config.json")
+    width = BERT_WIDTH
+    if io.isfile(config):
+        with io.open(config, encoding="utf-8") as file:
+            width = json.load(file).get("hidden_size") or width
+    return round(2e-5 * max(1.0, BERT_WIDTH / width), 7)
+
+
 def _family(columns: Columns, *, light: bool) -> str:
     """Choose the family of configs to inherit from."""
+    pair = len(columns.texts) == 2
     if columns.task == "number":
-        if light:
-            problem = "is to predict numbers, for which there is no light model."
-            remedy = "Give an encoder in Hugging Face format: model=DIR; or take the numbers for classes: task=class."
-            raise ConfigError("x-run", [Fault("task", problem, remedy)])
-        return "bert_regression"
+        return "bert_regression" if not light else "re2_regression" if pair else "cnn_regression"
     if columns.task == "tags":
         return "lstm_token" if light else "bert_token"
     if not light:
         return "bert_classification"
-    return "re2" if len(columns.texts) == 2 else "cls_cnn"
+    return "re2" if pair else "cls_cnn"
 
 
 def _typed(settings: Sequence[str]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def test_words_and_tags_are_sentences(tmp_path: Path) -> None:
 def test_a_few_odd_rows_are_left_out_by_name_and_many_are_refused(tmp_path: Path) -> None:
     text = "".join(map(quoted, ROWS * 5))
     assert table(tmp_path, "f.csv", text + "a,b,c\n").left_out == ("line 151 has 3 columns, not 2",)
-    with pytest.raises(ConfigError, match="',' cuts lines into 2 to 4 columns"):
+    with pytest.raises(ConfigError, match="',' cuts lines into 3 to 4 columns"):
         table(tmp_path, "f.csv", text + "a,b,c,d\n" * 60)
 
 

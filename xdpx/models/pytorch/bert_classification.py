@@ -13,6 +13,8 @@ from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.modules.dropout import Dropout, classified
+from xdpx.models.pytorch.parameters import NumberParameters
+from xdpx.models.pytorch.regression import Units
 from xdpx.models.pytorch.word_model import given
 
 
@@ -74,13 +76,17 @@ class BertClassification(Bert):
 
 
 class BertRegression(BertClassification):
-    """As `bert_classification`, with one output, which is the number itself.
+    """As `bert_classification`, with one output, which is the number itself, or with `standardize` becomes it.
 
     Source: Devlin et al., "BERT", NAACL 2019, section 4.1 (STS-B).
     """
 
-    class Parameters(BertClassification.Parameters):
+    class Parameters(NumberParameters, BertClassification.Parameters):
         """Keys of `bert_regression`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        super().__init__(parameters)
+        self.units = Units(parameters)
 
     def num_outputs(self) -> int:
         """Return the width of the logits: a number."""
@@ -88,7 +94,8 @@ class BertRegression(BertClassification):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Return numbers (B,) for ids (B, T); the mask is true (or 1) at real tokens."""
-        return super().forward(input_ids, attention_mask, token_type_ids).squeeze(-1)
+        numbers: Tensor = self.units(super().forward(input_ids, attention_mask, token_type_ids))
+        return numbers
 
 
 class ProtoNet(BertClassification):

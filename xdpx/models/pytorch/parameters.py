@@ -51,6 +51,15 @@ def uneven_windows(kernel_sizes: list[int], **widths: int) -> list[tuple[str, st
     return [(key, f"is {width}. {remedy}") for key, width in widths.items() if width % count]
 
 
+class NumberParameters(declare.Parameters):
+    """Keys of networks whose output is a number."""
+
+    label_values: list[float] | None = declare.param(None, doc="The number that each label is, from meta.hjson.")
+    standardize: bool = declare.param(
+        False, doc="Learn how many standard deviations a number is from the mean: for labels that are not around 0."
+    )
+
+
 class BertParameters(ModelParameters):
     """Keys of all BERT models; the group bert_config has the sizes of BERT base."""
 
