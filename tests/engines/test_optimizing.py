@@ -214,6 +214,9 @@ class Falling:
     def momentum(self, num_update):
         return 0.9 - 0.1 * num_update
 
+    def state_dict(self):
+        return {}
+
 
 @pytest.mark.parametrize("rule", ["SGD", "AdamW"])
 @pytest.mark.parametrize("updates", [0, 3])

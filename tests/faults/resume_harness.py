@@ -45,6 +45,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lazy": {"train_subset": "train*", "lazy_load": True, "max_epoch": 7, "batch_by_len": True, "update_freq": 2},
     "joined": {"train_subset": "train*", "max_epoch": 1, "save_interval": 4, "eval_interval": 10, "max_update": 30},
     "short": {"max_update": 12, "eval_interval": 4, "save_interval": 3, "save_best_only": True, "save_last_only": True},
+    "by score": {
+        "lr_scheduler": "reduce_lr_on_plateau", "warmup_steps": ABSENT, "patience": 0, "factor": 0.7, "threshold": 0.02,
+    },
     "staged": {"train_steps": 19, "eval_interval": -1},
     "masked": {
         "model": "bert_lm", "loss": "masked_lm", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

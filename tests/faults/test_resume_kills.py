@@ -15,7 +15,7 @@ HARNESS = Path(__file__).with_name("resume_harness.py")
 RUNS = int(os.environ.get("XDPX_KILLS", "1"))
 """Runs per variant, each killed up to three times. `make faults` takes more; XDPX_KILLS=200 makes a night of it."""
 
-VARIANTS = ["plain", "best and last", "accumulated and averaged", "lazy", "joined", "staged", "masked"]
+VARIANTS = ["plain", "best and last", "accumulated and averaged", "lazy", "joined", "staged", "masked", "by score"]
 
 
 def campaign(folder: Path, *variants: str, runs: int) -> list[dict[str, Any]]:

@@ -1,8 +1,11 @@
+import json
 import math
 
 import pytest
+import torch
 
 from xdpx.optimizers.lr_schedulers import lr_schedulers
+from xdpx.optimizers.pytorch.scheduling import scheduler_for
 
 
 def schedule(name, total_steps=100, **keys):
@@ -50,11 +53,60 @@ def test_every_warmup_may_be_a_share_of_all_updates(name):
     assert [share.factor(step) for step in range(1, 101)] == [count.factor(step) for step in range(1, 101)]
 
 
+JUDGED = {"learning_rate": 0.02, "eval_interval": 5, "patience": 1, "factor": 0.5, "cooldown": 1}
+SCORES = [0.5, 0.6, 0.6, 0.6, 0.59, 0.7, 0.8, 0.81, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1]
+
+
 @pytest.mark.parametrize("name", ["reduce_lr_on_plateau", "greedy"])
-def test_a_schedule_that_waits_for_scores_is_refused_by_x_train_with_the_reason(name):
-    ((key, problem),) = lr_schedulers[name].Parameters().conflicts()
-    assert key == "lr_scheduler"
-    assert "only the Trainer has" in problem
+@pytest.mark.parametrize("ascending", [True, False])
+def test_a_schedule_that_waits_for_scores_has_the_rates_of_the_trainer(name, ascending):
+    ours = schedule(name, **JUDGED, ascending_metric=ascending, min_lr_rate=0.1)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.02)
+    bounds = {"min_lr": 0.002} | ({"max_lr": 0.2} if name == "greedy" else {})
+    kept = {"patience": 1, "factor": 0.5, "cooldown": 1, "mode": "max" if ascending else "min", **bounds}
+    theirs = scheduler_for(name, optimizer, 0, 100, kept)
+    factors = set()
+    for score in SCORES:
+        ours.take_score(score)
+        theirs.step(score)
+        factors.add(ours.factor(7))
+        assert 0.02 * ours.factor(7) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+    assert len(factors) > 1
+
+
+@pytest.mark.parametrize(("name", "more"), [("reduce_lr_on_plateau", {}), ("greedy", {"smooth": True})])
+def test_a_schedule_that_waits_for_scores_goes_on_as_if_nothing_had_happened(name, more):
+    undisturbed, before, after = (schedule(name, **JUDGED, **more) for _ in range(3))
+    for score in SCORES[:6]:
+        before.take_score(score)
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    for score in SCORES[:6]:
+        undisturbed.take_score(score)
+    for score in SCORES[6:]:
+        assert after.factor(1) == undisturbed.factor(1)
+        undisturbed.take_score(score)
+        after.take_score(score)
+    assert after.state_dict() == undisturbed.state_dict()
+
+
+def test_settings_that_were_changed_hold_when_a_schedule_goes_on():
+    before, after = (
+        schedule("reduce_lr_on_plateau", **JUDGED),
+        schedule("reduce_lr_on_plateau", **JUDGED | {"factor": 0.1}),
+    )
+    for score in (0.5, 0.4, 0.4):
+        before.take_score(score)
+    after.load_state_dict(before.state_dict())
+    assert after.factor(1) == 0.5
+    for score in (0.4, 0.4, 0.4, 0.4):
+        after.take_score(score)
+    assert after.factor(1) == pytest.approx(0.05)
+
+
+def test_a_schedule_that_waits_for_scores_that_never_come_is_refused():
+    kind = lr_schedulers["greedy"].Parameters
+    assert kind(eval_interval=5).conflicts() == []
+    assert [key for key, _ in kind(eval_interval=-1).conflicts()] == ["eval_interval"]
 
 
 def test_the_parts_of_warmup_stable_decay_may_be_shares():

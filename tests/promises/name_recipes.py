@@ -297,6 +297,8 @@ RECIPES: dict[str, Recipe] = {
     "cosine_with_min_lr": on_cnn(lr_scheduler="cosine_with_min_lr", min_lr_rate=0.1),
     "cosine_with_restarts": on_cnn(lr_scheduler="cosine_with_restarts", num_cycles=2),
     "inverse_sqrt": on_cnn(lr_scheduler="inverse_sqrt", timescale=2),
+    "greedy": on_cnn(lr_scheduler="greedy", eval_interval=1),
+    "reduce_lr_on_plateau": on_cnn(lr_scheduler="reduce_lr_on_plateau", eval_interval=1),
     "linear": on_cnn(lr_scheduler="linear", warmup_steps=1),
     "polynomial": on_cnn(lr_scheduler="polynomial", power=2.0),
     "warmup_stable_decay": on_cnn(lr_scheduler="warmup_stable_decay", num_decay_steps=0.3),

@@ -153,7 +153,7 @@ NAMES = [
     Row("an optimizer of a package that is missing", "x-train c", ["optimizer", "is 'adamw_anyprecision', which needs the package torchdistx", "adamw_torch"], train("optimizer: adamw_anyprecision")),
     Row("an optimizer that takes the backward pass", "x-train c", ["optimizer", "takes the backward pass upon itself", "adafactor"], train("optimizer: lomo")),
     Row("settings of an optimizer that are no pairs", "x-train c", ["optim_args", "'momentum' is no pair", "momentum=0.9"], train("optimizer: sgd", "optim_args: momentum")),
-    Row("a schedule that waits for scores", "x-train c", ["lr_scheduler", "only the Trainer has", "cosine"], train("lr_scheduler: reduce_lr_on_plateau")),
+    Row("a schedule that waits for scores that never come", "x-train c", ["eval_interval", "waits for scores", "a number of updates"], train("lr_scheduler: reduce_lr_on_plateau", "eval_interval: -1")),
     Row("a misspelt schedule", "x-train c", ["no 'onecycle'", "Did you mean 'one_cycle'"], train("lr_scheduler: onecycle")),
     Row("a misspelt dataset", "x-train c", ["'defalt'", "Did you mean 'default'"], train("dataset: defalt")),
     Row("a misspelt sampler", "x-train c", ["'defaul'", "Did you mean 'default'"], train("sampler: defaul")),

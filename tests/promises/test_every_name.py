@@ -40,12 +40,10 @@ _spec.loader.exec_module(recipes)
 RECIPES = sorted(recipes.RECIPES)
 NEVER_TRAINED = {
     ("model", "savedmodel"),
-    *(("lr_scheduler", name) for name in ("reduce_lr_on_plateau", "greedy")),
     *(("optimizer", name) for name in NEEDED),
 }
-"""A program of TensorFlow: tests/models/test_deployed.py has what holds of it. Schedules of the Trainer alone, which
-x-train refuses: tests/optimizers/test_lr_schedulers.py. Optimizers of packages that are not installed for tests:
-tests/optimizers/test_named_optimizers.py."""
+"""A program of TensorFlow: tests/models/test_deployed.py has what holds of it. Optimizers of packages that are not
+installed for tests: tests/optimizers/test_named_optimizers.py."""
 COVERED = ("model", "task", "loss", "optimizer", "lr_scheduler", "sampler", "processor", "loader")
 STEPS = 4
 CPU = torch.device("cpu")

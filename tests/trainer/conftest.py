@@ -39,6 +39,9 @@ class ToyEngine:
     def score(self, state: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         return {"error": np.abs(batch["value"] - state["weight"]), "count": float(len(batch["value"]))}
 
+    def take_score(self, state: Any, score: float) -> None:
+        assert isinstance(score, float)
+
     def snapshot(self, state: Any) -> dict[str, Any]:
         return dict(state)
 

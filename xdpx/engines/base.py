@@ -72,7 +72,7 @@ class Task:
 
 
 class Schedule(Protocol):
-    """What an engine needs of a learning rate schedule: pure functions of the number of the update, from 1."""
+    """What an engine needs of a learning rate schedule: functions of the update's number (from 1) and of scores."""
 
     def factor(self, num_update: int) -> float:
         """Return the multiple of the learning rate."""
@@ -81,6 +81,31 @@ class Schedule(Protocol):
     def momentum(self, num_update: int) -> float | None:
         """Return the first Adam beta, None to leave it."""
         ...
+
+    def take_score(self, score: float) -> None:
+        """Hear the score of an evaluation."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what scores have changed, {} for nothing."""
+        ...
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        ...
+
+
+def schedule_state(schedule: Schedule | None) -> dict[str, Any]:
+    """Return what a snapshot holds of a schedule: its state, if it has one, and whose that is."""
+    state = {} if schedule is None else schedule.state_dict()
+    return {"of": type(schedule).__name__, **state} if state else {}
+
+
+def resume_schedule(schedule: Schedule | None, saved: Mapping[str, Any]) -> None:
+    """Give a schedule the state that it had; one of another kind begins anew."""
+    state = dict(saved.get("schedule") or {})
+    if schedule is not None and state.pop("of", None) == type(schedule).__name__:
+        schedule.load_state_dict(state)
 
 
 class Updater(Protocol):
@@ -140,6 +165,10 @@ class Engine(Updater, Protocol):
 
     def score(self, state: State, batch: Batch) -> Predictions:
         """Return the task's predictions and sums for one batch, with averaged (EMA) weights when kept. No gradient."""
+        ...
+
+    def take_score(self, state: State, score: float) -> None:
+        """Let the schedule hear the score of an evaluation, the same one on all processes."""
         ...
 
     def snapshot(self, state: State) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Learning rate schedules by name, for x-train and the Trainer: pure functions of the number of updates, without torch.
+"""Learning rate schedules by name, for x-train and the Trainer: functions of the number of updates, without torch.
 
 `lr_scheduler` of x-train picks a class here and gives it the keys of the config; `lr_scheduler_type` of the Trainer
 picks the same class and gives it `warmup_steps` and `lr_scheduler_kwargs`. Either way one update has one factor.
@@ -7,7 +7,7 @@ picks the same class and gives it `warmup_steps` and `lr_scheduler_kwargs`. Eith
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -48,8 +48,8 @@ SHARE = "a float below 1 is a share of all updates."
 class LRScheduler:
     """Decides by which factor of `learning_rate` each update is taken.
 
-    Stateless: every answer depends on the number of the update alone, so nothing has to be saved to resume.
-    A subclass nests its `Parameters` and overrides `factor`.
+    Nearly all are stateless: every answer depends on the number of the update alone, so nothing has to be saved to
+    resume. A subclass nests its `Parameters` and overrides `factor`; one that waits for scores is an `OnMetric`.
     """
 
     Parameters = declare.Parameters
@@ -69,6 +69,16 @@ class LRScheduler:
     def momentum(self, num_update: int) -> float | None:
         """Return the first Adam beta to use for that update, None to leave it as configured."""
         return None
+
+    def take_score(self, score: float) -> None:
+        """Hear the score of an evaluation, on all processes the same one. Here it changes nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what scores have changed, as plain values, {} for nothing."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
 
 
 def ramp(share: float, start: float) -> float:
@@ -526,28 +536,138 @@ class WarmupStableDecay(Curved):
         )
 
 
-# ---- schedules that only the Trainer has
+# ---- schedules that wait for scores
 
 
-class OnMetric:
-    """A schedule that takes a step at the score of an evaluation, and so has a state: no function of the updates."""
+class Judged(declare.Parameters):
+    """What schedules know of evaluations, and how they judge them."""
 
-    class Parameters(declare.Parameters):
-        """Those of the Trainer stand in lr_scheduler_kwargs."""
+    learning_rate: float = key(
+        1e-3, gt=0, doc="The rate to begin with; the schedule multiplies it by what scores have made of its factor."
+    )
+    ascending_metric: bool = declare.param(True, doc="Whether higher is better.", group="trainer/evaluation")
+    eval_interval: int = declare.param(doc="Updates between evaluations.", group="trainer/evaluation")
+    patience: int = key(10, ge=0, doc="Evaluations in a row that change nothing yet; the one after them does.")
+    cooldown: int = key(0, ge=0, doc="Evaluations that are not looked at after the rate was lowered.")
 
-        def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse to be used by x-train."""
-            wrong = (
-                "waits for scores (reduce_lr_on_plateau, greedy), which only the Trainer has: in x-train the rate of an"
-                " update depends on its number alone, so that a resumed run is exactly the undisturbed one. "
-                "Use cosine, linear or exponential_decay; tolerance stops when scores get no better."
-            )
-            return [("lr_scheduler", wrong)]
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to wait for scores that never come."""
+        if self.eval_interval > 0:
+            return []
+        problem = "is -1: only the end is evaluated, but the schedule waits for scores. Set a number of updates."
+        return [("eval_interval", problem)]
+
+
+class OnMetric(LRScheduler):
+    """A schedule that moves at the score of an evaluation, and so has a state, which checkpoints hold.
+
+    The Trainer drives the rates of its optimizer by the very class that drives the factor here.
+    """
+
+    class Parameters(Judged):
+        """See the subclasses."""
+
+    KEPT: tuple[str, ...] = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
+    """What the class keeps beside its settings."""
+
+    parameters: Judged
+
+    def __init__(self, parameters: Judged, *, total_steps: int) -> None:
+        import torch
+
+        super().__init__(parameters, total_steps=total_steps)
+        self._driven = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # takes no step: its rate is the factor
+        mode = "max" if parameters.ascending_metric else "min"
+        shared = {"mode": mode, "patience": parameters.patience, "cooldown": parameters.cooldown}
+        shared["eps"] = 1e-8 / parameters.learning_rate  # a smaller change of the rate is none
+        self._rule = self.driving(self._driven, **shared, **self.settings())
+
+    @staticmethod
+    def driving(optimizer: Any, **settings: Any) -> Any:
+        """Return what drives the rates of an optimizer by scores: the original's class, whose state checkpoints hold."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Return what that is given of the subclass's own keys."""
+        raise NotImplementedError
+
+    def factor(self, num_update: int) -> float:
+        """Return what the scores so far have made of it."""
+        del num_update
+        return float(self._driven.param_groups[0]["lr"])
+
+    def take_score(self, score: float) -> None:
+        """Let the factor follow an evaluation."""
+        self._rule.step(score)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the factor and the counters, as plain values; settings are what they are when a run is resumed."""
+        kept = self._rule.state_dict()
+        return {"factor": self.factor(0), **{name: kept[name] for name in self.KEPT if name in kept}}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave; a factor alone begins to count anew."""
+        counters = {name: value for name, value in saved.items() if name in self.KEPT}
+        self._rule.load_state_dict({**self._rule.state_dict(), **counters})
+        self._driven.param_groups[0]["lr"] = saved["factor"]
 
 
 class ReduceOnPlateau(OnMetric):
-    """Lowers the rate when scores get no better; of the Trainer alone (torch's ReduceLROnPlateau)."""
+    """Lowers the rate when scores get no better, as torch's ReduceLROnPlateau does.
+
+    In x-train a score is the major metric of an evaluation.
+    """
+
+    class Parameters(Judged):
+        """When, and by how much."""
+
+        factor: float = key(0.1, gt=0, lt=1, doc="What the rate is multiplied by.")
+        threshold: float = key(1e-4, ge=0, doc="How much better a score must be, as a share of the best.")
+        min_lr_rate: float = key(0.0, ge=0, le=1, doc="Lowest rate, as a share of learning_rate.")
+
+    parameters: Parameters
+
+    @staticmethod
+    def driving(optimizer: Any, **settings: Any) -> Any:
+        """Return torch's schedule."""
+        from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+        return ReduceLROnPlateau(optimizer, **settings)
+
+    def settings(self) -> dict[str, Any]:
+        """Return them by the names of torch."""
+        known = self.parameters
+        return {"factor": known.factor, "threshold": known.threshold, "min_lr": known.min_lr_rate}
 
 
 class Greedy(OnMetric):
-    """Raises the rate while scores get better, lowers it while they do not; of the Trainer alone (GreedyLR)."""
+    """Raises the rate while scores get better, lowers it while they do not, as GreedyLR of transformers does."""
+
+    class Parameters(Judged):
+        """When, by how much, and within which bounds."""
+
+        factor: float = key(0.95, gt=0, lt=1, doc="What the rate is multiplied by, or divided by to raise it.")
+        threshold: float = key(1e-6, ge=0, doc="How much better a score must be.")
+        warmup: int = key(0, ge=0, doc="Evaluations that are not looked at after the rate was raised.")
+        min_lr_rate: float = key(0.1, gt=0, le=1, doc="Lowest rate, as a share of learning_rate.")
+        max_lr_rate: float = key(10.0, ge=1, doc="Highest rate, as a multiple of learning_rate.")
+        smooth: bool = key(False, doc="Judge the mean of the last `window_size` scores.")
+        window_size: int = key(50, gt=0, doc="Scores in that mean.", when=("smooth", "is", True))
+        reset_start: int = key(500, gt=0, doc="Begin anew when the lowest rate was lowered in vain so many times.")
+
+    KEPT = (*OnMetric.KEPT, "num_good_epochs", "warmup_counter", "reset_start", "_streaming_avg")
+    parameters: Parameters
+
+    @staticmethod
+    def driving(optimizer: Any, **settings: Any) -> Any:
+        """Return the schedule of transformers."""
+        from transformers.optimization import GreedyLR
+
+        return GreedyLR(optimizer, **settings)
+
+    def settings(self) -> dict[str, Any]:
+        """Return them by the names of transformers."""
+        known = self.parameters
+        same = ("factor", "threshold", "warmup", "smooth", "window_size", "reset_start")
+        bounds = {"min_lr": known.min_lr_rate, "max_lr": known.max_lr_rate}
+        return {name: getattr(known, name) for name in same} | bounds

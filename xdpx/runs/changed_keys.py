@@ -153,6 +153,13 @@ def _keys_of_loss(run: Run) -> Iterable[str]:
     return fields
 
 
+def without_scores(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state whose schedule keeps its learning rate, and forgets the scores that have led there."""
+    schedule = saved["engine"].get("schedule") or {}
+    kept = {name: schedule[name] for name in ("of", "factor") if name in schedule}
+    return {**saved, "engine": {**saved["engine"], "schedule": kept}}
+
+
 def without_facts(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state without what another loss or task has counted and learnt for itself; tokens stay counted."""
     logging = saved["callbacks"]["logging"]

@@ -127,6 +127,8 @@ class _Training:
         changed_keys.refuse_finished(changed, progress, parts.total)
         if {"loss", "task"} & changed.keys():
             saved = changed_keys.without_facts(saved)
+        if changed_keys.judges(run, changed):
+            saved = changed_keys.without_scores(saved)
         self.saved, engine = saved, parts.engine
         until = resuming.stage_end(
             by_the_first(lambda: read_status(settings.save_dir) if saved else None),

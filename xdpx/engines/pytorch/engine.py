@@ -12,7 +12,17 @@ import torch
 from torch import nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.engines.base import Batch, Facts, Predictions, ReadWeights, Schedule, Split, Task
+from xdpx.engines.base import (
+    Batch,
+    Facts,
+    Predictions,
+    ReadWeights,
+    Schedule,
+    Split,
+    Task,
+    resume_schedule,
+    schedule_state,
+)
 from xdpx.engines.pytorch.averaging import AveragedModel
 from xdpx.engines.pytorch.gradients import numbers_of, use_row_gradients
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
@@ -128,6 +138,11 @@ class PyTorchEngine:
         )  # fmt: skip
         return joined(parts)
 
+    def take_score(self, state: PyTorchState, score: float) -> None:
+        """Let the schedule hear a score."""
+        if self._schedule is not None:
+            self._schedule.take_score(score)
+
     def snapshot(self, state: PyTorchState) -> dict[str, Any]:
         """Copy everything to the host: weights and states of the optimizer whole, to that of the first process."""
         self._meet(state)
@@ -146,6 +161,7 @@ class PyTorchEngine:
             "model": self.strategy.weights(state.task.model, copied=True),
             "optimizer": self.strategy.optimizer_state(state.task.model, state.optimizer, copied=True),
             "averaged": averaged,
+            "schedule": schedule_state(self._schedule),
             **copied(
                 {
                     "strategy": strategy,
@@ -176,6 +192,7 @@ class PyTorchEngine:
         if self.options.precision == saved["precision"] == "fp16" and same_scale:
             vars(state.loss_scale).update(saved["loss_scale"])
         state.num_updates = saved["num_updates"]
+        resume_schedule(self._schedule, saved)
         if state.optimizer is not None and state.num_updates:
             _Scheduled(state.optimizer, self._schedule).before(
                 state.num_updates
@@ -352,7 +369,7 @@ class PyTorchEngine:
 
 
 class _Scheduled:
-    """Implements `update.Rates` with a schedule that is a pure function of the number of the update."""
+    """Implements `update.Rates` with a schedule that is a function of the number of the update."""
 
     def __init__(self, optimizer: Any, schedule: Schedule | None) -> None:
         self._optimizer, self._schedule = optimizer, schedule

@@ -18,7 +18,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.engines.base import Batch, Facts, OutOfMemory, Predictions, ReadWeights, Schedule
+from xdpx.engines.base import (
+    Batch,
+    Facts,
+    OutOfMemory,
+    Predictions,
+    ReadWeights,
+    Schedule,
+    resume_schedule,
+    schedule_state,
+)
 from xdpx.engines.spmd import transfer
 from xdpx.engines.spmd.engine import FORMAT, SpmdEngine, SpmdOptions
 from xdpx.engines.spmd.mesh import mesh_text
@@ -160,7 +169,7 @@ class PairedEngine:
         """Copy everything to the host."""
         engine, pair = self._parts()
         told = {"rule": type(pair.rule).__name__, "ema_decay": self.options.ema_decay}
-        return {**engine.snapshot(state.arrays), **told}
+        return {**engine.snapshot(state.arrays), **told, "schedule": schedule_state(self._schedule)}
 
     def restore(self, saved: Mapping[str, Any]) -> PairedState:
         """Rebuild a state from its snapshot, on this mesh.
@@ -183,6 +192,7 @@ class PairedEngine:
         ]
         if faults:
             raise ConfigError(THIS_RUN, faults)
+        resume_schedule(self._schedule, saved)
         return self._state(engine.restore(saved), host, saved["num_updates"])
 
     def weights(self, state: PairedState) -> dict[str, Any]:
@@ -241,6 +251,11 @@ class PairedEngine:
             found = engine.predict(state.arrays, arranged)
         beside = {name: np.asarray(batch[name]) for name in FROM_HOST if name in batch and "prob" in found}
         return Scored({**found, **beside}, rows=len(batch["id"]))
+
+    def take_score(self, state: PairedState, score: float) -> None:
+        """Let the schedule hear a score."""
+        if self._schedule is not None:
+            self._schedule.take_score(score)
 
     def is_finite(self, state: PairedState) -> bool:
         """Tell whether every weight is finite."""

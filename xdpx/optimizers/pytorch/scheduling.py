@@ -40,12 +40,8 @@ def scheduler_for(
             f"lr_scheduler_type: there is no schedule '{name}'. {_instead(name, lr_schedulers.lr_schedulers)}"
         )
     kind, given = lr_schedulers.lr_schedulers[name], dict(kwargs or {})
-    if kind is lr_schedulers.ReduceOnPlateau:
-        return ReduceLROnPlateau(optimizer, **given)
-    if kind is lr_schedulers.Greedy:  # the original's class, so that a checkpoint of either side holds its counters
-        from transformers.optimization import GreedyLR
-
-        return cast(LRScheduler, GreedyLR(optimizer, **given))
+    if issubclass(kind, lr_schedulers.OnMetric):
+        return cast(LRScheduler, kind.driving(optimizer, **given))
     if kind is lr_schedulers.Constant:
         return LambdaLR(optimizer, _constant)  # takes nothing: the original drops what it is given
     last_epoch = given.pop("last_epoch", -1)

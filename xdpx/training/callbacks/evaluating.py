@@ -141,8 +141,13 @@ class Evaluating(Scoring):
     def on_end(self, session: Session, stop: Stop) -> None:
         """Evaluate what was reached. An interrupted run is not: it goes on later as if nothing had happened."""
         if stop.finished and session.number > 0 and not session.progress.just_evaluated:
-            self.evaluate(session)
+            super().evaluate(session)  # a run that goes on later does not know of it
         self._table.flush()
+
+    def evaluate(self, session: Session) -> None:
+        """Score the held-out data now, note how good that is, and let the learning rate follow if it waits for that."""
+        super().evaluate(session)
+        session.engine.take_score(session.state, self._decisive())
 
     def _score(self, session: Session) -> dict[str, float]:
         scores = score(session.engine, session.state, self._batches(), self._loss, labels=self._labels)
