@@ -22,7 +22,6 @@ from xdpx.config.source_text import SourceText
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = sorted([*REPOSITORY.glob("README*.md"), *(REPOSITORY / "docs").glob("*.md")])
-PAGES = [page for page in PAGES if page.name not in {"reference.md", "trainer_reference.md"}]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spelling|spelt as it always was|from meta")
 """What the meaning of a key says that no counterpart in the Trainer is needed for."""

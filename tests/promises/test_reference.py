@@ -1,4 +1,4 @@
-"""The generated page of reference says of every registered name what it is, what can be set, and whose idea it was."""
+"""The generated reference says of every registered name what it is, what can be set, and whose idea it was."""
 
 from __future__ import annotations
 
@@ -32,14 +32,22 @@ def builder() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def chapters(builder: ModuleType) -> dict[str, dict[str, str]]:
-    """Return the text of every name, by kind."""
-    titles = [part.split("\n", 1) for part in re.split(r"^## ", builder.page(), flags=re.MULTILINE)[1:]]
-    cut = [
-        (re.split(r"^### ", text, flags=re.MULTILINE)[1:], kind)
-        for (_, text), kind in zip(titles, builder.KINDS, strict=True)
-    ]
-    return {kind: {text.split("`")[1]: text for text in texts} for texts, kind in cut}
+def pages(builder: ModuleType) -> dict[str, str]:
+    return builder.pages()
+
+
+@pytest.fixture(scope="module")
+def chapters(builder: ModuleType, pages: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return the text of every name, by kind, from the page that holds it."""
+    found: dict[str, dict[str, str]] = {kind: {} for kind in builder.KINDS}
+    for kind, table in found.items():
+        names = [f"{command}.md" for command in builder.commands()] if kind == "command" else [f"{kind}.md"]
+        text = "\n".join(pages[name] for name in names)
+        for part in re.split(r"^##? (?=`)", text, flags=re.MULTILINE)[1:]:
+            table[part.split("`")[1]] = part
+        table |= {name.split("/")[1][:-3]: pages[name] for name in pages if name.startswith(f"{kind}/")}
+    found["command"].pop("x-script")
+    return found
 
 
 def test_every_registered_name_has_its_section(chapters: dict[str, dict[str, str]]) -> None:
@@ -54,8 +62,14 @@ def test_every_section_has_one_line_and_every_key_with_its_default(
     for kind, table in chapters.items():
         for name, text in table.items():
             entry = catalogue.entry(kind, name)
-            assert entry.doc in text
+            assert builder.prose(entry.doc) in text
             assert [builder.row(item) for item in entry.parameters if builder.row(item) not in text] == []
+
+
+def test_no_page_is_endless_and_types_are_words(pages: dict[str, str]) -> None:
+    assert max(text.count("\n| ") for text in pages.values()) < 250
+    assert [name for name, text in pages.items() if re.search(r"typing\.|Optional\[| \| None|<best>", text)] == []
+    assert "&lt;best>" in pages["model/cls_cnn.md"]
 
 
 @pytest.mark.parametrize("kind", ["model", "task", "loss", "optimizer"])
