@@ -99,6 +99,12 @@ def test_two_runs_are_drawn_and_tabulated_together(demo: Path) -> None:
     assert "learning_rate" in told
 
 
+def test_the_run_opens_from_python_as_the_readme_shows(demo: Path) -> None:
+    code = next(text for text in re.findall(r"^```python\n(.*?)^```", README, re.M | re.S) if "load_run" in text)
+    done = subprocess.run([sys.executable, "-c", code], cwd=demo, capture_output=True, text=True, check=False)
+    assert done.stdout == "graphics\n", done.stderr[-2000:]
+
+
 def test_a_dry_run_as_json_prints_nothing_else(demo: Path) -> None:
     done = xdpx(demo, "x-train", "examples/demo/train", "save_dir=demo/new", "--dry", "--json")
     assert json.loads(done.stdout)[0]["model"] == "cls_cnn"
