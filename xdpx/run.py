@@ -17,6 +17,7 @@ from xdpx.utils import utf8
 
 if TYPE_CHECKING:
     from xdpx.commands.command_line import Job, Options
+    from xdpx.config.faults import Fault
 
 T = TypeVar("T")
 
@@ -96,7 +97,10 @@ def _dry(jobs: list[Job], options: Options) -> int:
     from xdpx.commands.chain import check_line
     from xdpx.config.printing import json_text, runs_text
 
-    checked = check_line(jobs)
+    hindrances: list[Fault] = []
+    checked = check_line(jobs, hindrances=hindrances)
+    for fault in hindrances:
+        sys.stderr.write(f"to start it: {fault}\n")
     if options.json:
         print(json_text([run for runs in checked for run in runs or []]))
         return 0

@@ -61,3 +61,18 @@ def test_verbose_shows_the_traceback_of_every_error(capsys: pytest.CaptureFixtur
 def test_work_that_succeeds_gives_its_own_code() -> None:
     assert exit_code(lambda: None) == 0
     assert exit_code(lambda: 3) == 3
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_way_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ours: dict[str, Callable[[], int]] = {}
+    exec(compile("def work():\n    import not_here.part", xdpx.__file__, "exec"), ours)
+    assert exit_code(ours["work"]) == 1
+    told = "the package not_here is needed for this, and is not installed here. Run: pip install not_here.\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_module_that_an_installed_package_lacks_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    ours: dict[str, Callable[[], int]] = {}
+    exec(compile("def work():\n    import numpy.not_here", xdpx.__file__, "exec"), ours)
+    assert exit_code(ours["work"]) == 1
+    assert "this is a bug in xdpx" in capsys.readouterr().err

@@ -173,7 +173,7 @@ TRAPS = [
     Row("1e400", "x-train c", ["c.hjson:4", "learning_rate", "1e400"], train("learning_rate: 1e400")),
     Row("None", "x-train c", ["tolerance", "'None'", "null"], train("tolerance: None")),
     Row("a duplicate key in hjson", "x-train c", ["batch_size", "written twice", "4 and on line 5"], train("batch_size: 2", "batch_size: 4")),
-    Row("a duplicate key in JSON", "x-train c.json", ["batch_size", "written twice"], {"c.json": '{"__parent__": "train.hjson", "save_dir": "new",\n"batch_size": 2, "batch_size": 4}'}),
+    Row("a duplicate key in a JSON file", "x-train c.json", ["batch_size", "written twice"], {"c.json": '{"__parent__": "train.hjson", "save_dir": "new",\n"batch_size": 2, "batch_size": 4}'}),
     Row("a duplicate key in YAML", "x-train c.yaml", ["batch_size", "twice"], {"c.yaml": "__parent__: train.hjson\nsave_dir: new\nbatch_size: 2\nbatch_size: 4\n"}),
     Row("no in YAML", "x-train c.yaml", ["c.yaml:3", "model"], {"c.yaml": "__parent__: train.hjson\nsave_dir: new\nmodel: no\n"}),
     Row("a time in YAML", "x-train c.yaml", ["c.yaml:3", "batch_size", "12:30:00"], {"c.yaml": "__parent__: train.hjson\nsave_dir: new\nbatch_size: 12:30:00\n"}),
@@ -367,4 +367,21 @@ DAMAGE = [
     Row("a damaged run, verified", "x-script verify run", ["checkpoint-4.pt"], {"run/checkpoint-4.pt": FLIP}, WORLD),
 ]  # fmt: skip
 
-TABLE = [*WORDS, *KEYS, *NAMES, *TRAPS, *VALUES, *REFERENCES, *PATHS, *CONFLICTS, *RAW, *DAMAGE]
+BRIDGES = [
+    Row("a flag without its value", "x-train train --batch_size", ["--batch_size: has no value", "batch_size=VALUE"]),
+    Row("a misspelt key as a flag", "x-train train save_dir=new --batch_sise 32", ["batch_sise", "Did you mean 'batch_size'"]),
+    Row("a key of the Trainer", "x-train train save_dir=new --num_train_epochs 3", ["num_train_epochs", "It is called 'max_epoch' here"]),
+    Row("keys of other tools", "x-train c", ["lr .*'learning_rate'", "max_seq_length .*'max_len'", "patience .*'tolerance'"], train("lr: 0.1", "max_seq_length: 64", "patience: 3"), faults=3),
+    Row("a key of another tool for x-run", "x-run r.csv lr=0.1", ["lr", "'learning_rate'"], {"r.csv": "text,label\n" + "".join(f"word{i} a,x\nword{i} b,y\n" for i in range(60))}),
+    Row("F1 of a class by its name", "x-train train save_dir=new major_metric=f1_pos --dry", ["gives no 'f1_pos'", "Did you mean 'f1'"]),
+    Row("the run of an args.py again, in its own folder", "x-train run/args.py", ["'run' holds a run already", "save_dir|resume"]),
+    Row("an args.py for another command", "x-eval run/args.py", ["looks like one for x-train", "Did you mean x-train"]),
+    Row("a program as a config", "x-train p.py", ["no Python literal", "nothing in it was executed"], {"p.py": "import os\nos.system('touch hacked')\n"}),
+    Row("predictions that are not there", "x-script confusion_matrix raw/dve.tsv", ["there is no file 'raw/dve.tsv'"]),
+    Row("a file that holds no predictions", "x-script confusion_matrix raw/dev.txt", ["no column 'target'", "x-pred|Predict"]),
+    Row("a name on the hub that is not here", "x-train train save_dir=new pretrained_model=org/zork-base", ["pretrained_model", "hf download org/zork-base", "HF_ENDPOINT", "modelscope"]),
+    Row("a vocabulary by a name on the hub", "x-prepro prepro data_dir=new tokenizer=bert processor=bert_single vocab_file=org/zork-base", ["vocab_file", "hf download org/zork-base"]),
+    Row("fewer epochs than the run has done", "x-train train resume=true max_update=2", ["max_update changed", "step 4 of 2", "Raise"]),
+]  # fmt: skip
+
+TABLE = [*BRIDGES, *WORDS, *KEYS, *NAMES, *TRAPS, *VALUES, *REFERENCES, *PATHS, *CONFLICTS, *RAW, *DAMAGE]

@@ -105,13 +105,33 @@ def test_it_is_refused_in_one_message_and_nothing_is_touched(row: Any, desk: Pat
     out, err = capfd.readouterr()
     check(out + err, row.says, faults=row.faults)
     assert code == row.code
-    assert out == "" or row.command.startswith("x-script")
+    assert out == "" or row.command.startswith(("x-script", "x-run"))
     assert tree(desk) == before
 
 
 def test_the_table_is_large_and_names_every_row_once() -> None:
     assert len(table.TABLE) >= 60
     assert len({row.what for row in table.TABLE}) == len(table.TABLE)
+
+
+def test_a_run_that_exists_can_be_looked_at_with_dry(desk: Path, capfd: Capture) -> None:
+    before = tree(desk)
+    assert main(["x-train", "train", "max_update=9", "--dry"]) == 0
+    out, err = capfd.readouterr()
+    assert "max_update*: 9" in out
+    assert err.startswith("to start it: save_dir (train.hjson:4): 'run' holds a run already.")
+    assert tree(desk) == before
+
+
+def test_the_args_py_of_a_run_trains_the_same_weights_again(desk: Path) -> None:
+    assert main(["x-train", "run/args.py", "save_dir=again"]) == 0
+    assert (desk / "again/checkpoint-4.pt").read_bytes() == (desk / "run/checkpoint-4.pt").read_bytes()
+
+
+def test_a_finished_run_goes_on_with_more_updates_as_if_it_had_had_them_from_the_start(desk: Path) -> None:
+    assert main(["x-train", "train", "max_update=8", "save_dir=whole"]) == 0
+    assert main(["x-train", "train", "max_update=8", "resume=auto"]) == 0
+    assert (desk / "run/checkpoint-8.pt").read_bytes() == (desk / "whole/checkpoint-8.pt").read_bytes()
 
 
 def test_a_byte_order_mark_and_carriage_returns_are_no_fault(desk: Path) -> None:
@@ -122,7 +142,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_fault(desk: Path) -> None
 def test_many_faults_are_told_together_and_cut_at_a_screen(desk: Path, capfd: Capture) -> None:
     put(desk, table.train(*[f"zork_{number}: 1" for number in range(40)]))
     assert main(["x-train", "c"]) == table.USER
-    check(capfd.readouterr().err, ["zork_0 ", "zork_9 ", "and more: 30 further faults"], faults=11)
+    check(capfd.readouterr().err, ["zork_0 ", "zork_9 ", "and more: 30 further faults"], faults=40)
 
 
 # ---- exit codes as a shell sees them
@@ -203,6 +223,7 @@ def read_only(desk: Path) -> Iterator[Path]:
         ("x-train train save_dir=new", "save_dir .*'new' cannot be written to. Choose a place"),
         ("x-train train resume=true max_update=6", "save_dir .*'run' cannot be written to. Choose a place"),
         ("x-eval eval save_to_file=new.tsv", "save_to_file.*'new.tsv' cannot be written. Choose another place"),
+        ("x-viz viz", "save_dir .*'run/plots', where its figures go, cannot be written to. Copy the run"),
         ("x-pred pred", "predict_file_map.*'out.tsv' cannot be written. Choose another file"),
     ],
 )
@@ -288,7 +309,7 @@ def test_results_onto_a_full_disk_name_the_file(
     (small_disk / "new.tsv").write_text("split\tacc\n" * 2000)  # which is replaced, so that as much again is needed
     fill(small_disk, leave=4096)
     before = tree(desk)
-    assert main([f"x-{file}", file, f"{target}={value}"]) == table.WORLD
+    assert main([f"x-{file}", "--quiet", file, f"{target}={value}"]) == table.WORLD
     check(capfd.readouterr().err, ["[Nn]o space left", "disk/new"])
     assert tree(desk) == before
 

@@ -52,6 +52,17 @@ def test_the_matrix_is_that_of_scikit_learn_printed_or_written(predicted, tmp_pa
     assert written == [["", *LABELS], *printed[2:]]
 
 
+def test_the_file_with_predictions_may_be_the_first_word(predicted, tmp_path: Path, capsys) -> None:
+    target, pred, _ = read(predicted["predict_file"])
+    assert main(["confusion_matrix", predicted["predict_file"], "--target_map_file", predicted["target_map_file"]]) == 0
+    with_map = capsys.readouterr().out
+    assert main(["confusion_matrix", predicted["predict_file"]]) == 0  # its labels, by their names
+    counts = confusion_matrix(np.array(LABELS)[target], np.array(LABELS)[pred])
+    assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:]] == counts.astype(str).tolist()
+    assert main(["bce_threshold", predicted["predict_file"], f"target_map_file={predicted['target_map_file']}"]) == 0
+    assert with_map.split()[:4] == ["target", *LABELS]
+
+
 def test_other_columns_can_be_compared_and_absent_ones_are_refused(predicted, tmp_path: Path, capsys) -> None:
     assert call("confusion_matrix", tmp_path, **predicted, target_col_name="pred") == 0
     with pytest.raises(ConfigError, match=r"pred_col_name: there is no column 'prd'\. Did you mean 'pred'\?"):

@@ -9,7 +9,7 @@ from typing import Any
 from xdpx.checkpoints import layout
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
-from xdpx.utils import io
+from xdpx.utils import hub, io
 
 BEST = "<best>"
 LAST = "<last>"
@@ -38,6 +38,9 @@ def resolve(path: str, folder: str | None = None) -> str:
 def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a run with files for aliases, wherever weights are to be taken over from.
 
+    A name on the Hugging Face hub becomes the folder that its cache on this machine holds, if it does and nothing here
+    has that name.
+
     Raises:
         ConfigError: there is no such checkpoint; with a fault for each key.
     """
@@ -45,7 +48,9 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if key.endswith(("pretrained_model", "pretrained_memories")) and isinstance(value, str):
             try:
-                found[key] = resolve(value)
+                found[key] = path = resolve(value)
+                if not io.exists(path):
+                    found[key] = hub.kept_folder(path) or path
             except FileNotFoundError as error:
                 problem = f"is '{value}', which is nothing yet. {error}"
                 faults.append(Fault(key, problem, "Train that run first.", code="missing_path"))

@@ -1,9 +1,11 @@
 """Choose for each class the probability from which on the loss `bce` predicts it.
 
-Usage: x-script bce_threshold CONFIG [key=value ...] [--dry]
+Usage: x-script bce_threshold FILE target_map_file=data/target_map.txt [key=value ...] [--dry]
+       x-script bce_threshold CONFIG [key=value ...] [--dry]
 
-Thresholds are chosen on predict_file, which x-pred wrote for labelled rows, and judged on eval_file. out_file gets
-`{predict_threshold: [...]}`, ready to be a __parent__ of a training or an extra_config of x-eval and x-pred.
+FILE is predict_file, which x-pred wrote for labelled rows; a config may name it. Thresholds are chosen on it and judged
+on eval_file. out_file gets `{predict_threshold: [...]}`, ready to be a __parent__ of a training or an extra_config of
+x-eval and x-pred.
 """
 
 from __future__ import annotations
@@ -167,4 +169,4 @@ def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
-    return run_config(NAME, argv)
+    return run_config(NAME, argv, file_key="predict_file")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdpx.commands import batch
 from xdpx.commands.command_line import Job
@@ -35,13 +35,33 @@ _FOLLOWS = frozenset({"missing_path", "missing_key", "foreign_key", "conflict"})
 """Kinds of faults that may be mere consequences of a file that is not there yet, such as the meta of the data."""
 
 
-def runs_of(job: Job) -> list[Run]:
-    """Read and check the runs of one job. Raises ConfigError with every fault."""
-    return load(job.config, job.command, job.overrides, inspect=batch.inspect)
+def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
+    """Read and check the runs of one job.
+
+    Args:
+        job: what is asked for.
+        hindrances: takes the faults that stand against starting a run, not against looking at it; None: they count.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+
+    def inspect(run: Run) -> Iterable[Fault]:
+        for fault in batch.inspect(run):
+            if hindrances is not None and fault.code == "occupied":
+                hindrances.append(replace(fault, origin=run.origins.get(fault.key)))
+            else:
+                yield fault
+
+    return load(job.config, job.command, job.overrides, inspect=inspect)
 
 
-def check_line(jobs: list[Job]) -> list[list[Run] | None]:
+def check_line(jobs: list[Job], *, hindrances: list[Fault] | None = None) -> list[list[Run] | None]:
     """Check every job of a line. Gives the runs of each; None for one that has none or that must wait for the others.
+
+    Args:
+        jobs: the commands.
+        hindrances: as for `runs_of`.
 
     Raises:
         ConfigError: with the faults of all jobs that no earlier job can cure.
@@ -53,7 +73,7 @@ def check_line(jobs: list[Job]) -> list[list[Run] | None]:
         runs = None
         if not job.reads_own_words:
             try:
-                runs = runs_of(job)
+                runs = runs_of(job, hindrances=hindrances)
             except ConfigError as error:
                 errors.extend(_certain(error, promised))
         promised.note(runs or [])

@@ -1,9 +1,11 @@
 """Count predictions by target and predicted class: which classes are taken for which.
 
-Usage: x-script confusion_matrix CONFIG [key=value ...] [--dry]
+Usage: x-script confusion_matrix FILE [key=value ...] [--dry]
+       x-script confusion_matrix CONFIG [key=value ...] [--dry]
 
-The config names predict_file (written by x-pred) and target_map_file (target_map.txt of the data); with out_file the
-table is written there, as comma separated values. Rows are targets, columns predictions.
+FILE is predict_file, written by x-pred; a config may name it. target_map_file (target_map.txt of the data) gives the
+classes and their order; without it they are the labels in FILE. With out_file the table is written there, as comma
+separated values. Rows are targets, columns predictions.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class ConfusionMatrix:
         """The keys of `x-script confusion_matrix`."""
 
         predict_file: str = param(doc="Predictions of labelled rows, as x-pred writes them.", path="file")
-        target_map_file: str = param(doc="Labels, one per line: target_map.txt of the data.", path="file")
+        target_map_file: str | None = param(
+            None, doc="Labels, one per line: target_map.txt of the data; null: those in predict_file.", path="file"
+        )
         out_file: str | None = param(None, doc="Where to write the table, comma separated; null prints it.")
         target_col_name: str = param("target", doc="Column of the right labels.")
         pred_col_name: str = param("pred", doc="Column of the predicted labels.")
@@ -40,13 +44,16 @@ class ConfusionMatrix:
         from xdpx.commands.predicted_file import read_classes, read_columns
         from xdpx.metrics import confusion
         from xdpx.reports.tables import as_text
-        from xdpx.tokenizers.target_map import TargetMap
+        from xdpx.tokenizers.target_map import TargetMap, folded
         from xdpx.utils.commit import write_text
 
         known = self.parameters
         names, keys = (known.target_col_name, known.pred_col_name), ("target_col_name", "pred_col_name")
         columns = read_columns(known.predict_file, names, keys)
-        labels = TargetMap.read(known.target_map_file)
+        if known.target_map_file is not None:
+            labels = TargetMap.read(known.target_map_file)
+        else:
+            labels = TargetMap(sorted({folded(cell): cell.strip() for cells in columns for cell in cells}.values()))
         target, pred = (
             read_classes(known.predict_file, cells, labels, key) for cells, key in zip(columns, keys, strict=True)
         )
@@ -71,4 +78,4 @@ def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
     from xdpx.commands.script_arguments import run_config
 
-    return run_config(NAME, argv)
+    return run_config(NAME, argv, file_key="predict_file")

@@ -37,7 +37,7 @@ from xdpx.datasets.guessing.decision import Decision, Wishes
 from xdpx.datasets.guessing.looking import SHARE, Found, look_at
 from xdpx.metrics import share_interval
 from xdpx.tokenizers.target_map import folded, number_of
-from xdpx.utils import commit, io
+from xdpx.utils import commit, hub, io
 
 FLAGS = ("--json", "--list", "--help", "-h", "--verbose", "--quiet", "--version")
 WISHES = tuple(item.name for item in fields(Wishes))
@@ -111,10 +111,25 @@ def read_words(command: str, words: Sequence[str]) -> Request:
     if "header" in wishes:
         wishes["header"] = _switch("header", wishes["header"])
     place = Place(_folder(given.pop("save_dir", "") or io.join("out", split_of(io.abspath(plain[0]).rstrip("/")))))
-    request = Request(plain[0], Wishes(**wishes), place, model=given.pop("model", None), json="--json" in flags)
+    request = Request(plain[0], Wishes(**wishes), place, model=_model(given.pop("model", None)), json="--json" in flags)
     request.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
     request.settings = [f"{key}={value}" for key, value in given.items()]
     return request
+
+
+def _model(path: str | None) -> str | None:
+    """Return the folder of an encoder: a path, or what the cache of the Hugging Face hub holds under a name.
+
+    Raises:
+        ConfigError: it is neither; with how to fetch it.
+    """
+    if path is None or io.exists(path):
+        return path
+    kept = hub.kept_folder(path)
+    if kept is None:
+        remedy = hub.how_to_fetch(path) or "Name a folder in Hugging Face format."
+        raise ConfigError("command line", [Fault("model", f"is '{path}', which does not exist.", remedy)])
+    return kept
 
 
 def _folder(path: str) -> str:

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from xdpx.config.faults import ConfigError
@@ -72,6 +73,11 @@ _LESS = "Lower batch_size (update_freq keeps the product), max_len or workers, o
 def _tell_whose(error: Exception, *, verbose: bool) -> None:
     """Tell an error that nobody expected: in a line or two where it is in the user's own code, else in full."""
     frames = traceback.extract_tb(error.__traceback__)
+    absent = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if absent and absent != "xdpx" and not any(_is_users(frame.filename) for frame in frames) and _is_absent(absent):
+        how = _INSTALL.get(absent, f"pip install {absent}")
+        _tell(f"the package {absent} is needed for this, and is not installed here. Run: {how}.")
+        return
     own = [index for index, frame in enumerate(frames) if _is_users(frame.filename)]
     ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)]
     if not own:
@@ -93,8 +99,23 @@ def _tell_whose(error: Exception, *, verbose: bool) -> None:
     _tell(f"the error comes from your module {where}." + " --verbose shows the traceback." * (not verbose))
 
 
+_INSTALL = {
+    "torch": "pip install torch (first and alone, to choose the build for your device)",
+    **dict.fromkeys(("jax", "jaxlib", "flax", "optax", "orbax", "fiddle"), "pip install 'xdpx[jax]'"),
+    **dict.fromkeys(("openpyxl", "pyarrow"), "pip install 'xdpx[data]'"),
+}
+"""{package: how to get it}, where it is not `pip install` and its name"""
+
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _LIBRARIES = tuple({os.path.join(path, "") for path in sysconfig.get_paths().values() if path})
+
+
+def _is_absent(package: str) -> bool:
+    """Tell whether a package is not installed, unlike one that has no module of some name."""
+    try:
+        return find_spec(package) is None
+    except (ImportError, ValueError):
+        return True
 
 
 def _is_users(file: str) -> bool:

@@ -10,7 +10,7 @@ from xdpx.config.loading import Run
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
 from xdpx.logger import wrong_name
-from xdpx.utils import io
+from xdpx.utils import hub, io
 from xdpx.utils.raw_places import is_table
 
 EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow", "datasets": "pyarrow"}
@@ -108,5 +108,8 @@ def _must_be_file(key: str, path: str) -> Iterator[Fault]:
         return
     folder = io.parent(path) or "."
     near = nearest(io.name(path), [io.name(name) for name in io.listdir(folder)]) if io.isdir(folder) else None
-    remedy = f"Did you mean '{near}'?" if near else "Correct the path."
+    kept = hub.kept_folder(path) if hub.how_to_fetch(path) else None
+    remedy = f"Did you mean '{near}'?" if near else hub.how_to_fetch(path) or "Correct the path."
+    if kept:
+        remedy = f"The cache of the hub has that model: write {key}: {io.join(kept, 'vocab.txt')}."
     yield Fault(key, f"'{path}' does not exist.", remedy, code="missing_path")

@@ -80,12 +80,22 @@ def faults_of_paths(
     return found
 
 
-def run_config(name: str, words: Sequence[str]) -> int:
+def _works_on(path: str) -> bool:
+    """Tell whether a word names a file to work on, by its ending or because it is no config."""
+    from xdpx.config.config_files import SUFFIXES, is_raw_data
+
+    if path.endswith(SUFFIXES) or any(io.isfile(path + suffix) for suffix in SUFFIXES):
+        return False
+    return is_raw_data(path) or io.isfile(path)
+
+
+def run_config(name: str, words: Sequence[str], *, file_key: str = "") -> int:
     """Check every run of the config that the words name, and do them, or with `--dry` print them. Gives the exit code.
 
     Args:
         name: of the script; its parameters are registered as the command `x-script <name>`.
         words: a config, `key=value` words that win over it, and flags.
+        file_key: the key of the file that the script works on, which may stand in the place of the config.
 
     Raises:
         ConfigError: with every fault.
@@ -99,7 +109,9 @@ def run_config(name: str, words: Sequence[str]) -> int:
     words = with_settings(words, flags=FLAGS, command=f"x-script {name}")
     overrides = [word for word in words if "=" in word and not word.startswith("-")]
     arguments = read_arguments(name, [word for word in words if word not in overrides], flags=FLAGS)
-    usage = f"x-script {name} CONFIG [key=value ...] [--dry]"
+    usage = f"x-script {name} {'FILE or ' if file_key else ''}CONFIG [key=value ...] [--dry]"
+    if file_key and len(arguments.paths) == 1 and _works_on(arguments.paths[0]):
+        overrides.append(f"{file_key}={arguments.paths.pop()}")
     if len(arguments.paths) > 1 or not overrides:
         need_paths(name, arguments, usage, exactly=1)
     runs = load(next(iter(arguments.paths), ""), f"x-script {name}", overrides, inspect=batch.inspect)

@@ -23,7 +23,7 @@ from xdpx.runs import devices, run_folder
 from xdpx.runs.parameters import TrainParameters
 from xdpx.tokenizers import agreement
 from xdpx.training.preemption import EXIT_CODE
-from xdpx.utils import io
+from xdpx.utils import hub, io
 from xdpx.utils.distributed_utils import is_master
 
 
@@ -115,7 +115,7 @@ class Train:
             if not key.endswith("pretrained_model") or not path:
                 continue
             if not io.exists(path):
-                remedy = "Check the path; null starts from random weights."
+                remedy = hub.how_to_fetch(path) or "Check the path; null starts from random weights."
                 yield Fault(key, f"is '{path}', which does not exist.", remedy, code="missing_path")
             elif fault := agreement.of_weights(key, path, self._settings.data_dir):
                 yield fault

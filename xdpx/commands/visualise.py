@@ -48,6 +48,11 @@ class Visualise:
             faults.append(
                 Fault("save_dir", f"'{self.parameters.save_dir}' holds no logs.", _remedy(), code="missing_path")
             )
+        plots = [io.join(folder, "plots") for folder in expand(self.parameters.save_dir)]
+        closed = [folder for folder in plots if not io.is_writable(folder)]
+        if closed:
+            remedy = "Copy the run to a place where you may write, and draw it there."
+            faults.append(Fault("save_dir", f"'{closed[0]}', where its figures go, cannot be written to.", remedy))
         for folder in named_references(self.parameters.ref_dir).values():
             if not _has_logs(folder):
                 faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy(), code="missing_path"))

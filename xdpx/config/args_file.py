@@ -94,17 +94,17 @@ def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
     for key, value in run.values.items():
         if key in run.changed and key not in left_out:
             name = key if _PLAIN_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
-            lines.append(f"  {name}: {json.dumps(_escaped(value), ensure_ascii=False)}")
+            lines.append(f"  {name}: {json.dumps(escaped(value), ensure_ascii=False)}")
     return "\n".join([*lines, "}", ""])
 
 
-def _escaped(value: object) -> Any:
-    """Protect `${` in text, which would be a reference when the file is read."""
+def escaped(value: object) -> Any:
+    """Return a value as a config holds it: `${` in text is protected, which would be a reference when it is read."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value
+        return {escaped(key): escaped(item) for key, item in value.items()}
+    return [escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:

@@ -7,8 +7,9 @@ import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from xdpx.config.args_file import escaped, read_args
 from xdpx.config.families import PREFIX, families, family_path
-from xdpx.config.faults import Fault, Origin, nearest
+from xdpx.config.faults import ConfigError, Fault, Origin, nearest
 from xdpx.config.hjson_reader import read_hjson
 from xdpx.config.located import Located, Table
 from xdpx.config.network_config import as_keys_of_run, describes_network
@@ -74,6 +75,8 @@ class ConfigFiles:
 
     def _read(self, path: str) -> list[Table]:
         try:
+            if path.endswith(".py"):
+                return [_of_run(path)]
             with io.open(path, "rb") as file:
                 source = decode(file.read(MAX_BYTES + 1), shown(path))
             tables = _dicts(_reader(path)(source, self.faults), source.file)
@@ -82,7 +85,9 @@ class ConfigFiles:
             return [as_keys_of_run(table) if describes_network(table, path) else table for table in tables]
         except Unreadable as error:
             self.fatal.append(error.fault)
-            return []
+        except ConfigError as error:
+            self.fatal.extend(error.faults)
+        return []
 
     def _of_data(self, tables: list[Table], path: str) -> list[Table]:
         """Mark all that a meta.hjson says, and refuse what is no fact about data: parents, loops, macros."""
@@ -106,6 +111,20 @@ def shown(path: str) -> str:
     """Return a local path as a person would write it: relative to the working directory when it is below it."""
     here = io.abspath(".")
     return path.removeprefix(here.rstrip("/") + "/") if io.islocal(path) else path
+
+
+def _of_run(path: str) -> Table:
+    """Return the values of an args.py, which every run leaves: all of them, as they were. Nothing in it is executed."""
+    origin = Origin(shown(path))
+    return {key: _located(escaped(value), origin) for key, value in read_args(path).items()}
+
+
+def _located(value: object, origin: Origin) -> Located:
+    if isinstance(value, dict):
+        value = {key: _located(item, origin) for key, item in value.items()}
+    elif isinstance(value, list):
+        value = [_located(item, origin) for item in value]
+    return Located(value, origin)
 
 
 def _reader(path: str) -> Callable[[SourceText, list[Fault]], Located]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Literal
 
-FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict", "other_command"]
-"""What kind of fault it is, where somebody must know: whether an earlier command of the same line could cure it."""
+FaultCode = Literal["", "missing_path", "missing_key", "foreign_key", "conflict", "other_command", "occupied"]
+"""What kind of fault it is, where somebody must know: whether an earlier command of the same line could cure it, or
+(occupied) whether it hinders the start alone, so that `--dry` can show the run nevertheless."""
 
 
 THIS_RUN = "the config"
@@ -37,6 +38,8 @@ class Fault:
     remedy: str = ""
     origin: Origin | None = None
     code: FaultCode = ""
+    stands_for: int = 1
+    """How many faults it is: more for one that says how many are not shown."""
 
     def __str__(self) -> str:
         where = f" ({self.origin})" if self.origin else ""
@@ -49,9 +52,9 @@ class ConfigError(ValueError):
     def __init__(self, source: str, faults: Iterable[Fault]) -> None:
         self.source = source
         self.faults = tuple(faults)
-        plural = "" if len(self.faults) == 1 else "s"
+        count = sum(fault.stands_for for fault in self.faults)
         lines = "\n".join(f"  {fault}" for fault in self.faults)
-        super().__init__(f"{source}: {len(self.faults)} fault{plural}\n{lines}")
+        super().__init__(f"{source}: {count} fault{'' if count == 1 else 's'}\n{lines}")
 
     def placed(self, source: str, origins: Mapping[str, Origin]) -> ConfigError:
         """Return the same error with the config that was at work as its source, and where each key stands in it."""

@@ -87,7 +87,10 @@ def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Faul
     rest = len(faults) - shown_faults
     if rest <= 0:
         return list(faults)
-    return [*faults[:shown_faults], Fault("and more", f"{rest} further fault{'s' if rest > 1 else ''}.")]
+    return [
+        *faults[:shown_faults],
+        Fault("and more", f"{rest} further fault{'s' if rest > 1 else ''}.", stands_for=rest),
+    ]
 
 
 def _merged(path: str, settings: Sequence[Override], files: ConfigFiles) -> list[Table]:

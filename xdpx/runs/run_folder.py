@@ -76,6 +76,6 @@ def occupied(folder: str, found: Content) -> Fault:
     """Say why `folder` cannot be used as it is, and what can be done."""
     if found == "run":
         remedy = "Choose another, or set one of resume: auto, overwrite: true, auto_suffix: true."
-        return Fault("save_dir", f"'{folder}' holds a run already.", remedy)
+        return Fault("save_dir", f"'{folder}' holds a run already.", remedy, code="occupied")
     remedy = "It is never deleted or mixed with a run: choose a folder that does not exist, or is empty."
     return Fault("save_dir", f"'{folder}' holds files that are no run of x-train.", remedy)

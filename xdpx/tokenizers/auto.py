@@ -107,8 +107,8 @@ def _ask_transformers(source: str) -> str:
         found = hub.load(source, _load)
     except (OSError, ValueError) as error:
         problem = f"is '{source}', where no tokenizer is found: {str(error).partition(chr(10))[0].rstrip('.')}."
-        fault = Fault("vocab_file", problem, "Name a folder, a tokenizer.json or a name on the hub.")
-        raise ConfigError(THIS_RUN, [fault]) from error
+        remedy = hub.how_to_fetch(source) or "Name a folder, a tokenizer.json or a name on the hub."
+        raise ConfigError(THIS_RUN, [Fault("vocab_file", problem, remedy)]) from error
     backend = getattr(found, "backend_tokenizer", None)
     if backend is None:
         fault = Fault("vocab_file", f"'{source}' has no fast tokenizer.", "Convert it to a tokenizer.json first.")

@@ -17,7 +17,9 @@ T = TypeVar("T")
 SECONDS_TO_ANSWER = 1.0
 """The library itself would try again for most of a minute."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+MIRROR = "https://hf-mirror.com"
+"""A public mirror of the hub, for networks that do not reach it."""
 
 
 def load(source: str, read: Callable[[str, bool], T]) -> T:
@@ -31,8 +33,11 @@ def load(source: str, read: Callable[[str, bool], T]) -> T:
         FileNotFoundError: it is neither, or the hub cannot be asked; the message is one clause.
         OSError: what is there cannot be read; as the library says it.
     """
-    if os.path.isdir(source) or is_kept(source):
+    if os.path.isdir(source):
         return read(source, True)
+    kept = kept_folder(source)
+    if kept is not None:
+        return read(kept, True)
     if not _NAME.fullmatch(source):
         raise FileNotFoundError("there is no such folder, and it is no name that the Hugging Face hub could have")
     if not is_reachable():
@@ -40,13 +45,39 @@ def load(source: str, read: Callable[[str, bool], T]) -> T:
     return read(source, False)
 
 
-def is_kept(source: str) -> bool:
-    """Tell whether something of this name was fetched from the hub before."""
-    if not _NAME.fullmatch(source):
-        return False
-    from huggingface_hub import try_to_load_from_cache
+def kept_folder(name: str) -> str | None:
+    """Return the folder where the hub's cache on this machine holds a model of this name; None without. Asks nobody.
 
-    return any(isinstance(try_to_load_from_cache(source, name), str) for name in _FILES)
+    The cache is where HF_HUB_CACHE or HF_HOME say. A short name, such as `bert-base-chinese`, is also found under the
+    name that the hub has moved it to (`google-bert/bert-base-chinese`), where there is one such only.
+    """
+    if not _NAME.fullmatch(name):
+        return None
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    cache = constants.HF_HUB_CACHE
+    stored = os.listdir(cache) if "/" not in name and os.path.isdir(cache) else []
+    moved = [folder for folder in stored if folder.startswith("models--") and folder.endswith(f"--{name}")]
+    for candidate in [name, *("/".join(folder.split("--")[1:]) for folder in moved[:1] if len(moved) == 1)]:
+        found = (try_to_load_from_cache(candidate, file, cache_dir=cache) for file in _FILES)
+        path = next((path for path in found if isinstance(path, str)), None)
+        if path is not None:
+            return os.path.dirname(path)
+    return None
+
+
+def how_to_fetch(name: str) -> str:
+    """Return what to do about a model that is not on this machine; '' for what cannot be a name on the hub.
+
+    A path of two parts whose first is a folder here is a path, and no name of an owner.
+    """
+    if not _NAME.fullmatch(name) or os.path.isdir(name.partition("/")[0]) or name.endswith((".pt", ".txt")):
+        return ""
+    return (
+        f"If it is a name on the Hugging Face hub, fetch it, and run this again: hf download {name} (where the hub "
+        f"cannot be reached: HF_ENDPOINT={MIRROR} hf download {name}; or modelscope download --model {name} "
+        "--local_dir DIR, and name that DIR)."
+    )
 
 
 def is_reachable() -> bool:

@@ -214,7 +214,8 @@ def _named_config(name: str) -> PretrainedConfig:
         )
     except (OSError, ValueError) as error:
         problem = f"is '{name}', which cannot be read: {str(error).partition(chr(10))[0].rstrip('.')}."
-        raise ConfigError(THIS_RUN, [Fault("auto_model", problem, "Name a folder or a known model.")]) from error
+        remedy = hub.how_to_fetch(name) or "Name a folder or a known model."
+        raise ConfigError(THIS_RUN, [Fault("auto_model", problem, remedy)]) from error
     return config
 
 
