@@ -6,16 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from xdpx.config.args_file import (
-    differences,
-    newest_args,
-    read_args,
-    starter_text,
-    write_args,
-    write_starter_config,
-)
+from xdpx.config.args_file import differences, newest_args, starter_text, write_args, write_starter_config
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, load, resolve
+from xdpx.config.stored_args import read_args
 
 pytestmark = pytest.mark.usefixtures("rooms")
 Write = Callable[..., Path]

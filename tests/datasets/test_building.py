@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from xdpx.commands.prepro import Prepro
-from xdpx.config.args_file import read_args
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, resolve
+from xdpx.config.stored_args import read_args
 from xdpx.datasets.meta import write_meta
 from xdpx.datasets.store import Store
 from xdpx.utils import commit

@@ -62,7 +62,8 @@ def row_of(folder: str) -> dict[str, Any]:
 
 
 def _with_settings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from xdpx.config.args_file import ARGS_FILE, read_args
+    from xdpx.config.args_file import ARGS_FILE
+    from xdpx.config.stored_args import read_args
     from xdpx.reports.aggregation import differing_settings
 
     paths = [io.join(row["data_dir"], ARGS_FILE) for row in rows]

@@ -34,7 +34,8 @@ def main(argv: Sequence[str]) -> int:
 
 def read_settings(path: str) -> dict[str, Any]:
     """Return the flat parameters of a run folder, an args.py or a config. Raises ConfigError when there are none."""
-    from xdpx.config.args_file import ARGS_FILE, read_args
+    from xdpx.config.args_file import ARGS_FILE
+    from xdpx.config.stored_args import read_args
 
     args_file = io.join(path, ARGS_FILE) if io.isdir(path) else path
     if args_file.endswith(".py"):

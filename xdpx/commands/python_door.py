@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from xdpx.commands import batch
 from xdpx.commands.evaluate import logged_scores
-from xdpx.config.args_file import newest_args, read_args
+from xdpx.config.args_file import newest_args
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, fingerprint, load
+from xdpx.config.stored_args import read_args
 from xdpx.config.user_modules import load_user_modules
 from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
 from xdpx.logger import log

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from xdpx.config.faults import ConfigError, Fault, Origin
 from xdpx.config.grouping import Group, grouped
+from xdpx.config.stored_args import escaped
 from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 ARGS_FILE = "args.py"
 PREPRO_ARGS = "prepro.args.py"
 """What a run keeps of the args.py of its data: how raw text was read."""
-_GROUP = re.compile(r"\(.+\)")
 _MACHINE_KEYS = frozenset({"nproc", "distributed_world_size", "distributed_rank", "local_rank", "device_id"})
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*")
 
@@ -45,41 +43,6 @@ def write_args(run: Run, path: str) -> None:
     commit.write_text(path, args_text(run), private=True)
 
 
-def read_args(path: str) -> dict[str, Any]:
-    """Return the flat values of an `args.py`. Only literals are read; nothing in the file is executed.
-
-    Raises:
-        ConfigError: the file is not one that `write_args` wrote.
-        OSError: it cannot be read.
-    """
-    try:
-        with io.open(path, encoding="utf-8") as file:
-            text = file.read()
-        tree = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        place = Origin(path, getattr(error, "lineno", 0) or 0)
-        problem = "holds more than plain values."
-        if isinstance(error, SyntaxError):
-            problem = f"is no Python literal: {error.msg}."
-        elif isinstance(error, UnicodeDecodeError):
-            problem = f"is no text: byte {error.start + 1} is not UTF-8."
-        fault = Fault("args", problem, "Only a file written by xdpx can be read; nothing in it was executed.", place)
-        raise ConfigError(path, [fault]) from error
-    if not isinstance(tree, dict):
-        raise ConfigError(
-            path, [Fault("args", f"holds {type(tree).__name__}, not a dict.", "Name an args.py.", Origin(path))]
-        )
-    return dict(_flat(tree))
-
-
-def _flat(tree: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, dict) and isinstance(key, str) and _GROUP.fullmatch(key):
-            yield from _flat(value)
-        else:
-            yield str(key).removesuffix("*"), value
-
-
 def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
     """Write the values of a run that are not at their default, as a config to copy and edit.
 
@@ -96,15 +59,6 @@ def starter_text(run: Run, meta_keys: Iterable[str]) -> str:
             name = key if _PLAIN_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
             lines.append(f"  {name}: {json.dumps(escaped(value), ensure_ascii=False)}")
     return "\n".join([*lines, "}", ""])
-
-
-def escaped(value: object) -> Any:
-    """Return a value as a config holds it: `${` in text is protected, which would be a reference when it is read."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, dict):
-        return {escaped(key): escaped(item) for key, item in value.items()}
-    return [escaped(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_starter_config(run: Run, path: str, meta_keys: Iterable[str]) -> None:

@@ -7,13 +7,13 @@ import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from xdpx.config.args_file import escaped, read_args
 from xdpx.config.families import PREFIX, families, family_path
 from xdpx.config.faults import ConfigError, Fault, Origin, nearest
 from xdpx.config.hjson_reader import read_hjson
 from xdpx.config.located import Located, Table
 from xdpx.config.network_config import as_keys_of_run, describes_network
 from xdpx.config.source_text import MAX_BYTES, SourceText, Unreadable, decode, excerpt
+from xdpx.config.stored_args import escaped, read_args
 from xdpx.utils import io
 
 SUFFIXES = (".hjson", ".json", ".yaml", ".yml")

@@ -69,7 +69,8 @@ def _difference_from_stored(run: Run) -> list[str]:
     folder = run.values.get("save_dir")
     if not run.values.get("resume") or not isinstance(folder, str):
         return []
-    from xdpx.config.args_file import differences, newest_args, read_args
+    from xdpx.config.args_file import differences, newest_args
+    from xdpx.config.stored_args import read_args
 
     path = newest_args(folder)
     if path is None:

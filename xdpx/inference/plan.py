@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from xdpx.config import parameters as declare
-from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args, read_args
+from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
+from xdpx.config.stored_args import read_args
 from xdpx.datasets.store import AGAIN, split_name
 from xdpx.tokenizers import agreement
 from xdpx.utils import io

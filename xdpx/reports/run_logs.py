@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xdpx.config.args_file import newest_args, read_args
+from xdpx.config.args_file import newest_args
 from xdpx.config.faults import ConfigError
+from xdpx.config.stored_args import read_args
 from xdpx.logger import log
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.utils import io

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from xdpx.config.args_file import differences, newest_args, read_args
+from xdpx.config.args_file import differences, newest_args
 from xdpx.config.catalogue import entry
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run
+from xdpx.config.stored_args import read_args
 from xdpx.training.progress import Progress
 from xdpx.utils import io
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from xdpx.checkpoints import layout
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
-from xdpx.config.args_file import ARGS_FILE, newest_args, read_args, write_args, write_starter_config
+from xdpx.config.args_file import ARGS_FILE, newest_args, write_args, write_starter_config
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run, fingerprint
+from xdpx.config.stored_args import read_args
 from xdpx.datasets.store import digest
 from xdpx.logger import log
 from xdpx.runs import run_folder

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatch
 
-from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, read_args
+from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS
 from xdpx.config.faults import ConfigError
+from xdpx.config.stored_args import read_args
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs import run_folder
 from xdpx.training.status import STATUS_FILE, trouble_of_status
