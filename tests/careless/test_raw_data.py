@@ -185,7 +185,7 @@ def test_duplicates_and_texts_under_two_labels_are_told(tmp_path: Path, said: Sa
     prepro(tmp_path)
     told = said()
     assert "1 of 8 rows came before in the same split" in told
-    assert "1 texts have two labels or more" in told
+    assert "1 text has two labels or more" in told
 
 
 def test_labels_written_in_two_ways_are_told(tmp_path: Path, said: Said) -> None:

@@ -192,13 +192,20 @@ class Builder:
             with PartWriter(part, schema) as writer:
                 counts = self._write(split, file, writer)
             self._check(file, counts)
-            self._look.at_split(split, Tally(counts.texts, counts.characters, counts.tokens, counts.unknown))
+            self._look.at_split(split, self._tally(counts))
             self._begin()
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
         self._tell_ready(split, size)
         build_report.report_counts(split, counts, max_len=self._processor.parameters.max_len, unit=self._parser.unit)
         build_report.report_speed(split, counts, time.monotonic() - start)
+
+    def _tally(self, counts: Counts) -> Tally:
+        cut = 0 if counts.windows else counts.cut
+        return Tally(
+            counts.texts, counts.characters, counts.tokens, counts.unknown,
+            cut, counts.empty, counts.longest, self._processor.parameters.max_len,
+        )  # fmt: skip
 
     def _write(self, split: str, file: RawFile, writer: PartWriter) -> Counts:
         loader = self._loader.parameters

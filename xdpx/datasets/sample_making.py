@@ -83,6 +83,8 @@ class Counts:
         samples: made and kept.
         duplicates: dropped because they came before.
         too_long, too_short: samples that were cut, and texts that were dropped.
+        cut: tokens of them that stood behind max_len.
+        empty: samples with a text of no token.
         windows: samples that continue a text too long for one.
         longest: tokens of the longest sample before it was cut, special ones included.
         tokens, unknown: ids made of texts, and how many of them stand for something the vocabulary lacks.
@@ -96,6 +98,8 @@ class Counts:
     duplicates: int = 0
     too_long: int = 0
     too_short: int = 0
+    cut: int = 0
+    empty: int = 0
     windows: int = 0
     longest: int = 0
     tokens: int = 0
@@ -114,6 +118,8 @@ class Counts:
             "duplicates",
             "too_long",
             "too_short",
+            "cut",
+            "empty",
             "windows",
             "tokens",
             "unknown",
@@ -318,6 +324,8 @@ def measure(counts: Counts, processor: Processor, encoded: dict[str, Encoded]) -
         length = processor.full_length(dict(zip(processor.text_fields, map(range, row), strict=True)))
         counts.longest = max(counts.longest, length)
         counts.too_long += count * (length > processor.parameters.max_len)
+        counts.cut += count * max(length - processor.parameters.max_len, 0)
+        counts.empty += count * (min(row) == 0)
 
 
 def hash_records(records: Records) -> NDArray[np.uint64]:

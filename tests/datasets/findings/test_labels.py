@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdpx.datasets.findings.labels import many_labels, missing_labels, spellings, written_nothings
+from xdpx.datasets.findings.labels import imbalance, many_labels, missing_labels, one_label, spellings, written_nothings
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,20 @@ def test_training_data_without_labels_are_told(labelled: dict[str, bool], severi
     trained = {split: split == "train" for split in labelled}
     found = missing_labels(labelled, dict.fromkeys(labelled, "a text"), trained=trained)
     assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ({"pos": 70, "neg": 30}, []), ({"pos": 95, "neg": 5}, ["warning"]), ({"pos": 60, "neg": 37, "x": 3}, ["note"]),
+        ({"pos": 98, "neg": 2}, ["warning", "note"]), ({"pos": 10, "neg": 1}, []), ({"pos": 100}, []),
+    ],
+)  # fmt: skip
+def test_a_label_of_nearly_all_rows_and_one_of_hardly_any_are_told(counts: dict[str, int], told: list[str]) -> None:
+    assert [each.severity for each in imbalance(counts)] == told
+
+
+def test_one_label_for_all_rows_is_a_fault() -> None:
+    assert [each.severity for each in one_label({"pos": 50, "Pos ": 2})] == ["fault"]
+    assert not list(one_label({"pos": 50, "neg": 1}))
+    assert not list(one_label({"pos": 3}))

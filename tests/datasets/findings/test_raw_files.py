@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from xdpx.datasets.findings.raw_files import Head, another_reading, columns, head_of, header, how_to_cut
+from xdpx.datasets.findings.raw_files import Head, another_reading, columns, head_of, header, how_to_cut, quotes
 from xdpx.loaders import loaders
 from xdpx.loaders.base import Loader
 from xdpx.loaders.parsers import parsers
@@ -127,3 +127,19 @@ def test_a_corpus_has_no_labels_to_be_lost(tmp_path: Path) -> None:
     head = head_of(str(tmp_path / "a.txt"), parser)
     assert not list(another_reading("a", head, parser, loader("corpus")))
     assert list(another_reading("a", head, parser, loader("single")))
+
+
+@pytest.mark.parametrize(
+    ("line", "keys", "told"),
+    [
+        ('"a fine day"\t"good"', {}, True), ('a fine day\t"good"', {}, True), ('"a" fine "day"\tgood', {}, False),
+        ('"a fine day"\t"good"', {"quotechar": '"'}, False), ('"a fine day","good"', {"delimiter": ","}, False),
+    ],
+)  # fmt: skip
+def test_quotes_that_wrap_every_cell_and_stay_are_told(
+    tmp_path: Path, line: str, keys: dict[str, Any], told: bool
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{line}\n" * 5 + ('"another", day\tgood\n' if line[:3] == '"a"' else ""), encoding="utf-8")
+    parser = parsers["csv"](parsers["csv"].Parameters(**keys))
+    assert [each.code for each in quotes(str(path), head_of(str(path), parser), parser)] == ["quotes"] * told

@@ -53,7 +53,7 @@ def test_rows_that_came_before_are_told_unless_they_are_dropped() -> None:
 
 def test_a_text_under_two_labels_is_told_also_across_shards() -> None:
     (found,) = look({"train0": [("a", "1"), ("b", "0")], "train1": [("a", "0")]})
-    assert (found.code, "1 texts" in found.problem) == ("contradictions", True)
+    assert (found.code, "1 text has two" in found.problem) == ("contradictions", True)
     assert re.search(r"train\d:1 and train\d:1", found.problem)
     assert not look({"train": [("a", "1"), ("a", "0")]}, classes=False)
 

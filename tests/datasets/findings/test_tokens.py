@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xdpx.datasets.findings.tokens import Tally, tokens, untrained_unknown
+from xdpx.datasets.findings.tokens import Tally, cut_tokens, empty_texts, tokens, untrained_unknown
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,15 @@ def test_an_unknown_token_that_training_never_sees_is_told() -> None:
     assert [each.place for each in untrained_unknown({"train": bare, "dev": dev}, trained=trained)] == ["dev"]
     assert not list(untrained_unknown({"train": seen, "dev": dev}, trained=trained))
     assert not list(untrained_unknown({"train": bare, "dev": bare}, trained=trained))
+
+
+@pytest.mark.parametrize(("empty", "severity"), [(0, None), (1, "note"), (20, "warning")])
+def test_a_few_texts_without_a_token_are_told(empty: int, severity: str | None) -> None:
+    found = [each.severity for each in empty_texts("a", Tally(texts=1000, tokens=9000, empty=empty))]
+    assert found == ([severity] if severity else [])
+
+
+def test_a_max_len_that_cuts_much_is_told_with_what_would_keep_all() -> None:
+    (found,) = cut_tokens("a", Tally(texts=100, tokens=9000, cut=4500, longest=120, max_len=45))
+    assert (found.code, found.problem[:3], "has 120" in found.remedy) == ("cut_tokens", "50%", True)
+    assert not list(cut_tokens("a", Tally(texts=100, tokens=9000, cut=900, longest=120, max_len=45)))

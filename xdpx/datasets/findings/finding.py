@@ -14,8 +14,9 @@ from xdpx.utils import commit, io
 FILE = "findings.json"
 
 Code = Literal[
-    "header", "delimiter", "columns", "no_labels", "many_labels", "label_spelling",
-    "leakage", "duplicates", "contradictions", "no_text", "unknown_tokens", "long_tokens", "untrained_unknown",
+    "header", "delimiter", "quotes", "columns", "no_labels", "many_labels", "one_label", "label_spelling", "imbalance",
+    "leakage", "duplicates", "contradictions", "no_text", "unknown_tokens", "long_tokens", "cut_tokens",
+    "untrained_unknown",
 ]  # fmt: skip
 CODES: tuple[str, ...] = get_args(Code)
 Severity = Literal["fault", "warning", "note"]

@@ -15,6 +15,9 @@ TOO_MANY = 0.5
 MANY = 0.2
 """Labels per row, from which they are too many to be learned, or so many that one should look."""
 
+NEARLY_ALL = 0.9
+FEW_OF_A_LABEL = 5
+
 NOTHINGS = frozenset({"nan", "null", "<na>", "#n/a"})
 """What pandas, JSON and spreadsheets write for a missing value. Not `none` and `na`, which people choose as labels."""
 
@@ -31,6 +34,31 @@ def many_labels(counts: Mapping[str, int]) -> Iterator[Finding]:
     else:
         remedy = 'Is it the right column? The label comes last; fields: ["text", "label"] takes columns by name.'
     yield Finding("many_labels", "fault" if share >= TOO_MANY else "warning", PLACE, problem, remedy)
+
+
+def one_label(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Find labels that are all the same, so that any model scores 1."""
+    found = by_writing(counts)
+    if len(found) == 1 and sum(counts.values()) >= FEWEST_ROWS:
+        problem = f"all {sum(counts.values()):,} rows are labelled '{next(iter(found))}': there is nothing to learn."
+        yield Finding("one_label", "fault", PLACE, problem, "Is it the right column? The label comes last.")
+
+
+def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Find a label that is nearly all there is, and labels too rare to be learned."""
+    times = {label: sum(writings.values()) for label, writings in by_writing(counts).items()}
+    rows = sum(times.values())
+    if rows < FEWEST_ROWS or len(times) < 2:
+        return
+    label, most = max(times.items(), key=lambda item: item[1])
+    if most >= NEARLY_ALL * rows:
+        problem = f"{most:,} of {rows:,} rows are labelled '{label}': to answer nothing else scores {most / rows:.1%}."
+        remedy = "Set major_metric: macro_f1; see families/bert_unbalanced for sampler and loss."
+        yield Finding("imbalance", "warning", PLACE, problem, remedy)
+    rare = [label for label, count in times.items() if count < FEW_OF_A_LABEL]
+    if rare and len(times) < MANY * rows:
+        problem = f"less than {FEW_OF_A_LABEL} rows are labelled {some(rare)}: it is hardly learned or scored."
+        yield Finding("imbalance", "note", PLACE, problem, "Give more rows of it, or put it together with another.")
 
 
 def written_nothings(counts: Mapping[str, int]) -> Iterator[Finding]:

@@ -59,6 +59,7 @@ class Look:
         self._tallies: dict[str, Tally] = {}
         self._same = SameTexts()
         self._ready = True
+        self._learns_labels = False
 
     @property
     def remembers_texts(self) -> bool:
@@ -74,8 +75,10 @@ class Look:
         Raises:
             ConfigError: a header would be a row, or lines are cut otherwise than they were written.
         """
+        self._learns_labels = learns_labels
         for split, source in self._sources.items():
             head = self._heads[split]
+            self._findings.add(raw_files.quotes(source.path, head, self._parser))
             if self._loader.num_targets:
                 self._findings.add(raw_files.header(source.path, head, self._parser, labelled=False))
             if not source.labelled:
@@ -97,6 +100,9 @@ class Look:
             self._look_for_headers(counts)
             if not self._numbers:
                 self._findings.add(labels.many_labels(counts))
+            if self._learns_labels and any(self._trained.values()):
+                self._findings.add(labels.one_label(counts))
+                self._findings.add([] if self._numbers else labels.imbalance(counts))
         self._findings.add(labels.spellings(counts, numbers=self._numbers))
         self._findings.add(labels.written_nothings(counts))
 
@@ -132,6 +138,8 @@ class Look:
         """
         self._tallies[split] = tally
         self._findings.add(tokens.tokens(split, tally, trained=self._trained[split], ready=self._ready))
+        self._findings.add(tokens.empty_texts(split, tally))
+        self._findings.add(tokens.cut_tokens(split, tally))
 
     def finish(self, data_dir: str, sizes: Mapping[str, int], *, dropped: bool) -> None:
         """Compare the splits, tell all that was found, and write it down.

@@ -91,6 +91,20 @@ def header(path: str, head: Head, parser: Parser, *, labelled: bool, labels: Col
         yield Finding("header", "fault", f"{path}:{head.first_line}", problem, f"{remedy}.")
 
 
+def quotes(path: str, head: Head, parser: Parser) -> Iterator[Finding]:
+    """Find quotes that wrap cells, as spreadsheets write them, where they are read as text."""
+    if not isinstance(parser, CSVParser) or parser.quotechar is not None or len(head.rows) < FEWEST:
+        return
+    rows = [row for row in head.rows if len(row) == len(head.rows[-1])]
+    wrapped = [
+        all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in column) for column in zip(*rows, strict=True)
+    ]
+    if any(wrapped):
+        column = wrapped.index(True) + 1
+        problem = f"quotes wrap every cell of column {column}, and are read as part of it: {rows[0][column - 1]!r:.40}."
+        yield Finding("quotes", "warning", f"{path}:{head.first_line}", problem, "Take them off: quotechar: '\"'.")
+
+
 def _alone_no_number(label: str, others: Collection[str]) -> bool:
     """Tell whether all labels but one are numbers."""
     return bool(others) and number_of(label) is None and all(number_of(other) is not None for other in others)

@@ -25,6 +25,9 @@ MANY_SHARED = 0.01
 FEW_DUPLICATES = 0.01
 """A smaller share of training rows that came before needs no word."""
 
+FEW_CONTRADICTIONS = 0.001
+"""Share of training rows below which texts with two labels are mere noise."""
+
 
 class TextKeys(NamedTuple):
     """What is remembered of some rows.
@@ -149,10 +152,12 @@ class SameTexts:
             return
         first, second = order[:-1][differ][0], order[1:][differ][0]
         texts = len(np.unique(table.groups[order[1:][differ]]))
-        problem = f"{texts:,} texts have two labels or more{self._of_what}, such as {self._at(table, first, paths)} and"
+        have = "1 text has" if texts == 1 else f"{texts:,} texts have"
+        problem = f"{have} two labels or more{self._of_what}, such as {self._at(table, first, paths)} and"
         problem += f" {self._at(table, second, paths)}."
         place = self._splits[int(table.splits[first])]
-        yield Finding("contradictions", "warning", place, problem, "Decide which is right: nothing can learn both.")
+        severity: Severity = "warning" if texts >= FEW_CONTRADICTIONS * len(mine) else "note"
+        yield Finding("contradictions", severity, place, problem, "Decide which is right: nothing can learn both.")
 
     def _at(self, table: _Table, row: int, paths: Mapping[str, str]) -> str:
         return f"{paths[self._splits[int(table.splits[row])]]}:{table.lines[row]}"

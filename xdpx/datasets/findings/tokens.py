@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from xdpx.datasets.findings.finding import Finding
+from xdpx.datasets.findings.finding import Finding, Severity
 
 FEWEST_TOKENS = 100
 """Fewer tokens show nothing."""
@@ -22,18 +22,34 @@ NEARLY_ONE = 1.2
 LONG_FOR_ONE = 8.0
 """Tokens of a text, and characters of a token, where most texts have become one token."""
 
+MANY_CUT = 0.2
+"""Share of tokens behind `max_len` from which it should be another."""
+
+MANY_EMPTY = 0.01
+
 UNTRAINED = 0.02
 """Share of tokens from which it counts that the unknown one was never trained."""
 
 
 @dataclass
 class Tally:
-    """What texts became: their number, their characters, their tokens, and how many of these are unknown."""
+    """What texts became: their number, their characters, their tokens, and how many of these are unknown or cut.
+
+    Attributes:
+        cut: tokens behind `max_len`, which nothing reads.
+        empty: samples with a text of no token.
+        longest: tokens of the longest sample, before it was cut.
+        max_len: tokens of a sample at most.
+    """
 
     texts: int = 0
     characters: int = 0
     tokens: int = 0
     unknown: int = 0
+    cut: int = 0
+    empty: int = 0
+    longest: int = 0
+    max_len: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -70,6 +86,23 @@ def tokens(split: str, tally: Tally, *, trained: bool, ready: bool) -> Iterator[
         remedy = "Look at threshold and nwords." if trained else "Is it text of the same kind as that of training?"
     problem = f"{share:.1%} of the tokens are not in the vocabulary."
     yield Finding("unknown_tokens", "fault" if useless else "warning", split, problem, remedy)
+
+
+def empty_texts(split: str, tally: Tally) -> Iterator[Finding]:
+    """Find texts of which nothing is left, where others have tokens."""
+    if not tally.tokens or not tally.empty:
+        return
+    severity: Severity = "warning" if tally.empty >= MANY_EMPTY * tally.texts else "note"
+    problem = f"{tally.empty:,} of {tally.texts:,} texts have no token: they are blank, or all of them is taken out."
+    yield Finding("no_text", severity, split, problem, "Drop these rows, or look at rm_punc and the column.")
+
+
+def cut_tokens(split: str, tally: Tally) -> Iterator[Finding]:
+    """Find a `max_len` that takes away much of the texts."""
+    if tally.tokens >= FEWEST_TOKENS and tally.cut >= MANY_CUT * tally.tokens:
+        problem = f"{tally.cut / tally.tokens:.0%} of the tokens stand behind max_len {tally.max_len:,} and are cut."
+        remedy = f"Raise max_len; the longest text has {tally.longest:,}."
+        yield Finding("cut_tokens", "warning", split, problem, remedy)
 
 
 def untrained_unknown(tallies: Mapping[str, Tally], *, trained: Mapping[str, bool]) -> Iterator[Finding]:
