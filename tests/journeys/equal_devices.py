@@ -23,6 +23,7 @@ from tests.processes import free_port
 from xdpx import Trainer, TrainingArguments
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
+from xdpx.runs import training as of_x_train
 
 FAILED, LARGEST = 70, 6
 IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
@@ -122,6 +123,7 @@ def main(folder: Path) -> None:
     os.chdir(folder)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
+    of_x_train.draw_figures = lambda settings: None  # takes longer than these trainings
     for module in IMPORTED:
         import_module(f"xdpx.{module}")
     for stage in json.loads(Path("stages.json").read_text()):
