@@ -11,7 +11,7 @@ import pytest
 
 from xdpx import TrainerCallback
 from xdpx import run as door
-from xdpx.trainer.hooks import callbacks, listeners, register
+from xdpx.trainer.hooks import callbacks, listed, register
 from xdpx.training.status import read_status
 
 BASE: dict[str, Any] = {
@@ -77,8 +77,8 @@ def test_a_registered_callback_is_listed_by_its_name_or_with_arguments(start: St
 @pytest.mark.parametrize("name", ["freeze", "neftune", "xdpx.tasks.fine_tuning:NoisyEmbeddings"])
 def test_what_changes_the_model_is_refused_where_jax_computes_it(name: str) -> None:
     entry = {name: {"until": {"top": None}}} if name == "freeze" else name
-    assert not list(listeners.faults_of([entry, "jsonl"], engine="pytorch"))
-    (fault,) = listeners.faults_of([entry, "jsonl"], engine="spmd")
+    assert not list(listed.faults_of([entry, "jsonl"], engine="pytorch"))
+    (fault,) = listed.faults_of([entry, "jsonl"], engine="spmd")
     assert fault.key == "callbacks"
     assert str(fault).count(name) == 1
     assert "engine: pytorch" in str(fault)

@@ -20,7 +20,7 @@ from xdpx.datasets.meta import read_meta
 from xdpx.experiments.running import run as run_experiment
 from xdpx.run import main
 from xdpx.runs.training import train
-from xdpx.trainer.hooks import callbacks, listeners
+from xdpx.trainer.hooks import callbacks, listed
 from xdpx.training.status import read_status
 from xdpx.utils.owners import new_owner_id
 
@@ -124,7 +124,7 @@ def door(request: pytest.FixtureRequest, data: Path, tiny: Any) -> Door:
             disable_tqdm=True, **keys,
         )  # fmt: skip
         rows = [{"x": torch.tensor(float(row)), "labels": torch.tensor(2.0 * row)} for row in range(8)]
-        Trainer(Line(), args, train_dataset=rows, eval_dataset=rows, callbacks=listeners.build(callbacks)).train()
+        Trainer(Line(), args, train_dataset=rows, eval_dataset=rows, callbacks=listed.build(callbacks)).train()
 
     def by_x_exp(folder: Path, **options: Any) -> None:
         experiment = tiny.Tiny(STEPS=UPDATES, EVAL=2, SAVE=2, LOG=1)

@@ -302,7 +302,7 @@ def test_every_key_of_x_train_has_its_place_among_the_two_vocabularies() -> None
 
 def test_arguments_that_callbacks_read_in_x_train_are_those_of_the_table() -> None:
     from xdpx import TrainingArguments
-    from xdpx.runs.hook_arguments import RunArguments
+    from xdpx.runs.callback_arguments import RunArguments
     from xdpx.runs.parameters import TrainParameters
 
     keys = {"data_dir": "data", "save_dir": "run", "processor": "single", "batch_size": 4, "eval_interval": 5}

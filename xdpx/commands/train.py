@@ -122,9 +122,9 @@ class Train:
 
     def _about_callbacks(self) -> Iterator[Fault]:
         if self._settings.callbacks:
-            from xdpx.trainer.hooks import listeners
+            from xdpx.trainer.hooks import listed
 
-            yield from listeners.faults_of(self._settings.callbacks, engine=self._settings.engine)
+            yield from listed.faults_of(self._settings.callbacks, engine=self._settings.engine)
         for trouble in troubles_of(self._settings.report_to):
             yield Fault("report_to", trouble, "")
 

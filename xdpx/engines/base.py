@@ -131,7 +131,7 @@ class Engine(Updater, Protocol):
     """One device backend: all that the callbacks of `x-train` need, too.
 
     Attributes:
-        tell: called with the name of each of `events`; set by whoever listens.
+        tell: called with the name of each of `events`; set by what calls callbacks.
     """
 
     tell: Callable[[str], object]
@@ -152,7 +152,7 @@ class Engine(Updater, Protocol):
         ...
 
     def shown(self, state: State) -> tuple[Any, Any]:
-        """Return the model and the optimizer that listeners are shown; None for what there is not."""
+        """Return the model and the optimizer that callbacks are shown; None for what there is not."""
         ...
 
     def closing_line(self) -> str:

@@ -25,8 +25,8 @@ from xdpx.runs.parameters import TrainParameters
 from xdpx.runs.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
 from xdpx.tokenizers.target_map import TargetMap
-from xdpx.trainer.hooks import listeners
-from xdpx.trainer.hooks.listening import Hooks
+from xdpx.trainer.hooks import listed
+from xdpx.trainer.hooks.adapting import CallbackAdapter
 from xdpx.training import environment
 from xdpx.training.accumulation import LOOKED_AT, MetricAccumulator
 from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, score_of
@@ -110,7 +110,7 @@ class _Training:
     ranks: Ranks
     saved: Mapping[str, Any] = field(default_factory=dict)  # the full state that it continues from
     changed: changed_keys.Changes = field(default_factory=dict)  # since that was saved
-    hooks: Hooks | None = None  # of the callbacks that the config lists
+    adapter: CallbackAdapter | None = None  # of the callbacks that the config lists
     parts: Parts = field(init=False)
 
     def begin(self) -> Session:
@@ -174,9 +174,9 @@ class _Training:
         return callbacks
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
-        """Return the groups of batches; listeners hear of epochs and steps."""
+        """Return the groups of batches; callbacks hear of epochs and steps."""
         groups = self.parts.groups(session.progress)
-        return groups if self.hooks is None else self.hooks.groups(groups)
+        return groups if self.adapter is None else self.adapter.groups(groups)
 
     def end(self, session: Session, stop: Stop) -> None:
         """Tell how far it came, and how to go on."""
@@ -254,13 +254,13 @@ class _Training:
                 self.checkpointer, policy, callbacks=kept, accumulator=accumulator, metadata=self._metadata,
                 values=changed_keys.lasting(self.run.values),
             )  # fmt: skip
-        listening = [*own_trackers(settings.report_to), *listeners.build(settings.callbacks)]
-        if listening:
-            self.hooks = self._hooks(listening, logging, evaluating, saving)
-            kept.insert(2, self.hooks.middle)
+        user_callbacks = [*own_trackers(settings.report_to), *listed.build(settings.callbacks)]
+        if user_callbacks:
+            self.adapter = self._adapt(user_callbacks, logging, evaluating, saving)
+            kept.insert(2, self.adapter.middle)
         callbacks = [*kept, StopWhenAsked(self.preemption), *([saving] if saving else [])]
-        if self.hooks is not None:
-            callbacks = [self.hooks.first, *callbacks, self.hooks.last]
+        if self.adapter is not None:
+            callbacks = [self.adapter.first, *callbacks, self.adapter.last]
         if not is_master():
             return callbacks
         if settings.inspect_gradient:
@@ -268,19 +268,19 @@ class _Training:
         return [*callbacks, Plotting(partial(draw_figures, settings), accumulator.stopwatch)]
 
     def _held_out(self) -> Iterable[Batch]:
-        """Return the batches to score on; whoever listens hears of each."""
+        """Return the batches to score on; callbacks hear of each."""
         held_out = self.parts.held_out
-        return held_out() if self.hooks is None else self.hooks.scored(held_out)()
+        return held_out() if self.adapter is None else self.adapter.scored(held_out)()
 
-    def _hooks(
-        self, listening: Sequence[Any], logging: Logging, evaluating: Evaluating, saving: Saving | None
-    ) -> Hooks:
+    def _adapt(
+        self, user_callbacks: Sequence[Any], logging: Logging, evaluating: Evaluating, saving: Saving | None
+    ) -> CallbackAdapter:
         """Return what calls the trackers, and the callbacks that the config lists."""
-        from xdpx.runs.hook_arguments import RunArguments
+        from xdpx.runs.callback_arguments import RunArguments
 
         settings, data = self.settings, self.parts.data
-        return Hooks(
-            listening, RunArguments(settings, self.run.values, self.parts.total),
+        return CallbackAdapter(
+            user_callbacks, RunArguments(settings, self.run.values, self.parts.total),
             logging=logging, evaluating=evaluating, saving=saving, epoch_length=data.groups_in,
             processing_class=data.processor, ranks=self.ranks,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Speaks the events of the hooks around the loop: begin and end of epochs, steps, logging, evaluating, saving."""
+"""Speaks the events of callbacks around the loop: begin and end of epochs, steps, logging, evaluating, saving."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class FlowMethods(Protocol):
 
 
 class Flow(Callback):
-    """Does what the hooks decide, in the order that callbacks written for the original rely on.
+    """Does what the callbacks decide, in the order that callbacks written for the original rely on.
 
     Args:
         methods: what users override.
-        run: its `control` is what the hooks decide with.
+        run: its `control` is what the callbacks decide with.
         trial: of a search, None outside.
         ignore_keys: outputs of the model that evaluations during training leave out.
         preemption: notes signals.
@@ -93,7 +93,7 @@ class Flow(Callback):
         run.accumulator.stopwatch.start()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Take over the facts of an update, tell the hooks, and do what they ask for."""
+        """Take over the facts of an update, tell the callbacks, and do what they ask for."""
         run, facts, place = self._run, step.facts, step.place
         run.accumulator.add(step.number, {**facts, WAITED: self._data_clock.take()})
         loss = facts[LOSS]
@@ -163,7 +163,7 @@ class Flow(Callback):
         return iter(loader)
 
     def end_epoch(self) -> None:
-        """Tell the hooks that an epoch is over, if one is open, and do what they ask for."""
+        """Tell the callbacks that an epoch is over, if one is open, and do what they ask for."""
         if self._epoch is not None:
             self._run.fire("on_epoch_end")
             self._serve()

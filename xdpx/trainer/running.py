@@ -233,7 +233,7 @@ class _Stretch:
         self.listening.enter_context(self.methods.loss_calls.noting(self.run.model_wrapped))
 
     def callbacks(self, session: Session) -> list[Callback]:
-        """Return what speaks the events of the hooks; these do all the rest."""
+        """Return what speaks the events of callbacks; these do all the rest."""
         self.flow = Flow(
             self.methods, self.run, trial=self.trial, ignore_keys=self.ignore_keys, preemption=self.preemption
         )
@@ -309,7 +309,7 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
 
 
 def _finish(run: TrainerRun, methods: TrainMethods, trial: Any, first: int) -> TrainOutput:
-    """Log what the training cost and gave, load the best model if asked for, and tell the hooks that it ended."""
+    """Log what the training cost and gave, load the best model if asked for, and tell the callbacks that it ended."""
     args, state = run.args, run.state
     run.loss_total += float(run.loss_sum)
     rest = run.accumulator.take(LOG)

@@ -112,7 +112,7 @@ class Trainer(Conveniences):
         given.refuse(args, self.strategy)
         pad_id = getattr(self.processing_class, "pad_token_id", None)
         self._run.token_counter = TokenCounter(str(args.include_num_input_tokens_seen), self.main_input_name, pad_id)
-        wiring.listen(self._run, callbacks or [], self.processing_class)
+        wiring.add_callbacks(self._run, callbacks or [], self.processing_class)
         if args.push_to_hub:
             self.init_hf_repo()
         folder = str(args.output_dir)

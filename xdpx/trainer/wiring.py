@@ -132,7 +132,7 @@ def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strat
     return not (strategy.shards or args.fp16_full_eval or args.bf16_full_eval or spread)
 
 
-def listen(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:
+def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:
     """Set up callbacks and state of a run whose model is there."""
     args, world = run.args, run.parts.world
     every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]

@@ -135,7 +135,7 @@ def test_callbacks_of_the_original_are_heard_and_their_silence_costs_nothing(sta
 
     stage.handler.add_callback(Theirs)
     assert stage.fire("on_save").should_epoch_stop
-    assert stage.handler._listening_to("on_step_begin") == []
+    assert stage.handler._methods_of("on_step_begin") == []
 
 
 def test_an_object_with_a_single_event_is_a_callback(stage):

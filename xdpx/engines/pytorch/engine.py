@@ -388,7 +388,7 @@ class _Scheduled:
 
 
 def _nobody(event: str) -> None:
-    """Hear of an event that nobody listens to."""
+    """Hear of an event that no callback waits for."""
 
 
 def _set_mode(model: nn.Module, *, training: bool) -> None:

@@ -1,7 +1,7 @@
 """The one place that takes an update on PyTorch, for x-train and for the Trainer.
 
 For each micro-batch forward and backward, as the door says; then once: unscale, divide, clip, guard, step, average,
-schedule. What differs between the doors is handed in: how gradients become a step, the schedule, and who listens.
+schedule. What differs between the doors is handed in: how gradients become a step, the schedule, and who is told.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class SpmdEngine:
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
 
     def shown(self, state: SpmdState) -> tuple[Any, Any]:
-        """Return what listeners are shown as model and optimizer: nothing, both are arrays on the devices."""
+        """Return what callbacks are shown as model and optimizer: nothing, both are arrays on the devices."""
         return None, None
 
     @property

@@ -48,7 +48,7 @@ from xdpx.utils import commit, io
 from xdpx.utils.decisions import SKIPPED_AT_MOST
 
 if TYPE_CHECKING:
-    from xdpx.trainer.hooks.listening import Hooks
+    from xdpx.trainer.hooks.adapting import CallbackAdapter
 
 LOG_FILE = "log.txt"
 _MOST_CHANGES = 20
@@ -68,7 +68,7 @@ def train(parts: Parts) -> Stop:
         fault = Fault("job_log_dir", f"'{parts.folder}' holds files that are no job.", remedy)
         raise ConfigError(type(parts.experiment).__name__, [fault])
     folder, ranks = parts.folder, ranks_for("life", parts.options)  # those that save may speak in the background
-    listeners = _listeners(parts)
+    callbacks = _user_callbacks(parts)
 
     def look() -> None:
         if job_folder.content(folder) == "run":
@@ -77,7 +77,7 @@ def train(parts: Parts) -> Stop:
     # Several processes are told of a preemption by JAX, which a handler of ours would hide from it.
     signals = SIGNALS if ranks.size == 1 else ()
     with Preemption(signals) as preemption, claimed(folder, ranks, then=look) as claim, ExitStack() as opened:
-        training = _Training(parts, ranks, preemption, opened, listeners)
+        training = _Training(parts, ranks, preemption, opened, callbacks)
         return live(training, claim, preemption=preemption, log_file=LOG_FILE)
 
 
@@ -88,8 +88,8 @@ class _Training:
     Attributes:
         ranks: how the processes speak while nothing is saved, or in the background only.
         opened: closes the inputs at the very end.
-        listeners: callbacks written for the Trainer, and trackers.
-        hooks: call the listeners; None where there are none.
+        user_callbacks: those written for the Trainer, and trackers.
+        adapter: calls them; None where there are none.
         start: what it begins with.
         feed: the input that is trained on.
         changed: a line for each value of the experiment that differs from those of the job so far.
@@ -100,8 +100,8 @@ class _Training:
     ranks: Ranks
     preemption: Preemption
     opened: ExitStack
-    listeners: Sequence[Any]
-    hooks: Hooks | None = None
+    user_callbacks: Sequence[Any]
+    adapter: CallbackAdapter | None = None
     start: Start = field(init=False)
     feed: Feed = field(init=False)
     changed: list[str] = field(default_factory=list)
@@ -137,9 +137,9 @@ class _Training:
         self._tell(session)
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
-        """Return the batches of one update after another; listeners hear of each step."""
+        """Return the batches of one update after another; callbacks hear of each step."""
         groups: Generator[tuple[Position, Any]] = self.feed.groups(session.progress.group)
-        return groups if self.hooks is None else self.hooks.groups(_until_left(groups, self.hooks))
+        return groups if self.adapter is None else self.adapter.groups(_until_left(groups, self.adapter))
 
     def end(self, session: Session, stop: Stop) -> None:
         """Tell how far it came."""
@@ -180,26 +180,28 @@ class _Training:
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
-        if self.listeners:
-            hooks = self.hooks = self._hooks(session, logging, evaluating, saving if saves else None)
-            kept.append(hooks.middle)
-            callbacks = [hooks.first, *callbacks[:4], hooks.middle, *callbacks[4:]]
+        if self.user_callbacks:
+            adapter = self.adapter = self._adapt(session, logging, evaluating, saving if saves else None)
+            kept.append(adapter.middle)
+            callbacks = [adapter.first, *callbacks[:4], adapter.middle, *callbacks[4:]]
         if saves:
             callbacks.append(saving)
-        if self.hooks is not None:
-            callbacks.append(self.hooks.last)
+        if self.adapter is not None:
+            callbacks.append(self.adapter.last)
         if parts.options.plots and parts.is_first:
             callbacks.append(Plotting(partial(_draw, parts.folder), accumulator.stopwatch))
         restore_callbacks(self.start.facts, callbacks)
         return callbacks
 
-    def _hooks(self, session: Session, logging: Logging, evaluating: Evaluating, saving: Saving | None) -> Hooks:
-        """Return what calls the listeners. An input has no epochs: the whole training counts as one."""
-        from xdpx.experiments.running.listening import arguments_of
-        from xdpx.trainer.hooks.listening import Hooks
+    def _adapt(
+        self, session: Session, logging: Logging, evaluating: Evaluating, saving: Saving | None
+    ) -> CallbackAdapter:
+        """Return what calls the callbacks of the user. An input has no epochs: the whole training counts as one."""
+        from xdpx.experiments.running.user_callbacks import arguments_of
+        from xdpx.trainer.hooks.adapting import CallbackAdapter
 
-        return Hooks(
-            self.listeners, arguments_of(self.parts), logging=logging, evaluating=evaluating, saving=saving,
+        return CallbackAdapter(
+            self.user_callbacks, arguments_of(self.parts), logging=logging, evaluating=evaluating, saving=saving,
             epoch_length=lambda epoch: session.total, ranks=ranks_for("callbacks", self.parts.options),
         )  # fmt: skip
 
@@ -248,21 +250,21 @@ def _any_told(told: bool, number: int) -> bool:
     return told or world.preempted(number)
 
 
-def _listeners(parts: Parts) -> list[Any]:
+def _user_callbacks(parts: Parts) -> list[Any]:
     """Return callbacks and trackers. What they stand on is imported only where there are some."""
     experiment, options = parts.experiment, parts.options
     if not any((experiment.CALLBACKS, experiment.REPORT_TO, options.callbacks, options.report_to)):
         return []
-    from xdpx.experiments.running.listening import listeners_of
+    from xdpx.experiments.running.user_callbacks import user_callbacks_of
 
-    return listeners_of(parts)
+    return user_callbacks_of(parts)
 
 
-def _until_left(groups: Generator[tuple[Position, Any]], hooks: Hooks) -> Generator[tuple[Position, Any]]:
-    """Yield the same groups; end where a listener wants no more of the epoch, which is the only one."""
+def _until_left(groups: Generator[tuple[Position, Any]], adapter: CallbackAdapter) -> Generator[tuple[Position, Any]]:
+    """Yield the same groups; end where a callback wants no more of the epoch, which is the only one."""
     with closing(groups):
         for place, group in groups:
-            if hooks.left:
+            if adapter.left:
                 return
             yield place, group
 

@@ -8,7 +8,7 @@ from typing import Any
 from xdpx.trainer.arguments import TrainingArguments
 
 
-class HookArguments(TrainingArguments):
+class CallbackArguments(TrainingArguments):
     """Arguments of a Trainer that say what a training of another door does. Its own settings can be read as well.
 
     Args:

@@ -86,13 +86,13 @@ class TrainerCallback:
 
 
 def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") -> Callable[..., TrainerControl]:
-    """Make the method that sets flags of the control back, and then calls all who listen to `event`.
+    """Make the method that sets flags of the control back, and then calls all callbacks that have `event`.
 
     Args:
         event: its name.
         resets: the method of the control that sets back the flags.
         serves: the one flag that is set back.
-        brings: the name of a fourth argument, which the listeners get by keyword.
+        brings: the name of a fourth argument, which they get by keyword.
     """
 
     def fire(
@@ -102,7 +102,7 @@ def _fires(event: str, *, resets: str = "", serves: str = "", brings: str = "") 
             getattr(control, resets)()
         if serves:
             setattr(control, serves, False)
-        if not self._listening_to(event):
+        if not self._methods_of(event):
             return control
         if brought:
             more[brings] = brought[0]
@@ -127,7 +127,7 @@ class CallbackHandler:
         self.eval_dataloader: Any = None
         self.callbacks: list[Any] = []
         self._known: list[Any] = []
-        self._listeners: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
+        self._by_event: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
         for callback in callbacks:
             self.add_callback(callback)
         if "DefaultFlowCallback" not in {base.__name__ for each in self.callbacks for base in type(each).__mro__}:
@@ -199,7 +199,7 @@ class CallbackHandler:
             "optimizer": self.optimizer, "lr_scheduler": self.lr_scheduler,
             "train_dataloader": self.train_dataloader, "eval_dataloader": self.eval_dataloader, **more,
         }  # fmt: skip
-        for callback, method in self._listening_to(event):
+        for callback, method in self._methods_of(event):
             try:
                 answer = method(args, state, control, **everything)
             except Exception as error:
@@ -209,14 +209,14 @@ class CallbackHandler:
                 control = _checked(answer, callback, event)
         return control
 
-    def _listening_to(self, event: str) -> list[tuple[Any, Callable[..., Any]]]:
+    def _methods_of(self, event: str) -> list[tuple[Any, Callable[..., Any]]]:
         now, known = self.callbacks, self._known
         if event == "on_train_begin" or len(now) != len(known) or not all(map(is_, now, known)):
-            self._known, self._listeners = list(now), {}
-        if event not in self._listeners:
+            self._known, self._by_event = list(now), {}
+        if event not in self._by_event:
             methods: list[tuple[Any, Any]] = [(callback, getattr(callback, event, None)) for callback in now]
-            self._listeners[event] = [(callback, method) for callback, method in methods if _says_something(method)]
-        return self._listeners[event]
+            self._by_event[event] = [(callback, method) for callback, method in methods if _says_something(method)]
+        return self._by_event[event]
 
 
 def _says_something(method: Any) -> bool:

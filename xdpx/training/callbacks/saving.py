@@ -14,7 +14,7 @@ from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.progress import Progress
 from xdpx.utils.decisions import due, is_better
 
-HOOKS = "hooks"
+OF_TRAINER = "hooks"
 """What the state of callbacks written for the Trainer is called: a run may be continued with or without them."""
 
 
@@ -239,7 +239,7 @@ def restore(saved: Mapping[str, Any], callbacks: Sequence[Callback]) -> None:
     """
     wanted = {callback.name: callback for callback in callbacks if callback.name}
     held = {**saved["callbacks"], Saving.name: saved["saving"]}
-    odd = (set(wanted) ^ set(held)) - {Saving.name, HOOKS}
+    odd = (set(wanted) ^ set(held)) - {Saving.name, OF_TRAINER}
     if odd:
         raise ValueError(f"the checkpoint and this run differ in the state of: {', '.join(sorted(odd))}.")
     for name, callback in wanted.items():

@@ -10,9 +10,9 @@ import pytest
 from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.checkpoints.folders import ALONE, Ranks
 from xdpx.reports.growing_table import GrowingTable
+from xdpx.trainer.hooks.adapting import CallbackAdapter
 from xdpx.trainer.hooks.builtin import EarlyStoppingCallback
 from xdpx.trainer.hooks.events import TrainerCallback
-from xdpx.trainer.hooks.listening import Hooks
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, EvaluationPlan
 from xdpx.training.callbacks.logging import LOG, Logging
@@ -34,7 +34,7 @@ class Recorder(TrainerCallback):
         self.best_before: list[float | None] = []
 
 
-def _listener(event: str) -> Callable[..., None]:
+def _hearing(event: str) -> Callable[..., None]:
     def hear(self: Recorder, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.heard.append((event.removeprefix("on_"), state.global_step))
         flag = self.asks.get((event.removeprefix("on_"), state.global_step))
@@ -49,7 +49,7 @@ def _listener(event: str) -> Callable[..., None]:
 
 
 for event in EVENTS:
-    setattr(Recorder, event, _listener(event))
+    setattr(Recorder, event, _hearing(event))
 
 ARGS = {
     "num_train_epochs": 2, "logging_steps": 4, "eval_steps": 8, "save_steps": 8, "per_device_train_batch_size": 8,
@@ -67,7 +67,7 @@ class Desk:
         self.ranks = ALONE
 
     def train(
-        self, *listeners: Any, until: int = 16, save: bool = True, saved: Any = None, **policy: Any
+        self, *user_callbacks: Any, until: int = 16, save: bool = True, saved: Any = None, **policy: Any
     ) -> tuple[Stop, Session]:
         accumulator = MetricAccumulator(self.engine.facts_to_host, windows=(LOG, EVALUATION))
         tables = [GrowingTable(str(self.folder / f"{name}.log.tsv")) for name in ("train", "valid")]
@@ -75,7 +75,7 @@ class Desk:
         plan = EvaluationPlan(8, "closeness")
         evaluating = Evaluating(
             plan,
-            lambda: self.hooks.scored(self.held_out)(),
+            lambda: self.adapter.scored(self.held_out)(),
             self.loss,
             table=tables[1],
             accumulator=accumulator,
@@ -83,18 +83,18 @@ class Desk:
         )
         kept: list[Any] = [logging, evaluating]
         saving = Saving(self.checkpointer, SavePolicy(**policy), callbacks=kept, accumulator=accumulator, metadata=dict)
-        self.hooks = Hooks(
-            listeners, SimpleNamespace(**ARGS), logging=logging, evaluating=evaluating,
+        self.adapter = CallbackAdapter(
+            user_callbacks, SimpleNamespace(**ARGS), logging=logging, evaluating=evaluating,
             saving=saving if save else None, epoch_length=lambda epoch: 8, ranks=self.ranks,
         )  # fmt: skip
-        kept.append(self.hooks.middle)
-        callbacks = [self.hooks.first, *kept, *([saving] if save else []), self.hooks.last]
+        kept.append(self.adapter.middle)
+        callbacks = [self.adapter.first, *kept, *([saving] if save else []), self.adapter.last]
         progress = Progress.from_dict(saved["progress"]) if saved else Progress()
         if saved:
             restore(saved, [*kept, saving])
         state = self.engine.restore(saved["engine"]) if saved else self.engine.start(0)
         session = Session(self.engine, state, progress, until, until)
-        groups = self.hooks.groups(self.toy_groups((progress.epoch, progress.group)))
+        groups = self.adapter.groups(self.toy_groups((progress.epoch, progress.group)))
         return fit(session, groups, callbacks), session
 
 
@@ -131,7 +131,7 @@ def test_callbacks_of_all_processes_hear_and_those_of_the_first_are_obeyed(desk:
     desk.ranks = Ranks(1, 2, broadcast=lambda value: said.pop(0))
     assert desk.train(second, save=False)[0].reason == "asked to stop after step 3"
     assert first.heard == second.heard == [1, 2, 3]
-    assert not desk.hooks.state.is_world_process_zero
+    assert not desk.adapter.state.is_world_process_zero
 
 
 def test_every_step_begins_and_ends_around_its_update(desk: Desk) -> None:
@@ -149,7 +149,7 @@ def test_logs_and_metrics_have_the_names_of_the_trainer(desk: Desk) -> None:
     assert {"loss", "grad_norm", "learning_rate", "epoch", "steps_per_second"} <= recorder.logs[0].keys()
     assert recorder.logs[0]["epoch"] == 0.5
     assert {"eval_closeness", "eval_rows", "epoch", "step"} == recorder.logs[2].keys()
-    assert desk.hooks.state.log_history == recorder.logs
+    assert desk.adapter.state.log_history == recorder.logs
 
 
 def test_the_best_metric_is_noted_after_its_evaluation_was_told(desk: Desk) -> None:
@@ -157,7 +157,7 @@ def test_the_best_metric_is_noted_after_its_evaluation_was_told(desk: Desk) -> N
     _, session = desk.train(recorder)
     assert recorder.best_before[0] is None
     assert isinstance(recorder.best_before[1], float)
-    assert desk.hooks.state.best_metric == session.progress.best_score
+    assert desk.adapter.state.best_metric == session.progress.best_score
 
 
 @pytest.mark.parametrize("at", ["step_end", "log", "evaluate", "save", "epoch_end"])
@@ -234,7 +234,7 @@ def test_a_resumed_run_remembers_what_callbacks_counted(desk: Desk) -> None:
     stop, session = desk.train(again, until=64, saved=saved, resumable=True)
     assert (again.early_stopping_patience_counter, session.number) == (3, 32)
     assert stop.reason == "asked to stop after step 32"
-    assert [entry["step"] for entry in desk.hooks.state.log_history][:3] == [4, 8, 8]
+    assert [entry["step"] for entry in desk.adapter.state.log_history][:3] == [4, 8, 8]
 
 
 def test_callbacks_may_be_added_to_a_run_that_began_without(desk: Desk) -> None:

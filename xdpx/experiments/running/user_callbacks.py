@@ -10,14 +10,14 @@ from xdpx.config.spmd_keys import SPMD
 from xdpx.experiments.fields import fields_of
 from xdpx.experiments.running.parts import Parts
 from xdpx.reports.trackers.choosing import own_trackers, tracker_for, troubles_of
-from xdpx.trainer.hooks import listeners
-from xdpx.trainer.hooks.arguments import HookArguments
+from xdpx.trainer.hooks import listed
+from xdpx.trainer.hooks.arguments import CallbackArguments
 
 METRIC = "log_pplx"
 """What tells which evaluation is the best, by the name that `eval_` is put in front of."""
 
 
-def listeners_of(parts: Parts) -> list[Any]:
+def user_callbacks_of(parts: Parts) -> list[Any]:
     """Return the callbacks and trackers that the experiment and the options of its run ask for.
 
     Raises:
@@ -36,17 +36,17 @@ def _faults(entries: Sequence[Any]) -> Iterator[Fault]:
     """Yield what is wrong with each entry: a name, {name: {argument: value}}, a class, an object or a function."""
     for entry in entries:
         if isinstance(entry, str | Mapping):
-            yield from listeners.faults_of([entry], engine=SPMD)
+            yield from listed.faults_of([entry], engine=SPMD)
         elif getattr(entry, "changes_model", False):
             name = entry.__name__ if isinstance(entry, type) else type(entry).__name__
             yield Fault("callbacks", f"{name} changes the model that PyTorch computes; here JAX does.", "Leave it out.")
 
 
 def _made(entry: object) -> Any:
-    return listeners.build([entry])[0] if isinstance(entry, str | Mapping) else tracker_for(entry)
+    return listed.build([entry])[0] if isinstance(entry, str | Mapping) else tracker_for(entry)
 
 
-def arguments_of(parts: Parts) -> HookArguments:
+def arguments_of(parts: Parts) -> CallbackArguments:
     """Return what callbacks read as `args`: the settings by the names of the Trainer, and every field besides."""
     experiment, train = parts.experiment, parts.train
     own = {name: getattr(experiment, name) for name in fields_of(type(experiment)) if hasattr(experiment, name)}
@@ -67,4 +67,4 @@ def arguments_of(parts: Parts) -> HookArguments:
         "save_steps": train.save_interval_steps,
         "load_best_model_at_end": parts.options.enable_checkpoint_saving,  # not loaded, but kept
     }
-    return HookArguments(parts.folder, own, known, door=f"the experiment {type(experiment).__name__}")
+    return CallbackArguments(parts.folder, own, known, door=f"the experiment {type(experiment).__name__}")

@@ -16,7 +16,7 @@ from xdpx.reports.run_tables import COLUMNS, evaluated
 from xdpx.trainer.hooks.events import CallbackHandler
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState, is_exportable, restore_states, states_of
 from xdpx.training.callbacks.logging import Logging
-from xdpx.training.callbacks.saving import HOOKS
+from xdpx.training.callbacks.saving import OF_TRAINER
 from xdpx.training.loop import Callback, Session, Step, Stop
 
 INSIDE = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step")
@@ -48,39 +48,39 @@ class Saves(Protocol):
 
 
 class Handler(CallbackHandler):
-    """Calls the listeners. When to log, evaluate, save and end is decided by the door, unless one of them asks."""
+    """Calls the callbacks. When to log, evaluate, save and end is decided by the door, unless one asks."""
 
     def _miss_flow(self) -> None:
         pass
 
     def waiting_in_vain(self, told: Collection[str]) -> list[str]:
-        """Name the events inside an update that somebody listens to, but that are not among those told."""
-        return [event for event in INSIDE if event not in told and self._listening_to(event)]
+        """Name the events inside an update that a callback has, but that are not among those told."""
+        return [event for event in INSIDE if event not in told and self._methods_of(event)]
 
 
-class Hooks:
-    """What the three stations of the hooks in the list of callbacks share.
+class CallbackAdapter:
+    """Adapts the events of a door to callbacks written for the Trainer: three stations in its list of callbacks.
 
     `first` stands before logging: a step ended. `middle` stands behind evaluating: what was logged and scored is told,
     and what is asked for beyond that is done. `last` stands behind saving: a checkpoint was saved, an epoch ended. So
     events come in the order that callbacks rely on, and what one asks for is done at the same step.
 
     Args:
-        listeners: the callbacks.
+        callbacks: written for the Trainer, and trackers.
         args: what they read as arguments.
         logging, evaluating, saving: what does the work; `saving` is None where nothing is to be saved.
         epoch_length: gives the number of updates of an epoch (1-based).
-        processing_class: handed to the listeners.
-        ranks: the processes that train together. All hear the events, and do what the listeners of the first ask for.
+        processing_class: handed to the callbacks.
+        ranks: the processes that train together. All hear the events, and do what the callbacks of the first ask for.
 
     Attributes:
-        state, control: what the listeners read, and decide with.
+        state, control: what the callbacks read, and decide with.
         left: the epoch whose rest nobody wants; 0 for none.
     """
 
     def __init__(
         self,
-        listeners: Sequence[Any],
+        callbacks: Sequence[Any],
         args: Any,
         *,
         logging: Logging,
@@ -90,7 +90,7 @@ class Hooks:
         processing_class: Any = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.handler = Handler(listeners, None, processing_class, None, None)
+        self.handler = Handler(callbacks, None, processing_class, None, None)
         self.args, self.control = args, TrainerControl()
         self.state = self._at_home(TrainerState(), ranks)
         self._ranks = ranks
@@ -103,7 +103,7 @@ class Hooks:
         self._length = 1  # of this epoch, in updates
         self.left = 0
         self._told = {"log": 0, "evaluation": 0, "save": 0}  # the step at which it was told last
-        self._made = self._kept()  # how the listeners were made, to tell later what was changed since
+        self._made = self._kept()  # how the callbacks were made, to tell later what was changed since
 
     # ---- around the data
 
@@ -132,7 +132,7 @@ class Hooks:
     # ---- events
 
     def fire(self, event: str, *brought: Any) -> None:
-        """Call an event of everybody who listens."""
+        """Call an event of every callback."""
         self.control = getattr(self.handler, event)(self.args, self.state, self.control, *brought)
 
     def _agree(self) -> None:
@@ -147,7 +147,7 @@ class Hooks:
         engine.tell = self.fire
         unheard = self.handler.waiting_in_vain(engine.events)
         if unheard:
-            log.warning(f"this engine does not tell of {', '.join(unheard)}, which callbacks listen to.")
+            log.warning(f"this engine does not tell of {', '.join(unheard)}, which callbacks wait for.")
         state.global_step, state.max_steps = session.number, session.total
         state.num_train_epochs = args.num_train_epochs or 0
         state.logging_steps, state.eval_steps, state.save_steps = args.logging_steps, args.eval_steps, args.save_steps
@@ -167,7 +167,7 @@ class Hooks:
         return self._stop(session)
 
     def serve(self, session: Session) -> Stop | None:
-        """Tell what was logged and scored at this step; log, score and have saved what a listener asks for."""
+        """Tell what was logged and scored at this step; log, score and have saved what a callback asks for."""
         number = session.number
         if self.control.should_log and self._logging.logged_step != number:
             self._logging.write_row(session)
@@ -196,7 +196,7 @@ class Hooks:
         return self._stop(session)
 
     def end_epoch(self, session: Session) -> Stop | None:
-        """Tell that an epoch ended, if one is open, and do what a listener asks for then."""
+        """Tell that an epoch ended, if one is open, and do what a callback asks for then."""
         if self._epoch is None:
             return None
         self._epoch, self.left = None, self._now_left
@@ -220,7 +220,7 @@ class Hooks:
         metrics["epoch"] = self.state.epoch
         self._log(metrics)
         self.fire("on_evaluate", metrics)
-        self._take_best(session)  # only now: listeners compare with the best before
+        self._take_best(session)  # only now: callbacks compare with the best before
 
     def _take_best(self, session: Session) -> None:
         progress = session.progress
@@ -248,7 +248,7 @@ class Hooks:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the training stands for the listeners, and what those that are an ExportableState keep."""
+        """Return where the training stands for the callbacks, and what those that are an ExportableState keep."""
         state = json.loads(self.state.to_json())
         return {"state": state, "callbacks": self._kept(), "made": self._made, "left": self._now_left}
 
@@ -293,50 +293,50 @@ def with_new(state: Any, made: Any, now: Any) -> Any:
 class _First(Callback):
     """Stands before all others."""
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
+    def __init__(self, adapter: CallbackAdapter) -> None:
+        self._adapter = adapter
 
     def on_start(self, session: Session) -> None:
-        self._hooks.begin(session)
+        self._adapter.begin(session)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        return self._hooks.end_step(session, step)
+        return self._adapter.end_step(session, step)
 
 
 class _Middle(Callback):
-    """Stands behind evaluating, and is what checkpoints keep of the hooks."""
+    """Stands behind evaluating, and is what checkpoints keep of the callbacks."""
 
-    name = HOOKS
+    name = OF_TRAINER
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
+    def __init__(self, adapter: CallbackAdapter) -> None:
+        self._adapter = adapter
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        return self._hooks.serve(session)
+        return self._adapter.serve(session)
 
     def on_end(self, session: Session, stop: Stop) -> None:
         if stop.finished:
-            self._hooks.serve(session)
+            self._adapter.serve(session)
 
     def state_dict(self) -> dict[str, Any]:
-        return self._hooks.state_dict()
+        return self._adapter.state_dict()
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        self._hooks.load_state_dict(saved)
+        self._adapter.load_state_dict(saved)
 
 
 class _Last(Callback):
     """Stands behind saving."""
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
+    def __init__(self, adapter: CallbackAdapter) -> None:
+        self._adapter = adapter
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        stop = self._hooks.end_saving(session)
-        return (self._hooks.end_epoch(session) if self._hooks.is_over(step.place) else None) or stop
+        stop = self._adapter.end_saving(session)
+        return (self._adapter.end_epoch(session) if self._adapter.is_over(step.place) else None) or stop
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        self._hooks.end_saving(session)
+        self._adapter.end_saving(session)
         if stop.finished:
-            self._hooks.end_epoch(session)
-            self._hooks.fire("on_train_end")
+            self._adapter.end_epoch(session)
+            self._adapter.fire("on_train_end")

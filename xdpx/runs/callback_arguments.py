@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from xdpx.runs.parameters import TrainParameters
-from xdpx.trainer.hooks.arguments import HookArguments
+from xdpx.trainer.hooks.arguments import CallbackArguments
 
 
-class RunArguments(HookArguments):
+class RunArguments(CallbackArguments):
     """Arguments of a Trainer that say what a run of `x-train` does. Every key of the run can be read from it as well.
 
     Args:
