@@ -9,11 +9,13 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 ROOT = Path(__file__).parents[1]
 PORTS = range(20_000, 32_000)
@@ -83,6 +85,55 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
                 process.wait(10)
         process.kill()
         process.wait()
+
+
+def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int]:
+    """Do `work(rank)` in so many processes forked off this one, a world as torchrun makes it; return the exit codes.
+
+    What this one has imported they need not import. When one has failed, the others are told to end, as by torchrun.
+
+    Args:
+        work: what each of them does.
+        size: how many.
+        words: what they write goes into the files `<words>-<rank>.txt`.
+    """
+    world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    running: dict[int, int] = {}
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            os.environ.update({name: str(value) for name, value in {**world, "RANK": rank, "LOCAL_RANK": rank}.items()})
+            _do_and_leave(lambda rank=rank: work(rank), f"{words}-{rank}.txt")
+        running[child] = rank
+    codes = [0] * size
+    while running:
+        child, status = os.wait()
+        rank = running.pop(child)
+        codes[rank] = os.waitstatus_to_exitcode(status)
+        for other in running if codes[rank] else ():
+            os.kill(other, signal.SIGTERM)
+    return codes
+
+
+def _do_and_leave(work: Callable[[], object], words: str) -> NoReturn:
+    code = 70
+    try:
+        file = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        work()
+        code = 0
+    except SystemExit as leaving:
+        if isinstance(leaving.code, int):
+            code = leaving.code
+        else:
+            sys.stderr.write(f"{leaving}\n")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def told(ended: Sequence[Ended]) -> str:

@@ -10,8 +10,8 @@ import json
 import os
 import shutil
 import sys
-import traceback
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.processes import free_port
+from tests.processes import fork_ranks
 from xdpx import Trainer, TrainingArguments
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
 from xdpx.runs import training as of_x_train
 
-FAILED, LARGEST = 70, 6
+LARGEST = 6
 IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
 """What each process would import by itself."""
 
@@ -102,14 +102,8 @@ def prepare(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 DOORS = {"x-prepro": prepare, "x-train": train_by_x_train, "Trainer": train_by_trainer}
 
 
-def work(stage: Mapping[str, Any], rank: int, port: int) -> None:
+def work(stage: Mapping[str, Any], rank: int) -> None:
     """Be one process of a stage."""
-    size = stage["size"]
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
-    os.environ.update({name: str(number) for name, number in numbers.items()}, MASTER_ADDR="127.0.0.1")
-    words = os.open(f"{stage['name']}-{rank}.txt", os.O_WRONLY | os.O_CREAT)
-    os.dup2(words, 1)
-    os.dup2(words, 2)
     found = {}
     for training in stage["trainings"]:
         name, values = training["name"], training["values"]
@@ -131,21 +125,7 @@ def main(folder: Path) -> None:
             shutil.copytree(source, copy)
         for training in stage["trainings"]:
             Path(f"{training['name']}.json").write_text(json.dumps(training["values"]))
-        port, processes = free_port(), []
-        for rank in range(stage["size"]):
-            process = os.fork()
-            if process == 0:
-                code = FAILED
-                try:
-                    work(stage, rank, port)
-                    code = 0
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    sys.stderr.flush()
-                    os._exit(code)
-            processes.append(process)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+        codes = fork_ranks(partial(work, stage), stage["size"], stage["name"])
         if any(codes):
             said = "\n".join(Path(f"{stage['name']}-{rank}.txt").read_text()[-4000:] for rank in range(stage["size"]))
             sys.exit(f"stage {stage['name']} ended with {codes}:\n{said}")

@@ -1,6 +1,8 @@
-"""Train on two processes; one of them may be told to end: `torchrun ... signalled_pair.py FOLDER RANK STEP STRATEGY`.
+"""Train on two processes; one may be told to end: `signalled_pair.py FOLDER` does what FOLDER/stages.json lists.
 
-Each process writes FOLDER/rank-<n>.json at its end, and FOLDER/stopped-<n>.json when it is left by the signal.
+All processes are forked off this one, which has imported everything. `torchrun ... signalled_pair.py FOLDER NAME` does
+one stage with the processes of a launcher. Each writes NAME/rank-<n>.json at its end, and NAME/stopped-<n>.json when it
+is left by the signal; FOLDER/ended.json tells how the processes of each stage ended, and what they left.
 """
 
 from __future__ import annotations
@@ -9,16 +11,16 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from tests.processes import fork_ranks
 from xdpx import Trainer, TrainerCallback, TrainingArguments
-
-FOLDER, KILLED, AT, SHARDING = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-RANK = int(os.environ["RANK"])
+from xdpx.checkpoints import folders
 
 
 class Noisy(nn.Module):
@@ -37,33 +39,66 @@ class Noisy(nn.Module):
 class Kill(TrainerCallback):
     """Sends this process, and no other, the signal."""
 
+    def __init__(self, step: int) -> None:
+        self.step = step
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if RANK == KILLED and state.global_step == AT:
+        if state.global_step == self.step:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def main() -> None:
+def train(stage: dict[str, Any], rank: int) -> None:
     """Train, from the newest checkpoint where there is one."""
+    os.environ.update(stage["environment"])
+    folder = Path(stage["folder"])
     dice = torch.Generator().manual_seed(1)
     rows = [{"x": torch.randn(4, generator=dice), "labels": torch.tensor(float(i % 3))} for i in range(80)]
     args = TrainingArguments(
-        str(FOLDER / "out"), use_cpu=True, disable_tqdm=True, save_strategy="epoch", logging_steps=1,
-        per_device_train_batch_size=2, num_train_epochs=2, learning_rate=0.01, ddp_timeout=300,
-        fsdp="" if SHARDING == "none" else SHARDING,
+        str(folder / "out"), use_cpu=True, disable_tqdm=True, save_strategy="epoch", logging_steps=1,
+        per_device_train_batch_size=2, num_train_epochs=2, learning_rate=0.01, ddp_timeout=300, fsdp=stage["fsdp"],
     )  # fmt: skip
-    trainer = Trainer(Noisy(), args, train_dataset=rows, callbacks=[Kill()])
+    killed = [Kill(10)] if rank == stage["killed"] else []
+    trainer = Trainer(Noisy(), args, train_dataset=rows, callbacks=killed)
     try:
-        trainer.train(resume_from_checkpoint=any((FOLDER / "out").glob("checkpoint-*")) or None)
+        trainer.train(resume_from_checkpoint=any((folder / "out").glob("checkpoint-*")) or None)
     except SystemExit as leaving:
-        tell("stopped", {"step": trainer.state.global_step, "code": leaving.code})
+        tell(folder / f"stopped-{rank}.json", {"step": trainer.state.global_step, "code": leaving.code})
         raise
     weights = trainer.strategy.weights(trainer.model_wrapped, wanted=True)
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    tell("rank", {"weights": {name: each.tolist() for name, each in weights.items()}, "losses": losses})
+    tell(folder / f"rank-{rank}.json", {"weights": {name: each.tolist() for name, each in weights.items()},
+                                        "losses": losses})  # fmt: skip
 
 
-def tell(name: str, facts: dict[str, Any]) -> None:
-    (FOLDER / f"{name}-{RANK}.json").write_text(json.dumps(facts), encoding="utf-8")
+def left_in(folder: Path) -> dict[str, Any]:
+    """Return what a training left: the names in its folder, the newest checkpoint, and its status."""
+    newest = folders.newest(str(folder))
+    status = json.loads((folder / "status.json").read_text())["status"]
+    return {
+        "names": sorted(path.name for path in folder.iterdir()),
+        "newest": Path(newest or "").name,
+        "status": status,
+    }
 
 
-main()
+def tell(path: Path, facts: dict[str, Any]) -> None:
+    path.write_text(json.dumps(facts), encoding="utf-8")
+
+
+def main(folder: str, name: str = "") -> None:
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    stages = json.loads(Path("stages.json").read_text())
+    if name:
+        train(stages[name], int(os.environ["RANK"]))
+        return
+    ended = {}
+    for name, stage in stages.items():
+        if not stage["by"]:
+            codes = fork_ranks(partial(train, stage), 2, name)
+            ended[name] = {"codes": codes, **left_in(Path(stage["folder"], "out"))}
+    tell(Path("ended.json"), ended)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

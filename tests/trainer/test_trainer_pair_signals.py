@@ -3,69 +3,77 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import environment, free_port
-from xdpx.checkpoints import folders
+from tests.processes import environment, free_port, run_together, told
+from tests.trainer.signalled_pair import left_in
 from xdpx.training.preemption import EXIT_CODE
 
 pytestmark = pytest.mark.slow
-SCRIPT = Path(__file__).with_name("signalled_pair.py")
-
-
-def launched(folder: Path, *, killed: int = -1, at: int = -1, sharding: str = "none", **more: str) -> Any:
-    port = f"--master_port={free_port()}"
-    line = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", port, str(SCRIPT)]
-    folder.mkdir(exist_ok=True)
-    return subprocess.run(
-        [*line, str(folder), str(killed), str(at), sharding],
-        env=environment(CUDA_VISIBLE_DEVICES="", **more), capture_output=True, text=True, check=False, timeout=500,
-    )  # fmt: skip
-
-
-def told(folder: Path, name: str) -> list[dict[str, Any]]:
-    return [json.loads((folder / f"{name}-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
-
-
-CASES = [(0, "none", {}), (1, "none", {"XDPX_SAVE_IN_BACKGROUND": "1"}), (1, "full_shard", {})]
+SCRIPT = str(Path(__file__).with_name("signalled_pair.py"))
+CASES = {
+    "torchrun": {"killed": 0, "by": "torchrun"},
+    "background": {"killed": 1, "environment": {"XDPX_SAVE_IN_BACKGROUND": "1"}},
+    "full_shard": {"killed": 1, "fsdp": "full_shard"},
+}
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    done = launched(folder)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return told(folder, "rank")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each case was stopped, the first by a launcher, and then went on; and where nothing disturbed."""
+    folder = tmp_path_factory.mktemp("signalled")
+    usual = {"killed": -1, "fsdp": "", "environment": {}, "by": ""}
+    stages = {"undisturbed": {**usual, "folder": "undisturbed"}}
+    for name, case in CASES.items():
+        stages[f"{name}, stopped"] = {**usual, **case, "folder": name}
+        stages[f"{name}, resumed"] = {**usual, **case, "folder": name, "killed": -1, "by": ""}
+    for stage in stages.values():
+        (folder / str(stage["folder"])).mkdir(exist_ok=True)
+    (folder / "stages.json").write_text(json.dumps(stages))
+    here = environment(CUDA_VISIBLE_DEVICES="")
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    (launched,) = run_together([[sys.executable, *launcher, SCRIPT, str(folder), "torchrun, stopped"]], [here])
+    by_torchrun = {"codes": [launched.code], **left_in(folder / "torchrun/out")}
+    (ended,) = run_together([[sys.executable, SCRIPT, str(folder)]], [here])
+    assert ended.code == 0, told([ended])
+    every = json.loads((folder / "ended.json").read_text()) | {"torchrun, stopped": by_torchrun}
+    (folder / "ended.json").write_text(json.dumps(every))
+    return folder
 
 
-@pytest.mark.parametrize(("killed", "sharding", "more"), CASES)
-def test_a_signal_to_one_process_stops_both_at_a_step_from_which_they_go_on_exactly(
-    killed: int, sharding: str, more: dict[str, str], undisturbed: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    stopped = launched(tmp_path, killed=killed, at=10, sharding=sharding, **more)
-    assert stopped.returncode != 0
-    both = told(tmp_path, "stopped")
+def found(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"{name}-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_signal_to_one_process_stops_both_at_a_step(place: Path, name: str) -> None:
+    ended = json.loads((place / "ended.json").read_text())[f"{name}, stopped"]
+    both = found(place / name, "stopped")
     assert both[0] == both[1]
+    assert both[0]["code"] == EXIT_CODE
+    assert set(ended["codes"]) == ({1} if name == "torchrun" else {EXIT_CODE})  # a launcher has one for all failures
     step = both[0]["step"]
-    assert both[0]["code"] == EXIT_CODE, stopped.stderr[-4000:]
     assert 11 <= step < 20  # not at the end of the epoch, where it is saved in any case
-    assert folders.newest(str(tmp_path / "out")) == str(tmp_path / "out" / f"checkpoint-{step}")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"checkpoint-{step}", "status.json"]
-    assert json.loads((tmp_path / "out" / "status.json").read_text())["status"] == "preempted"
-    resumed = launched(tmp_path, sharding=sharding)
-    assert resumed.returncode == 0, resumed.stderr[-4000:]
-    for found, wanted in zip(told(tmp_path, "rank"), undisturbed, strict=True):
-        assert found["losses"] == pytest.approx(wanted["losses"], abs=1e-6)
-        if sharding == "none":
-            assert found == wanted
-        else:
-            for name, values in wanted["weights"].items():
-                assert flat(found["weights"][name]) == pytest.approx(flat(values), abs=1e-6)
+    assert (ended["newest"], ended["status"]) == (f"checkpoint-{step}", "preempted")
+    assert ended["names"] == [f"checkpoint-{step}", "status.json"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_from_the_step_at_which_both_were_stopped_they_go_on_exactly(place: Path, name: str) -> None:
+    step = found(place / name, "stopped")[0]["step"]
+    assert json.loads((place / "ended.json").read_text())[f"{name}, resumed"]["codes"] == [0, 0]
+    words = [(place / f"{name}, resumed-{rank}.txt").read_text() for rank in (0, 1)]
+    assert any(f"continuing from {name}/out/checkpoint-{step}, at step {step}" in each for each in words), words
+    for went_on, wanted in zip(found(place / name, "rank"), found(place / "undisturbed", "rank"), strict=True):
+        assert went_on["losses"] == pytest.approx(wanted["losses"], abs=1e-6)
+        if name != "full_shard":
+            assert went_on == wanted
+        for weight, values in wanted["weights"].items():
+            assert flat(went_on["weights"][weight]) == pytest.approx(flat(values), abs=1e-6)
 
 
 def flat(values: Any) -> list[float]:
