@@ -46,6 +46,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -seconds[item.path])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin before any fixture: jobs that several tests look at are compiled like the others of their room."""
+    if spmd_devices.is_optimized_little(item.path):
+        spmd_devices.optimize_little(True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End after all fixtures; other rooms must not be given what was compiled with little optimization."""
+    if spmd_devices.is_optimized_little(item.path):
+        spmd_devices.optimize_little(False)
+        if "jax" in sys.modules and (nextitem is None or not spmd_devices.is_optimized_little(nextitem.path)):
+            sys.modules["jax"].clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the read cache of each test by itself, and give up soon."""
