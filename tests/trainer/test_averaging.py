@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from tests.optimizers.schedule_free import ScheduleFree
 from xdpx import Trainer, TrainerCallback, TrainingArguments
 
 RATE, STEPS = 0.1, 8
@@ -134,7 +135,7 @@ def test_what_cannot_be_averaged_is_refused(tmp_path: Path) -> None:
         half.train()
     schedule_free, _ = trainer(tmp_path, ema_decay=0.9)
     schedule_free.optimizer = torch.optim.SGD(schedule_free.model.parameters(), lr=RATE)
-    schedule_free.optimizer.eval = lambda: None  # type: ignore[attr-defined]
+    schedule_free.optimizer.eval = schedule_free.optimizer.train = lambda: None  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="SGD keeps an average of its own"):
         schedule_free.train()
 
@@ -142,3 +143,24 @@ def test_what_cannot_be_averaged_is_refused(tmp_path: Path) -> None:
 def test_an_average_that_would_begin_after_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"swa_start: is {STEPS + 1}, but training has {STEPS} steps"):
         trainer(tmp_path, swa_start=STEPS + 1)[0].train()
+
+
+def by_schedule_free(folder: Path, resume: Any = None, **changes: Any) -> tuple[Trainer, Walk]:
+    trained, walk = trainer(folder, save_steps=1, **changes)
+    trained.optimizer = ScheduleFree(trained.model.parameters(), lr=RATE)
+    trained.train(resume_from_checkpoint=resume)
+    return trained, walk
+
+
+def test_schedule_free_saves_its_average_and_goes_on_from_the_bits_that_it_trained(tmp_path: Path) -> None:
+    """Whenever it was scored or saved: in the original each of these moves the last bits of the training."""
+    often, points = by_schedule_free(tmp_path / "often", eval_strategy="steps", eval_steps=1)
+    rarely, same = by_schedule_free(tmp_path / "rarely", save_strategy="no")
+    resumed, rest = by_schedule_free(tmp_path / "again", str(tmp_path / "often/checkpoint-3"))
+    assert points.points == same.points
+    assert rest.points == points.points[3:]
+    ends = [each.model.slope.item() for each in (often, rarely, resumed)]
+    assert ends[0] == ends[1] == ends[2] != points.points[-1]
+    saved = load_file(tmp_path / f"often/checkpoint-{STEPS}/model.safetensors")
+    assert saved["slope"].item() == ends[0]
+    assert often.evaluate()["eval_loss"] == pytest.approx((ends[0] - 3) ** 2)

@@ -44,7 +44,7 @@ PACKAGES: dict[str, Package] = {
     "lomo_optim": Package("pip install lomo-optim", {"Lomo": ("lomo", "adalomo")}),
     "schedulefree": Package(
         "pip install 'schedulefree>=1.4'",
-        {"ScheduleFree": ("schedule_free_radam", "schedule_free_adamw", "schedule_free_sgd")},
+        {"ScheduleFree": ("schedule_free_radam", "schedule_free_adamw"), "ScheduleFreeSGD": ("schedule_free_sgd",)},
     ),
     "grokadamw": Package("pip install grokadamw", {"GrokAdamW": ("grokadamw",)}),
     "optimi": Package("pip install torch-optimi", {"StableAdamW": ("stable_adamw",)}),

@@ -584,7 +584,7 @@ class OnMetric(LRScheduler):
 
     @staticmethod
     def driving(optimizer: Any, **settings: Any) -> Any:
-        """Return what drives the rates of an optimizer by scores: the original's class, whose state checkpoints hold."""
+        """Return what drives the rates of an optimizer by scores: the class whose state the original saves, too."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The averaged weights of a Trainer (EMA, SWA): scored and saved in the place of those that are trained.
+"""The averaged weights of a Trainer (EMA, SWA, or its optimizer's): scored and saved in place of those it trains.
 
 `TrainerRun.averaged` puts them there while the model is scored or saved.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 
-from xdpx.engines.pytorch.averaging import AverageInPlace
+from torch import Tensor
+
+from xdpx.engines.pytorch.averaging import AverageInPlace, OptimizersAverage, keeps_average
 from xdpx.engines.pytorch.options import AveragingOptions
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.fields import OwnFields
@@ -24,28 +26,36 @@ def options_of(args: TrainingArguments, total: int) -> AveragingOptions:
     return AveragingOptions(args.ema_decay, start, args.swa_interval)
 
 
-def begin(run: TrainerRun) -> AverageInPlace | None:
-    """Return the average that is asked for, which begins with the weights as they are; None where none is.
+def begin(run: TrainerRun) -> AverageInPlace | OptimizersAverage | None:
+    """Return the average that is asked for, which begins with the weights as they are, or that of the optimizer.
 
     Raises:
         ValueError: it would begin after the last step, the optimizer keeps an average of its own, or weights are in
             half precision.
     """
     options, optimizer = options_of(run.args, run.plan.max_steps), run.optimizer
+    own = keeps_average(optimizer) and not run.parts.strategy.writes_own_state
+    if own and not options.averages:
+        return OptimizersAverage(optimizer, _weights_of(run))
     if not options.averages:
         return None
     total = run.plan.max_steps
     if options.swa_start is not None and options.swa_start > total:
         raise ValueError(f"swa_start: is {options.swa_start}, but training has {total} steps. Use at most {total}.")
-    if callable(getattr(optimizer, "eval", None)):
+    if own:
         name = "ema_decay" if options.swa_start is None else "swa_start"
         raise ValueError(
             f"{name}: is {getattr(run.args, name)}, but {type(optimizer).__name__} keeps an average of its own. Leave "
             "it out, or use another optim."
         )
-    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    return AverageInPlace(_weights_of(run), options)
+
+
+def _weights_of(run: TrainerRun) -> dict[str, Tensor]:
+    """Return the weights that the optimizer has, by name."""
+    moved = {id(weight) for group in run.optimizer.param_groups for weight in group["params"]}
     named = run.parts.strategy.unwrap(run.model_wrapped).named_parameters()
-    return AverageInPlace({name: weight for name, weight in named if id(weight) in moved}, options)
+    return {name: weight for name, weight in named if id(weight) in moved}
 
 
 def resume(run: TrainerRun, checkpoint: str) -> None:
@@ -65,6 +75,8 @@ def resume(run: TrainerRun, checkpoint: str) -> None:
         )
     trained = saved.trained()
     if trained is not None:
+        if isinstance(run.average, OptimizersAverage):
+            run.average.hide()  # before: what it would put there is not what was trained
         run.parts.strategy.load_weights(run.model_wrapped, trained)
 
 

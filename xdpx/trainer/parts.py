@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from xdpx.checkpoints.folders import Ranks
 from xdpx.engines.pytorch import collectives
-from xdpx.engines.pytorch.averaging import AverageInPlace
+from xdpx.engines.pytorch.averaging import AverageInPlace, OptimizersAverage
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
@@ -104,7 +104,7 @@ class TrainerRun:
         optimizer, lr_scheduler: None until they are made; what users give may only look like one.
         callback_handler, state, control: whom events are told, where training stands, what is asked for next.
         search: for hyperparameters.
-        average: of the weights (EMA, SWA); None where none is kept.
+        average: of the weights (EMA, SWA, or that of the optimizer); None where none is kept.
         plan: the numbers of this training.
         batch_size: samples that this process takes at once.
         accumulator: what updates gave since the last log. See `_log_step` of `trainer.flow`.
@@ -146,7 +146,7 @@ class TrainerRun:
     optimizer: Any = None
     lr_scheduler: Any = None
     made_schedule = False
-    average: AverageInPlace | None = None
+    average: AverageInPlace | OptimizersAverage | None = None
     is_in_train = False
     accumulation = 1
     operations = 0

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from xdpx.engines.pytorch import kernels, strategies
+from xdpx.engines.pytorch.averaging import keeps_average
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
@@ -182,7 +183,6 @@ def training_mode(run: TrainerRun, model: nn.Module) -> None:
 
 
 def switch_optimizer(optimizer: Any, mode: str) -> None:
-    """Tell an optimizer that keeps two sets of weights (schedule-free ones) which of them is wanted."""
-    switch = getattr(optimizer, mode, None)
-    if callable(switch):
-        switch()
+    """Tell an optimizer that averages weights by itself (schedule-free ones) which of them are wanted."""
+    if keeps_average(optimizer):
+        getattr(optimizer, mode)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -122,3 +123,74 @@ class AverageInPlace(Average):
     @torch.no_grad()
     def _fill(self, values: list[Tensor]) -> None:
         torch._foreach_copy_(self._own(), values)
+
+
+def keeps_average(optimizer: Any) -> bool:
+    """Tell whether an optimizer declares that it keeps an average of the weights by itself.
+
+    It does so by having `eval()`, which puts the average into the model, and `train()`, which goes back to the weights
+    that are trained; each does nothing the second time. The classes of schedulefree have both.
+    """
+    return all(callable(getattr(optimizer, name, None)) for name in ("train", "eval"))
+
+
+class OptimizersAverage:
+    """The average that an optimizer keeps by itself (schedule-free), in the place of the trained weights for a while.
+
+    The trained weights come back as the very bits that they were, so that scoring and saving change nothing of the
+    training, whenever they happen.
+
+    Args:
+        optimizer: see `keeps_average`.
+        names: of its weights, for what is saved of them; needed by `trained` alone.
+
+    Source: Defazio et al., "The Road Less Scheduled", NeurIPS 2024.
+    """
+
+    def __init__(self, optimizer: Any, names: Mapping[str, Tensor] | None = None) -> None:
+        self._optimizer, self._named = optimizer, dict(names or {})
+        self._kept: list[Tensor] | None = None
+
+    def show(self) -> None:
+        """Let the model have the average."""
+        if self._kept is None:
+            self._kept = [each.detach().clone() for each in self._own()]
+            self._optimizer.eval()
+
+    @torch.no_grad()
+    def hide(self) -> None:
+        """Let the model have the weights that are trained."""
+        self._optimizer.train()
+        if self._kept is not None:
+            torch._foreach_copy_(self._own(), self._kept)
+            self._kept = None
+
+    def _own(self) -> list[Tensor]:
+        weights = [weight.detach() for group in self._optimizer.param_groups for weight in group["params"]]
+        return [each.to_local() if is_shard(each) else each for each in weights]
+
+    def follow(self, num_update: int) -> None:
+        """Do nothing: the step has moved the average."""
+
+    @contextmanager
+    def in_place(self, num_updates: int) -> Generator[None]:
+        """Let the model have the average inside."""
+        del num_updates
+        if self._kept is not None:
+            yield
+            return
+        self.show()
+        try:
+            yield
+        finally:
+            self.hide()
+
+    def settle(self, num_updates: int) -> None:
+        """Let the model keep the average."""
+        del num_updates
+        self.show()
+        self._kept = None
+
+    def trained(self, *, wanted: bool) -> dict[str, Tensor]:
+        """Return a copy of the weights that go on to be trained, by name, whole and on the host; on all processes."""
+        return whole_tensors(self._named, wanted=wanted, copied=True)

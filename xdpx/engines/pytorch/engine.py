@@ -23,7 +23,7 @@ from xdpx.engines.base import (
     resume_schedule,
     schedule_state,
 )
-from xdpx.engines.pytorch.averaging import AveragedModel
+from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
 from xdpx.engines.pytorch.gradients import numbers_of, use_row_gradients
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
@@ -108,6 +108,8 @@ class PyTorchEngine:
         if taker is None:
             raise RuntimeError("this is a bug: a state without an optimizer only scores.")
         _set_mode(state.task.model, training=True)
+        if state.own_average is not None:
+            state.own_average.hide()
         state.task.begin_update(number)
         sums, state.update_parts = self._in_parts.do(
             lambda batches: self._add_gradients(taker, state, batches),
@@ -146,6 +148,8 @@ class PyTorchEngine:
     def snapshot(self, state: PyTorchState) -> dict[str, Any]:
         """Copy everything to the host: weights and states of the optimizer whole, to that of the first process."""
         self._meet(state)
+        if state.own_average is not None:
+            state.own_average.hide()
         strategy = self.strategy.state_dict(state.optimizer)
         averaged = None if state.averaged is None else self.strategy.weights(state.averaged.model, copied=True)
         return {
@@ -274,6 +278,9 @@ class PyTorchEngine:
         if self._make_optimizer is not None:
             state.optimizer = self._make_optimizer(state.task.model)
             check(state.optimizer, self._schedule)
+            if keeps_average(state.optimizer):
+                self._refuse_with_own_average(state.optimizer)
+                state.own_average = OptimizersAverage(state.optimizer)
             for group in state.optimizer.param_groups:
                 group.setdefault("initial_lr", group["lr"])
             state.settings = settings_of(state.optimizer, state.task.model)
@@ -289,6 +296,19 @@ class PyTorchEngine:
             state.taker = self._taker(state)
             self.strategy.begin(state.optimizer)
         return state
+
+    def _refuse_with_own_average(self, optimizer: Any) -> None:
+        """Raise ConfigError for what does not go together with an optimizer that averages weights by itself."""
+        name, options = type(optimizer).__name__, self.options
+        key = "ema_decay" if options.swa_start is None else "swa_start"
+        found = []
+        if options.averages:
+            problem = f"is {getattr(options, key)}, but {name} keeps an average of its own."
+            found.append(Fault(key, problem, "Leave it out."))
+        if self._schedule is not None and self._schedule.momentum(1) is not None:
+            found.append(Fault("cycle_momentum", f"is true, but {name} averages by its momentum. Set it to false."))
+        if found:
+            raise ConfigError(THIS_RUN, found)
 
     def _taker(self, state: PyTorchState) -> UpdateTaker:
         average = None
@@ -321,7 +341,9 @@ class PyTorchEngine:
             self.strategy.meet(state.optimizer, state.num_updates)
 
     def _scored(self, state: PyTorchState) -> Task:
-        """Return the task whose model is evaluated and kept: the averaged one as soon as there is an average."""
+        """Return the task whose model is evaluated and kept: with averaged weights as soon as there is an average."""
+        if state.own_average is not None:
+            state.own_average.show()
         begun = self.options.has_begun(state.num_updates)
         return state.averaged if state.averaged is not None and begun else state.task
 
@@ -419,6 +441,9 @@ def _load_optimizer(state: PyTorchState, saved: Mapping[str, Any]) -> None:
         raise _resume_fault("optimizer", f"is {own} here, but {saved['rule']} in the checkpoint.")
     try:
         # Copied, because torch would go on training in the very tensors of the snapshot.
+        before = [group["params"] for group in saved.get("settings") or state.settings]
+        if state.own_average is not None and before != [group["params"] for group in state.settings]:
+            raise ValueError("other weights are trained now, or in other groups, and its average is that of the former")
         load(state.optimizer, copied(saved["optimizer"]), before=saved.get("settings"), now=state.settings)
     except (ValueError, KeyError) as error:
         raise _resume_fault("optimizer", f"does not fit the checkpoint: {error}") from error

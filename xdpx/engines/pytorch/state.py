@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Task
+from xdpx.engines.pytorch.averaging import OptimizersAverage
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import OtherWeights, fill_weights
@@ -25,6 +26,7 @@ class PyTorchState:
         task: holds the model that is trained.
         optimizer: None in a state that only scores.
         settings: how the groups of the optimizer were made, to tell later what was changed since.
+        own_average: switches the weights where the optimizer averages them by itself; None where it does not.
         averaged: a second task whose model holds the averaged (EMA, SWA) weights; None when no average is kept.
         taker: takes its updates; None in a state that only scores.
         loss_scale: of fp16; its factor is 1 otherwise.
@@ -36,6 +38,7 @@ class PyTorchState:
     optimizer: Any = None
     settings: list[dict[str, Any]] = field(default_factory=list)
     averaged: Task | None = None
+    own_average: OptimizersAverage | None = None
     taker: UpdateTaker | None = None
     loss_scale: LossScale = field(default_factory=LossScale)
     num_updates: int = 0

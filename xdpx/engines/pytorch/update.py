@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from xdpx.engines.pytorch.averaging import Average
+from xdpx.engines.pytorch.averaging import Average, OptimizersAverage
 from xdpx.engines.pytorch.gradients import Scaling, gradients_of, scale_of
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.nonfinite import Guard
@@ -109,7 +109,7 @@ class UpdateTaker:
         tell: Callable[[str], object],
         *,
         guard: Guard | None = None,
-        average: Average | None = None,
+        average: Average | OptimizersAverage | None = None,
     ) -> None:
         self._strategy, self._gradients, self._rates, self._tell = strategy, gradients, rates, tell
         self._guard, self._average = guard, average

@@ -435,13 +435,15 @@ class GrokAdamW(Family):
 
 
 class ScheduleFree(Family):
-    """Averages the weights in place of a schedule: AdamW, RAdam or SGD; of the Trainer alone; package schedulefree.
+    """Averages weights in place of a schedule: AdamW or RAdam; optim_args: r, weight_lr_power; package schedulefree.
+
+    Other weights are trained than are scored and saved; the engine switches (`OptimizersAverage`).
 
     Source: Defazio et al., "The Road Less Scheduled", NeurIPS 2024.
     """
 
     class Parameters(ScheduleFreeParameters):
-        """None."""
+        """Keys of schedule-free Adam."""
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
@@ -453,6 +455,16 @@ class ScheduleFree(Family):
         warmup = {} if family == "radam" else {"warmup_steps": _whole_warmup(request)}
         extra = {"weight_lr_power": request.number("weight_lr_power", 2.0), "r": request.number("r", 0.0)}
         return kind, {**own, "weight_decay": request.args.weight_decay, **warmup, **extra}
+
+
+class ScheduleFreeSGD(ScheduleFree):
+    """Schedule-free stochastic gradient descent; optim_args: r, weight_lr_power; package schedulefree.
+
+    Source: Defazio et al., NeurIPS 2024.
+    """
+
+    class Parameters(NamedParameters):
+        """Keys of schedule-free SGD."""
 
 
 def _whole_warmup(request: Request) -> float:

@@ -66,11 +66,11 @@ class PairParameters(declare.Parameters):
     )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse a pair within a pair, and a second word for the learning rate."""
+        """Refuse a pair or what switches weights within a pair, and a second word for the learning rate."""
         found = [
-            (key, "is 'pair'. Use another one: adam, lamb or sparse_adam.")
+            (key, f"is '{getattr(self, key)}'. Use another one: adam, lamb or sparse_adam.")
             for key in ("major_optimizer", "second_optimizer")
-            if getattr(self, key) == "pair"
+            if getattr(self, key) == "pair" or getattr(self, key).startswith("schedule_free")
         ]
         if self.major_learning_rate not in {1e-3, self.learning_rate}:
             found.append(("major_learning_rate", "has no effect. Write learning_rate instead."))
@@ -150,13 +150,11 @@ NOT_DIVIDED = (
 )
 
 
-class ScheduleFreeParameters(declare.Parameters):
-    """None: x-train cannot use optimizers that score other weights than they train."""
+class ScheduleFreeParameters(NamedAdamParameters):
+    """Keys of those that average the weights in place of a schedule."""
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse to be used by x-train."""
-        wrong = (
-            "trains other weights than it scores and saves, and switches between them, which only the Trainer does. "
-            "Use adamw_torch with ema_decay, which scores an average, too; or the Trainer."
-        )
-        return [("optimizer", wrong)]
+        """Refuse a first beta of 0, by which the average is divided."""
+        zero = self.adam_betas[:1] == [0.0]
+        problem = "begins with 0, but weights are trained between their average and the last step. Use 0.9, say."
+        return [*super().conflicts(), *([("adam_betas", problem)] if zero else [])]

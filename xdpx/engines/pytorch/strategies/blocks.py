@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.pytorch import collectives
+from xdpx.engines.pytorch.averaging import keeps_average
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.strategies.whole import Replicated
 from xdpx.engines.pytorch.world import World
@@ -89,7 +91,14 @@ class Blocks(Replicated):
         del parameters
 
     def begin(self, optimizer: Optimizer) -> None:
-        """Note where the first block begins."""
+        """Note where the first block begins.
+
+        Raises:
+            ConfigError: the optimizer averages weights by itself, and would not know what is filtered.
+        """
+        if keeps_average(optimizer):
+            problem = f"is true, but {type(optimizer).__name__} averages weights by itself, and knows of no blocks."
+            raise ConfigError(THIS_RUN, [Fault("use_bmuf", problem, "Leave it out, or use another optimizer.")])
         self._global_P = _flat(optimizer)
         self._velocity_P = torch.zeros_like(self._global_P)
         self._new_optimizer = copy.deepcopy(optimizer.state_dict())
