@@ -14,7 +14,7 @@ from xdpx.config.registry import ROOMS, registry_of
 
 REPOSITORY = Path(__file__).parents[2]
 OUR_OWN = {
-    "model": {"cls_cnn_bce", "rmr_bert", "xdp_cls_cnn", "xdp_cls_cnn_bce"},
+    "model": {"cls_cnn_bce", "cnn_regression", "re2_regression", "rmr_bert", "xdp_cls_cnn", "xdp_cls_cnn_bce"},
     "task": {"default", "rmr", "slm"},
     "loss": {"bce", "causal_lm", "circle_siamese", "mse", "rmr"},
 }
