@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xdpx.utils import utf8
 
 if TYPE_CHECKING:
+    from xdpx.commands.answer import Done
     from xdpx.commands.command_line import Job, Options
     from xdpx.config.faults import Fault
 
@@ -30,16 +31,24 @@ def main(words: Sequence[str] | None = None) -> int:
 
         print(f"xdpx {__version__}")
         return 0
-    if given[:1] == ["x-io"]:  # alone on its line it needs none of the rest, and starts at once
+    if (
+        given[:1] == ["x-io"] and "--json" not in given
+    ):  # alone on its line it needs none of the rest, and starts at once
         return _own_words("x-io", given[1:])
     from xdpx.commands.outcomes import exit_code
     from xdpx.utils.progress import quietly
 
+    verbose = "--verbose" in given
     with quietly(wanted="--quiet" in given):
-        return exit_code(lambda: _line(given), verbose="--verbose" in given)
+        if "--json" in given and not {"--dry", "--schema", "--help", "-h"} & set(given):
+            from xdpx.commands.answer import in_json
+
+            return in_json(lambda answer: exit_code(lambda: _line(given, answer.jobs), verbose=verbose))
+        return exit_code(lambda: _line(given, []), verbose=verbose)
 
 
-def _line(words: list[str]) -> int:
+def _line(words: list[str], told: list[Done]) -> int:
+    """Do a line of commands. What each did is added to `told`, for a program that asked for it."""
     from xdpx.commands.command_line import LOOKING_ON, parse
     from xdpx.config.user_modules import load_user_modules
     from xdpx.utils import io
@@ -52,7 +61,7 @@ def _line(words: list[str]) -> int:
         load_user_modules()
     if options.schema:
         return _schema([job.command for job in jobs])
-    return _dry(jobs, options) if options.dry else _do(jobs, options)
+    return _dry(jobs, options) if options.dry else _do(jobs, options, told)
 
 
 def _with_own_names(work: Callable[[], T]) -> T:
@@ -68,29 +77,35 @@ def _with_own_names(work: Callable[[], T]) -> T:
     return work()
 
 
-def _do(jobs: list[Job], options: Options) -> int:
+def _do(jobs: list[Job], options: Options, told: list[Done]) -> int:
     """Check everything on the line, then do it in order. A failure ends the line, unless told to keep going."""
+    from xdpx.commands.answer import Done
     from xdpx.commands.chain import check_line
     from xdpx.commands.outcomes import INTERRUPTED, PREEMPTED, exit_code
 
     check_line(jobs)
     failed = 0
     for job in jobs:
-        code = exit_code(partial(_one, job, options), verbose=options.verbose)
+        if options.json and job.command == "x-eval":
+            job.overrides.append("print_json=true")
+        done = Done(job.command, job.config)
+        told.append(done)
+        code = done.exit_code = exit_code(partial(_one, job, options, done), verbose=options.verbose)
         failed = failed or code
         if code and (not options.keep_going or code in {INTERRUPTED, PREEMPTED}):
             break
     return failed
 
 
-def _one(job: Job, options: Options) -> int:
+def _one(job: Job, options: Options, done: Done) -> int:
     """Do one job; its config is read again, because the jobs before it may have changed what it stands on."""
     from xdpx.commands import batch
     from xdpx.commands.chain import runs_of
 
     if job.reads_own_words:
         return _own_words(job.command, job.words)
-    return batch.run_all(runs_of(job), jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
+    runs = done.runs = runs_of(job)
+    return batch.run_all(runs, jobs=options.jobs, keep_going=options.keep_going, verbose=options.verbose)
 
 
 def _dry(jobs: list[Job], options: Options) -> int:
@@ -134,7 +149,7 @@ def _schema(commands: list[str]) -> int:
 
 def _own_words(command: str, words: list[str]) -> int:
     if command != "x-script":  # whose words may be those of a user's own program
-        words = [word for word in words if word != "--quiet"]
+        words = [word for word in words if word != "--quiet" and not (command == "x-io" and word == "--json")]
     if command in {"x-run", "x-init"}:
         from xdpx.commands import first_run
 

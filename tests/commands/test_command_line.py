@@ -41,7 +41,6 @@ WRONG: list[tuple[str, str]] = [
     ("x-train a --jobs", "--jobs: is ''."),
     ("x-train a --jobs two", "--jobs: is 'two'."),
     ("x-train a --jobs=0", "--jobs: is '0'."),
-    ("x-train a --json", "--json: goes with --dry only."),
     ("x-tran a", "x-tran: no such command. Did you mean 'x-train'?"),
     ("train a", "train: no such command. Did you mean 'x-train'?"),
     ("a.hjson", "a.hjson: no such command. There are x-"),

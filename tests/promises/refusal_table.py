@@ -98,7 +98,6 @@ WORDS = [
     Row("no config", "x-train", ["x-train: has no config", r"x-train <config>"]),
     Row("a misspelt flag", "x-train train --dyr", ["--dyr: no such flag", "Did you mean '--dry'"]),
     Row("a flag with no number", "x-train train --jobs two", ["--jobs: is 'two'", "whole number"]),
-    Row("--json without --dry", "x-train train --json", ["--json", "--dry"]),
     Row("two configs", "x-train train eval.hjson", ["eval.hjson: stands where nothing is expected", "key=value"]),
     Row("a config that is not there", "x-train trian", ["'trian'", "nearest file", "'train.hjson'"]),
     Row("a config that is a folder", "x-train raw", ["raw", "director|folder"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -132,6 +133,31 @@ def test_a_finished_run_goes_on_with_more_updates_as_if_it_had_had_them_from_the
     assert main(["x-train", "train", "max_update=8", "save_dir=whole"]) == 0
     assert main(["x-train", "train", "max_update=8", "resume=auto"]) == 0
     assert (desk / "run/checkpoint-8.pt").read_bytes() == (desk / "whole/checkpoint-8.pt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["x-prepro prepro data_dir=new", "x-train train save_dir=new", "x-eval eval", "x-pred pred", "x-viz viz", "x-io size raw/dev.txt",
+     "x-script diff_data raw/dev.txt raw/dev.txt", "x-init --list"],
+)  # fmt: skip
+def test_json_is_one_object_and_all_that_is_printed(desk: Path, capfd: Capture, command: str) -> None:
+    assert main([*shlex.split(command), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["exit_code"], told["faults"], told["error"]) == (0, [], None)
+    assert [job["command"] for job in told["jobs"]] == [command.split()[0]]
+    assert bool(told["jobs"][0]["runs"]) == command.startswith(("x-prepro", "x-train", "x-eval", "x-pred", "x-viz"))
+
+
+@pytest.mark.parametrize(
+    "command", ["x-train train lr=1", "x-io size nowhere", "x-script diff_data raw", "x-run raw/x.csv"]
+)
+def test_json_tells_a_refusal_too(desk: Path, capfd: Capture, command: str) -> None:
+    code = main([*shlex.split(command), "--json"])
+    out, err = capfd.readouterr()
+    told = json.loads(out)
+    assert code == told["exit_code"] != 0
+    assert told["error"] in err
+    assert bool(told["faults"]) == (code == table.USER)
 
 
 def test_a_byte_order_mark_and_carriage_returns_are_no_fault(desk: Path) -> None:

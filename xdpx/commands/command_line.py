@@ -17,7 +17,7 @@ LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
 
 FLAGS = {
     "--dry": "check everything and print each run with all its values, then stop",
-    "--json": "with --dry: print one JSON array, a flat object for each run, and nothing else",
+    "--json": "print one JSON object of what was done, and nothing else; with --dry an array, an object for each run",
     "--help": "explain a command; with a word after it, one key or one registered name",
     "--schema": "print the JSON schema of a command's configs, for editors",
     "--jobs": "N: how many runs of a loop go at the same time (1)",
@@ -173,8 +173,6 @@ class _Reader:
         return Fault(word or "''", "stands where nothing is expected.", remedy)
 
     def check_whole(self) -> None:
-        if self.options.json and not self.options.dry:
-            self.faults.append(Fault("--json", "goes with --dry only.", "Add --dry."))
         if self.options.schema and not any(job.command in self.commands for job in self.jobs):
             self.faults.append(Fault("--schema", "needs a command.", "Write e.g. x-train --schema."))
         if self.options.help or self.options.schema or self.options.version or self.faults:

@@ -21,7 +21,7 @@ OWN_FLAGS = {
     "set": "NAME=value: set a field of the experiment; as often as you like",
     "device": "v4, v5e, v5p, a100, h100, ... or name:FLOPs:memory: what a plan is held against, a run's peak",
     "devices": "N: what -1 in the mesh fills up to in --plan and --dry",
-    "json": "with --plan or --dry: print one JSON object and nothing else",
+    "json": "print one JSON object and nothing else: with --plan or --dry the plan, else what was done",
     "peek": "I/N: print rows of each input as process I of N sees them; alone 0/1",
     "peek_batches": "how many batches --peek shows (1)",
     "verbose": "show tracebacks and warnings in full",

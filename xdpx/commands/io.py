@@ -135,5 +135,8 @@ def _reason(error: OSError) -> str:
 
 
 def _complain(text: str, code: int) -> int:
+    from xdpx.commands.outcomes import record  # here: what goes well needs none of it, and starts at once
+
+    record(OSError(text))
     print(text, file=sys.stderr)
     return code

@@ -6,7 +6,8 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,24 +21,46 @@ FINISHED, WORLD, USER, PREEMPTED, INTERRUPTED = 0, 1, 2, 85, 130
 """Exit codes; 85 means stopped by a signal after saving a full checkpoint, so that the same command can go on."""
 
 
+_RECORDS: list[list[BaseException]] = []
+
+
+@contextmanager
+def recorded() -> Generator[list[BaseException]]:
+    """Collect the errors that are told meanwhile, for an answer that a program reads."""
+    _RECORDS.append([])
+    try:
+        yield _RECORDS[-1]
+    finally:
+        _RECORDS.pop()
+
+
 def exit_code(work: Callable[[], int | None], *, verbose: bool = False) -> int:
     """Do the work and return its exit code; every error is told on stderr, in the words that its kind deserves."""
     try:
         return work() or FINISHED
     except SystemExit as stop:
         return _code_of(stop)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        record(error)
         _tell("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone, e.g. `| head`; nobody is left to tell
         return WORLD
     except ConfigError as error:
+        record(error)
         _traceback_if(verbose)
         _tell(str(error))
         return USER
     except Exception as error:  # the last line of defence
+        record(error)
         return _tell_error(error, verbose=verbose)
+
+
+def record(error: BaseException) -> None:
+    """Note an error that was told, for who collects them."""
+    if _RECORDS:
+        _RECORDS[-1].append(error)
 
 
 def _code_of(stop: SystemExit) -> int:

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(words):
         print(_docstring(_source(name)).strip())
         return 0
-    return _shipped(name)(words)
+    return _shipped(name)([word for word in words if word not in {"--json", "--quiet"}])  # of all commands
 
 
 def _shipped(name: str) -> Callable[[Sequence[str]], int]:

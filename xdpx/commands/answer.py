@@ -1,0 +1,149 @@
+"""`--json`: one JSON object on standard output, whatever became of the line; all else goes to standard error.
+
+It holds `xdpx` (version), `exit_code`, `faults` (those of a refusal: key, problem, remedy, file, line), `error` (its
+text; null when all went well), `jobs` (what each command of the line did), `output` (lines that commands printed) and
+`results` (JSON that they printed). Where a line is one command that tells one object, such as x-run and x-eval, the
+keys of that object stand beside these instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from xdpx.commands import outcomes
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.datasets.findings.finding import FILE
+from xdpx.datasets.meta import read_meta
+from xdpx.training.status import STATUS_FILE
+from xdpx.utils import io
+from xdpx.utils.redaction import redact
+
+
+@dataclass
+class Done:
+    """What one command of a line did."""
+
+    command: str
+    config: str = ""
+    runs: Sequence[Run] = ()
+    exit_code: int | None = None
+    folder: str = ""
+    """Of a job that has no runs of a config."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for JSON; of each run where it is, how it stands and which values are not at their default."""
+        told: dict[str, Any] = {"command": self.command, "config": self.config, "exit_code": self.exit_code}
+        if self.folder:
+            told |= {"folder": self.folder, "status": _json_of(io.join(self.folder, STATUS_FILE))}
+        return told | {"runs": [_run(run) for run in self.runs]}
+
+
+@dataclass
+class Answer:
+    """What is known of a line so far."""
+
+    jobs: list[Done] = field(default_factory=list)
+
+
+def _run(run: Run) -> dict[str, Any]:
+    from xdpx.commands import batch
+
+    folder = batch.output_folder(run)
+    told = {
+        "index": run.index,
+        "folder": folder or run.values.get("save_dir"),
+        "status": batch.stored_status(run) or None,
+        "values": {key: run.values[key] for key in sorted(run.changed) if key in run.values},
+    }
+    if run.command == "x-prepro":
+        told["data_size"] = read_meta(folder).get("data_size")
+        told["findings"] = _json_of(io.join(folder, FILE))
+    return told
+
+
+def _json_of(path: str) -> Any:
+    """Return what a file holds in JSON; None where there is none, or it is damaged."""
+    if not io.isfile(path):
+        return None
+    with io.open(path, encoding="utf-8", errors="replace") as file:
+        return _object(file.read())
+
+
+def in_json(work: Callable[[Answer], int]) -> int:
+    """Do the work, print the one object, and return the exit code."""
+    answer = Answer()
+    with _taken() as output:
+        with outcomes.recorded() as errors:
+            code = work(answer)
+        sys.stdout.flush()
+        output.seek(0)
+        results, lines = _parts(output.read().decode("utf-8", "replace"))
+    from xdpx import __version__
+
+    told = {
+        "xdpx": __version__,
+        "exit_code": code,
+        "faults": [_fault(fault) for error in errors if isinstance(error, ConfigError) for fault in error.faults],
+        "error": redact("\n".join(str(error) or type(error).__name__ for error in errors)) or None,
+        "jobs": [done.as_json() for done in answer.jobs],
+        "results": results,
+        "output": lines,
+    }
+    if len(answer.jobs) == len(results) == 1 and isinstance(results[0], dict) and not told.keys() & results[0].keys():
+        told |= {**results[0], "results": []}
+    sys.stdout.write(json.dumps(told, ensure_ascii=False, default=str) + "\n")
+    return code
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    place = fault.origin
+    return {
+        "key": fault.key, "problem": redact(fault.problem), "remedy": redact(fault.remedy),
+        "file": place.file if place else None, "line": (place.line or None) if place else None,
+    }  # fmt: skip
+
+
+def _parts(text: str) -> tuple[list[Any], list[str]]:
+    """Return the JSON in what was printed, a whole or a line each, and the other lines."""
+    whole = _object(text)
+    if whole is not None:
+        return [whole], []
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = [(line, _object(line)) for line in lines]
+    return [value for _, value in found if value is not None], [line for line, value in found if value is None]
+
+
+def _object(text: str) -> Any:
+    """Return the object or list that a text is in JSON, else None."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def _taken() -> Generator[IO[bytes]]:
+    """Take what this process and those that it starts write to standard output."""
+    with TemporaryFile() as taken:
+        sys.stdout.flush()
+        before = os.dup(1)
+        os.dup2(taken.fileno(), 1)
+        try:
+            with (
+                os.fdopen(os.dup(taken.fileno()), "w", encoding="utf-8", errors="replace") as text,
+                redirect_stdout(text),
+            ):
+                yield taken
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
