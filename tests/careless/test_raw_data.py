@@ -262,3 +262,16 @@ def test_a_nan_that_pandas_writes_into_json_is_no_text(tmp_path: Path, said: Sai
     raw(tmp_path, train_jsonl="".join(json.dumps(line) + "\n" for line in lines))
     prepro(tmp_path, code=2, parser="jsonl", fields=["text", "label"])
     assert f"train.jsonl:7: field '{field}' is NaN or infinite, not text" in said()
+
+
+def test_a_wrong_encoding_is_named_with_the_likely_one_which_reads_the_file(tmp_path: Path, said: Said) -> None:
+    rows = "".join(f"这家酒店很好，服务员也很热情，我们第 {index} 次来了\t{index % 2}\n" for index in range(40))
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/train.tsv").write_bytes(rows.encode("gbk"))
+    prepro(tmp_path, code=2, tokenizer="char_zh")
+    told = said()
+    assert "train.tsv:1: is not UTF-8 text (byte 0xd5 at 1)" in told
+    assert "The file is likely gb18030: set encoding: gb18030" in told
+    prepro(tmp_path, code=2, tokenizer="char_zh", encoding="big5")
+    assert "is not big5 text" in said()
+    assert len(Store.open(str(prepro(tmp_path, tokenizer="char_zh", encoding="gb18030") / "train.pt"))) == 40

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
@@ -152,6 +152,7 @@ def test_the_size_of_blocks_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "blocks.txt"
+    assume(len(lines) != 1 or "\r" not in lines[0])  # there it ends lines
     path.write_bytes("\n".join(lines).encode())
     blocks = list(files.line_blocks(str(path), block_bytes=size))
     assert b"".join(block.data for block in blocks) == path.read_bytes()
@@ -193,10 +194,45 @@ def test_bad_utf8_in_a_quoted_file_is_a_bad_line(tmp_path: Path) -> None:
     assert bad == [BadLine(2, "is not UTF-8 text (byte 0xff)")]
 
 
-def test_utf16_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text", encoding="utf-16")
-    with pytest.raises(ConfigError, match="iconv"):
-        read(make("none"), tmp_path / "a.txt")
+@pytest.mark.parametrize("encoding", ["gbk", "gb18030", "big5", "utf-16", "utf-16-le", "utf-8-sig", "utf-8"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_text_of_any_encoding_and_line_ends_is_read(tmp_path: Path, encoding: str, ends: str) -> None:
+    rows = [[f"\u6211\u5f88\u597d, \u4f60\u5462 {index}", "\u597d"] for index in range(3000)]
+    content = "".join(f'"{text}",{label}{ends}' for text, label in rows).encode(encoding)
+    parser = make("csv", delimiter=",", encoding=encoding)
+    assert rows_of(parser, tmp_path / "a.csv", content) == rows
+    assert rows_of(parser, tmp_path / "a.csv.gz", gzip.compress(content)) == rows
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_byte_order_mark_decides(tmp_path: Path, encoding: str) -> None:
+    assert rows_of(make("none", encoding="gbk"), tmp_path / "a.txt", "\u6211\n".encode(encoding)) == [["\u6211"]]
+
+
+def test_json_and_tagged_words_are_read_in_their_encoding_too(tmp_path: Path) -> None:
+    word = "\u6211"
+    things = json.dumps([{"text": word}], ensure_ascii=False).encode("gbk")
+    assert rows_of(make("json", fields=["text"], encoding="gbk"), tmp_path / "a.json", things) == [[word]]
+    assert rows_of(make("jsonl", fields=["text"], encoding="gbk"), tmp_path / "a.jsonl", things[1:-1]) == [[word]]
+    assert rows_of(make("conll", encoding="gbk"), tmp_path / "a.txt", f"{word} O\n".encode("gbk")) == [[word, "O"]]
+
+
+def test_a_byte_that_does_not_fit_spoils_its_line_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("\u6211\n".encode("gbk") + b"a\xff\n" + "\u4f60\n".encode("gbk"))
+    rows, lines, bad = read(make("none", encoding="gbk"), tmp_path / "a.txt")
+    assert (rows, list(lines), [line for line, _ in bad]) == ([["\u6211"], ["\u4f60"]], [1, 3], [2])
+
+
+def test_utf8_is_not_read_as_another_encoding_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\u6211\u5f88\u597d\n" * 9, encoding="utf-8")
+    with pytest.raises(ConfigError, match="encoding: is 'gbk', but the text is UTF-8. Leave the key out"):
+        read(make("none", encoding="gbk"), tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("gkb", "Did you mean 'gbk'"), ("xyzzy", "Use e.g. utf-8")])
+def test_an_encoding_that_there_is_not_is_a_conflict(name: str, remedy: str) -> None:
+    ((key, problem),) = parsers["csv"].Parameters(encoding=name).conflicts()
+    assert (key, remedy in problem) == ("encoding", True)
 
 
 def test_an_endless_line_is_bad_and_the_next_one_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ file of any size needs the memory of a few blocks.
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,11 +19,14 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.data_files import COMPRESSED
 from xdpx.datasets.duplicates import SeenRecords
 from xdpx.datasets.findings.raw_files import head_of, how_to_cut, names_no_columns
+from xdpx.datasets.guessing.encodings import SAMPLE_BYTES, decodes, likely
 from xdpx.datasets.sample_making import SHOWN_BAD_LINES, Counts, Made, Maker, Recipe, Work, measure, numerize
 from xdpx.datasets.workers import Crew
 from xdpx.loaders.base import Blocks, Loader, Merger
 from xdpx.loaders.parsers.base import BadLine, Block, Parser, Row, wrong_width
 from xdpx.loaders.parsers.csv import CSVParser
+from xdpx.loaders.parsers.encodings import UTF8, TextParameters
+from xdpx.loaders.parsers.files import open_raw
 from xdpx.processors.base import Processor
 from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoded, Encoder
@@ -29,6 +34,7 @@ from xdpx.tokenizers.target_map import TargetMap
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_table
 
+NOT_UTF8 = "is not UTF-8 text"
 SCORING_REMEDY = "set ignore_novel_target: true to count it as the first class"
 
 
@@ -109,8 +115,30 @@ def bad_lines_error(path: str, parser: Parser, bad: Sequence[BadLine]) -> Config
     """Return in words which lines of a file are bad, the first few of them."""
     mark = "" if parser.unit == "line" else f"{parser.unit} "
     faults = [Fault(f"{path}:{mark}{line}", f"{problem}.") for line, problem in bad[:SHOWN_BAD_LINES]]
-    faults[-1] = replace(faults[-1], remedy=parser.remedy(" ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])))
+    told = " ".join(problem for _, problem in bad[:SHOWN_BAD_LINES])
+    remedy = parser.remedy(told)
+    if NOT_UTF8 in told and isinstance(parser.parameters, TextParameters):
+        faults = [replace(each, problem=_in_encoding(each.problem, parser.parameters.encoding)) for each in faults]
+        remedy = f"{_other_encoding(path)}{remedy}"
+    faults[-1] = replace(faults[-1], remedy=remedy)
     return ConfigError(path, faults)
+
+
+def _in_encoding(problem: str, encoding: str) -> str:
+    """Name the encoding that a line is not in; where it was converted its bytes have other places."""
+    if codecs.lookup(encoding).name == UTF8:
+        return problem
+    return re.sub(r"(byte 0x\w\w) at \d+", r"\1", problem.replace(NOT_UTF8, f"is not {encoding} text"))
+
+
+def _other_encoding(path: str) -> str:
+    """Return the remedy that names the likely encoding of a file, from its beginning; '' where there is none."""
+    with open_raw(path) as stream:
+        data = stream.read(SAMPLE_BYTES)
+    whole = data[: data.rfind(b"\n") + 1] or data
+    found = UTF8 if decodes(whole, UTF8) else likely(whole)
+    key = f"set encoding: {found} (in x-eval and x-pred in extra_config)"
+    return f"The file is likely {found}: {key}. Else: " if found else ""
 
 
 class Joiner:

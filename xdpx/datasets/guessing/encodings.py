@@ -5,15 +5,7 @@ from __future__ import annotations
 import codecs
 
 from xdpx.datasets.guessing.decision import Decision, Wishes, question
-
-MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-"""Byte order marks, the longer ones first where one begins with another."""
+from xdpx.loaders.parsers.encodings import marked
 
 WIDER = {
     "gb2312": "gb18030",
@@ -60,23 +52,22 @@ def _given(data: bytes, path: str, name: str) -> tuple[str, Decision]:
     except LookupError:
         raise question(path, "encoding", f"there is no '{name}'.", "Use e.g. utf-8, gb18030, utf-16, cp1252.") from None
     except UnicodeDecodeError as error:
-        likely = _likely(data)
-        remedy = f"It is likely {likely}: encoding={likely}." if likely else "Leave it out, and it is looked for."
+        other = likely(data)
+        remedy = f"It is likely {other}: encoding={other}." if other else "Leave it out, and it is looked for."
         problem = f"is {name}, but byte {error.start + 1:,} of the file is none of it."
         raise question(path, "encoding", problem, remedy) from None
     return encoding, Decision("encoding", encoding, "given")
 
 
 def _found(data: bytes, path: str) -> tuple[str, Decision]:
-    marked = next((name for mark, name in MARKS.items() if data.startswith(mark)), "")
-    for encoding in filter(None, (marked, "utf-8")):
+    for encoding in filter(None, (marked(data), "utf-8")):
         if decodes(data, encoding):
             return encoding, Decision("encoding", encoding.removesuffix("-sig"), "certain", "encoding=...")
-    likely = _likely(data)
-    if not likely:
+    found = likely(data)
+    if not found:
         remedy = "Name it: encoding=gb18030, cp1252, utf-16, ... Is it a text file?"
         raise question(path, "encoding", "is neither UTF-8 nor any that can be told.", remedy)
-    return likely, Decision("encoding", likely, "likely", "encoding=...")
+    return found, Decision("encoding", found, "likely", "encoding=...")
 
 
 def decodes(data: bytes, encoding: str) -> bool:
@@ -88,7 +79,7 @@ def decodes(data: bytes, encoding: str) -> bool:
     return True
 
 
-def _likely(data: bytes) -> str:
+def likely(data: bytes) -> str:
     """Return the likeliest encoding in which all bytes can be read; '' if there is none."""
     for table in (TWO_BYTES, ONE_BYTE):
         shares = {name: _common_share(data, name, table[name]) for name in table if decodes(data, name)}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
-from xdpx.loaders.parsers.files import open_raw
+from xdpx.loaders.parsers.encodings import TextParameters
+from xdpx.loaders.parsers.files import open_text
 
 DOCUMENT = "-DOCSTART-"
 NOT_TEXT = "\ufffd"
@@ -24,7 +25,7 @@ class ConllParser(RowParser):
 
     unit = "sentence at line"
 
-    class Parameters(RowParser.Parameters):
+    class Parameters(TextParameters):
         """What the conll parser can be told."""
 
         delimiter: str | None = param(None, doc="What stands between a word and its tag; null: any white space.")
@@ -35,7 +36,7 @@ class ConllParser(RowParser):
         """Yield the line where each sentence begins, and the sentence."""
         sentence: list[list[str]] = []
         first = 0
-        with open_raw(path) as stream:
+        with open_text(path, self.parameters.encoding) as stream:
             lines = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="\n")
             for number, line in enumerate(lines, 1):
                 cells = line.rstrip("\r\n").split(self.parameters.delimiter) if line.strip() else []

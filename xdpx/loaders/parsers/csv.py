@@ -43,7 +43,7 @@ class CSVParser(LineParser):
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse delimiters and quotes that cannot work."""
-            found = []
+            found = super().conflicts()
             delimiter = _plain(self.delimiter)
             if not delimiter or "\n" in delimiter:
                 found.append(("delimiter", f"is {self.delimiter!r}. Use a character such as ',' or a tab."))
@@ -115,7 +115,7 @@ class CSVParser(LineParser):
 
     def _until_quotes(self, path: str, quote: bytes) -> Iterator[Block]:
         """Cut a file into blocks of lines, for workers to cut into columns, until there is a quote."""
-        blocks, start = line_blocks(path), self.parameters.start_line
+        blocks, start = line_blocks(path, encoding=self.parameters.encoding), self.parameters.start_line
         for block in blocks:
             if quote in block.data:
                 self._tell(path)

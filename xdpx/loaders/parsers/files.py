@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.loaders.parsers.base import BadLine, Block
+from xdpx.loaders.parsers.encodings import UTF8, as_utf8
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_lfs_pointer
 
@@ -20,7 +21,6 @@ MAX_LINE_BYTES = 16 << 20
 """A line that is longer is a bad line: it would need more memory than the rest of the work together."""
 
 _BOM = b"\xef\xbb\xbf"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".bz2": bz2.BZ2File,
@@ -59,18 +59,29 @@ def _damaged(path: str, suffix: str, error: Exception) -> ConfigError:
     return ConfigError(path, [fault])
 
 
-def line_blocks(path: str, *, start_line: int = 0, block_bytes: int | None = None) -> Iterator[Block]:
+@contextmanager
+def open_text(path: str, encoding: str) -> Generator[IO[bytes]]:
+    """Open a raw file of text for reading bytes, decompressed and in UTF-8; see `as_utf8`."""
+    with open_raw(path) as stream:
+        yield as_utf8(stream, path, encoding)
+
+
+def line_blocks(
+    path: str, *, start_line: int = 0, block_bytes: int | None = None, encoding: str = UTF8
+) -> Iterator[Block]:
     """Cut a text file into blocks of whole lines, about `block_bytes` each, in bounded memory.
 
-    Lines end at line feeds alone. A byte order mark at the very beginning is dropped.
+    Lines end at line feeds alone, or at carriage returns where there is no line feed. A byte order mark at the very
+    beginning is dropped.
 
     Args:
         path: the file, plain or compressed.
         start_line: how many lines to skip first.
         block_bytes: how much to read at a time, BLOCK_BYTES by default; does not change what is read.
+        encoding: of the file; blocks are UTF-8.
     """
-    with open_raw(path) as stream:
-        yield from skip_lines(_cut(_LineReader(stream, path, block_bytes or BLOCK_BYTES)), start_line)
+    with open_text(path, encoding) as stream:
+        yield from skip_lines(_cut(_LineReader(stream, block_bytes or BLOCK_BYTES)), start_line)
 
 
 def _cut(reader: _LineReader) -> Iterator[Block]:
@@ -98,14 +109,11 @@ def skip_lines(blocks: Iterable[Block], count: int) -> Iterator[Block]:
 class _LineReader:
     """Whole lines from a stream, some at a time."""
 
-    def __init__(self, stream: IO[bytes], path: str, block_bytes: int) -> None:
+    def __init__(self, stream: IO[bytes], block_bytes: int) -> None:
         self._stream = stream
         self._block_bytes = block_bytes
         self._rest = b""
         head = stream.read(3)
-        if head[:2] in _UTF16:
-            fault = Fault("data_files", "is UTF-16 text.", "Convert it: iconv -f UTF-16 -t UTF-8.")
-            raise ConfigError(path, [fault])
         self._rest = b"" if head == _BOM else head
 
     def whole_lines(self) -> Iterator[tuple[bytes, bool]]:

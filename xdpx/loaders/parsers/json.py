@@ -12,7 +12,8 @@ from typing import IO, Any
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser, Rows, valid
-from xdpx.loaders.parsers.files import BLOCK_BYTES, MAX_LINE_BYTES, open_raw
+from xdpx.loaders.parsers.encodings import TextParameters
+from xdpx.loaders.parsers.files import BLOCK_BYTES, MAX_LINE_BYTES, open_text
 from xdpx.loaders.parsers.lines import LineParser
 
 
@@ -26,7 +27,7 @@ class JSONLParser(LineParser):
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse an empty list of fields."""
-            return [] if self.fields else [("fields", "is empty. Name the fields to read.")]
+            return [*super().conflicts(), *([] if self.fields else [("fields", "is empty. Name the fields to read.")])]
 
     def rows(self, lines: list[str], numbers: range | list[int], bad: list[BadLine]) -> Rows:
         """Read the fields of the object on each line. Blank lines are nothing."""
@@ -54,18 +55,18 @@ class JSONParser(RowParser):
 
     unit = "record"
 
-    class Parameters(RowParser.Parameters):
+    class Parameters(TextParameters):
         """What the json parser can be told."""
 
         fields: list[str] = param(doc="Names of the fields that become columns, in this order; the label comes last.")
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse an empty list of fields."""
-            return [] if self.fields else [("fields", "is empty. Name the fields to read.")]
+            return [*super().conflicts(), *([] if self.fields else [("fields", "is empty. Name the fields to read.")])]
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the fields of each object."""
-        with open_raw(path) as stream:
+        with open_text(path, self.parameters.encoding) as stream:
             for number, thing in enumerate(_Array(stream, path), 1):
                 row = row_of(thing, self.parameters.fields)
                 yield number, BadLine(number, row) if isinstance(row, str) else row

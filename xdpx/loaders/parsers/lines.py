@@ -6,20 +6,21 @@ from collections.abc import Iterator
 
 from xdpx.config.parameters import param
 from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Rows
+from xdpx.loaders.parsers.encodings import TextParameters
 from xdpx.loaders.parsers.files import line_blocks
 
 
 class LineParser(Parser):
     """Read every line whole, as one column."""
 
-    class Parameters(Parser.Parameters):
+    class Parameters(TextParameters):
         """What parsers of lines can be told."""
 
         start_line: int = param(0, doc="How many lines at the top of a file to skip, e.g. 1 for a header.", ge=0)
 
     def blocks(self, path: str) -> Iterator[Block]:
         """Cut a file into blocks of whole lines."""
-        return line_blocks(path, start_line=self.parameters.start_line)
+        return line_blocks(path, start_line=self.parameters.start_line, encoding=self.parameters.encoding)
 
     def parse(self, block: Block) -> Rows:
         """Decode the lines of a block and cut each into columns."""

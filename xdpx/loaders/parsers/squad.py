@@ -8,7 +8,8 @@ from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.loaders.parsers.base import BadLine, Row, RowParser
-from xdpx.loaders.parsers.files import open_raw
+from xdpx.loaders.parsers.encodings import TextParameters
+from xdpx.loaders.parsers.files import open_text
 
 COLUMNS = ["question", "context", "answer", "answer_start", "other_answers"]
 
@@ -26,13 +27,13 @@ class SquadParser(RowParser):
 
     unit = "question"
 
-    class Parameters(RowParser.Parameters):
+    class Parameters(TextParameters):
         """What the squad parser can be told."""
 
     def read(self, path: str) -> Iterator[tuple[int, Row | BadLine]]:
         """Yield the columns of each question."""
         number = 0
-        for article in _articles(path):
+        for article in _articles(path, self.parameters.encoding):
             for paragraph in article.get("paragraphs", ()):
                 for question in paragraph.get("qas", ()):
                     number += 1
@@ -44,9 +45,9 @@ class SquadParser(RowParser):
         return list(COLUMNS)
 
 
-def _articles(path: str) -> list[dict[str, Any]]:
+def _articles(path: str, encoding: str) -> list[dict[str, Any]]:
     try:
-        with open_raw(path) as stream:
+        with open_text(path, encoding) as stream:
             found: list[dict[str, Any]] = json.loads(stream.read().decode("utf-8-sig"))["data"]
     except (ValueError, KeyError, TypeError) as error:
         problem = f"is not the JSON of SQuAD ({type(error).__name__}: {error})."

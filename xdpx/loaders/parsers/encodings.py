@@ -1,0 +1,114 @@
+"""Text in any encoding, with any line ends -> a stream of UTF-8 with line feeds, which is all that parsers read."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from typing import IO, Any
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.parameters import Parameters, param
+
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order marks, the longer ones first where one begins with another."""
+
+KNOWN = ("utf-8", "gbk", "gb18030", "gb2312", "big5", "utf-16", "latin-1", "cp1252", "cp1251", "shift_jis", "euc-kr")
+"""Encodings to be offered for a misspelt one; Python knows more."""
+
+UTF8 = "utf-8"
+HEAD = 1 << 16
+FEWEST = 20
+"""Bytes beyond ASCII that are UTF-8 by accident in no other encoding."""
+
+
+class TextParameters(Parameters):
+    """What parsers of text can be told."""
+
+    encoding: str = param(
+        UTF8, doc="How characters are written: utf-8, gbk, big5, cp1252, ...; a byte order mark says it by itself."
+    )
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse an encoding that there is not."""
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            near = nearest(self.encoding.lower(), KNOWN)
+            remedy = f"Did you mean '{near}'?" if near else "Use e.g. utf-8, gbk, utf-16, cp1252."
+            return [("encoding", f"there is no '{self.encoding}'. {remedy}")]
+        return []
+
+
+def marked(head: bytes) -> str:
+    """Return the encoding that a byte order mark tells; '' without one."""
+    return next((name for mark, name in MARKS.items() if head.startswith(mark)), "")
+
+
+def as_utf8(stream: IO[bytes], path: str, encoding: str) -> IO[bytes]:
+    """Return a stream of UTF-8 with a line feed behind each line, as it is or converted while it is read.
+
+    A byte order mark decides. Carriage returns end lines where no line feed does (Mac OS 9). Bytes that do not fit are
+    left as they are, so that their lines are no UTF-8 and are told by number.
+
+    Raises:
+        ConfigError: the file is UTF-8, but another encoding was given.
+    """
+    head = stream.read(HEAD)
+    stream.seek(0)
+    said, name = codecs.lookup(encoding).name, marked(head)
+    actual = (UTF8 if name == "utf-8-sig" else name) or said
+    if not name and actual != UTF8 and _is_utf8(head):
+        remedy = "Leave the key out; in x-eval and x-pred: extra_config: {encoding: utf-8}."
+        raise ConfigError(path, [Fault("encoding", f"is '{encoding}', but the text is UTF-8.", remedy)])
+    shown = head.decode(actual, "ignore")
+    old_ends = "\r" in shown and "\n" not in shown
+    if actual in {UTF8, "ascii"} and not old_ends:
+        return stream
+    return io.BufferedReader(_Converted(stream, path, actual, old_ends=old_ends), HEAD)
+
+
+def _is_utf8(head: bytes) -> bool:
+    """Tell whether bytes are UTF-8 and hold enough that is not ASCII to be no other encoding."""
+    decoder = codecs.getincrementaldecoder(UTF8)()
+    try:
+        decoder.decode(head)
+    except UnicodeDecodeError:
+        return False
+    return sum(byte > 0x7F for byte in head) >= FEWEST
+
+
+class _Converted(io.RawIOBase):
+    """The bytes of another stream in UTF-8."""
+
+    def __init__(self, stream: IO[bytes], path: str, encoding: str, *, old_ends: bool) -> None:
+        self._stream = stream
+        self._path = path
+        self._encoding = encoding
+        self._decode = codecs.getincrementaldecoder(encoding)("surrogateescape").decode
+        self._old_ends = old_ends
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._stream.read(HEAD)
+            try:
+                text = self._decode(data, final=not data)
+            except UnicodeDecodeError as error:
+                problem = f"is not {self._encoding} text ({error.reason})"
+                raise ConfigError(self._path, [Fault("encoding", f"{problem}.", "Is it cut short?")]) from error
+            text = text.replace("\r", "\n") if self._old_ends else text
+            self._ready = text.encode(UTF8, "surrogateescape")
+            if not data:
+                break
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
