@@ -13,6 +13,7 @@ commands: Registry[Any] = Registry(
         "x-train": "xdpx.commands.train:Train",
         "x-script bce_threshold": "xdpx.commands.bce_threshold:BceThreshold",
         "x-script confusion_matrix": "xdpx.commands.confusion_matrix:ConfusionMatrix",
+        "x-script export_hf": "xdpx.commands.export_hf:ExportHF",
         "x-script export_onnx": "xdpx.commands.export_onnx:ExportOnnx",
         "x-script export_torchscript": "xdpx.commands.export_torchscript:ExportTorchscript",
         "x-script pkm_init": "xdpx.commands.pkm_init:PKMInit",

@@ -24,6 +24,7 @@ SHIPPED = (
     "diff_data",
     "diff_meta",
     "diff_params",
+    "export_hf",
     "export_onnx",
     "export_torchscript",
     "from_maxtext",

@@ -13,6 +13,7 @@ from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.checkpoints.folders import Ranks
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
+from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
 from xdpx.logger import log
@@ -21,6 +22,7 @@ from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.choosing import own_trackers
 from xdpx.runs import changed_keys, devices, resuming, run_folder, side_files
 from xdpx.runs.assembly import Parts, build_parts, plan_of
+from xdpx.runs.library_folder import LibraryFolder
 from xdpx.runs.parameters import TrainParameters
 from xdpx.runs.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
@@ -263,6 +265,13 @@ class _Training:
             callbacks = [self.adapter.first, *callbacks, self.adapter.last]
         if not is_master():
             return callbacks
+        if saving is not None and settings.engine != SPMD:
+            callbacks.append(
+                LibraryFolder(
+                    settings.save_dir, settings.data_dir, loss=parts.loss, labels=label_names(settings.data_dir),
+                    processor=parts.data.processor,
+                )
+            )  # fmt: skip
         if settings.inspect_gradient:
             callbacks.append(Inspecting(partial(draw_gradients, settings), accumulator.stopwatch))
         return [*callbacks, Plotting(partial(draw_figures, settings), accumulator.stopwatch)]

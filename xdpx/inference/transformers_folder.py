@@ -1,0 +1,116 @@
+"""What lies beside the weights in a folder that transformers opens: config.json, and the tokenizer of the run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.faults import ConfigError
+from xdpx.tokenizers.base import LibraryTokenizer
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+    from xdpx.models.pytorch.library_form import Form
+    from xdpx.processors.base import Processor
+
+CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
+SAME = 1e-6
+"""Probabilities that differ by no more than this count as the same."""
+THRESHOLD = "labels follow a threshold of this run; in a pipeline the largest probability decides. They are the same"
+
+
+class _NoTokenizer(ValueError):
+    """transformers has no such tokenizer; the text says why."""
+
+
+def problem_of(loss: Any) -> str | None:
+    """Return what a loss makes of the outputs of a network, in the words of transformers; None for something else.
+
+    Where it makes probabilities, it is asked for those of some logits: a subclass may do anything.
+    """
+    header = tuple(loss.columns())
+    if header == ("tags",):
+        return "tags"
+    if header == ("score",):
+        return "regression"
+    if header[:2] != ("pred", "prob") or not hasattr(loss, "probabilities"):
+        return None
+    import torch
+
+    logits = _some_logits()
+    found = loss.probabilities(logits)
+    if torch.allclose(found, logits.sigmoid(), atol=SAME):
+        return "multi_label_classification"
+    return "single_label_classification" if torch.allclose(found, logits.softmax(dim=-1), atol=SAME) else None
+
+
+def decides_otherwise(loss: Any) -> bool:
+    """Tell whether the label is not that of the largest probability, as it is in a pipeline: a threshold decides."""
+    if problem_of(loss) != "single_label_classification":
+        return False
+    prob = loss.probabilities(_some_logits())
+    return bool((loss.predict(prob) != prob.argmax(dim=-1)).any())
+
+
+def _some_logits() -> Any:
+    """Return logits of two classes, (99, 2), sure of the one, of the other, and of neither."""
+    import torch
+
+    gap = torch.linspace(-5.0, 5.0, 99)
+    return torch.stack([gap / 2, 0.3 - gap / 3], dim=1)
+
+
+def texts_of(form: Form, processor: Processor, tokenizer: object) -> tuple[dict[str, str], str]:
+    """Return the files beside the weights, by their names, and why there is no tokenizer among them; "" if there is."""
+    files = {CONFIG: form.config.to_json_string(use_diff=True)}
+    try:
+        return files | _tokenizer_files(form, processor, tokenizer), ""
+    except _NoTokenizer as error:
+        return files, str(error)
+
+
+def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str, str]:
+    if not isinstance(tokenizer, LibraryTokenizer):
+        raise _NoTokenizer(f"the tokenizer {type(tokenizer).__name__} is none of transformers")
+    frame = getattr(processor, "cls_index", None), getattr(processor, "sep_index", None)
+    if None in frame or processor.vocabulary is None:
+        raise _NoTokenizer(f"the processor {type(processor).__name__} frames texts by no [CLS] and [SEP]")
+    known, tokens = processor.parameters, processor.vocabulary.tokens
+    first, last = ((tokens[index], index) for index in frame)
+    definition = json.loads(tokenizer.library.to_str())
+    definition |= {"truncation": None, "padding": None, "post_processor": _template(first, last)}
+    special = {"cls_token": first[0], "sep_token": last[0], "pad_token": known.pad_word, "unk_token": known.unk_word}
+    special |= {"mask_token": "[MASK]"} if "[MASK]" in processor.vocabulary else {}
+    segments = getattr(form.config, "type_vocab_size", 0) > 1
+    names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": known.max_len, "padding_side": "right",
+        "truncation_side": "right", "clean_up_tokenization_spaces": False, "model_input_names": names, **special,
+    }  # fmt: skip
+    return {TOKENIZER: json.dumps(definition, ensure_ascii=False), TOKENIZER_CONFIG: json.dumps(settings, indent=2)}
+
+
+def _template(first: tuple[str, int], last: tuple[str, int]) -> dict[str, Any]:
+    """Return what puts special tokens around a text or a pair as our processors do."""
+
+    def special(token: tuple[str, int], kind: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": token[0], "type_id": kind}}
+
+    def text(name: str, kind: int) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": kind}}
+
+    single = [special(first, 0), text("A", 0), special(last, 0)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, text("B", 1), special(last, 1)],
+        "special_tokens": {name: {"id": name, "ids": [index], "tokens": [name]} for name, index in (first, last)},
+    }
+
+
+def tokenizer_of(prepro: Run | None, resources: str) -> object:
+    """Return the tokenizer that cut the texts, None where nothing says which that was."""
+    try:
+        return None if prepro is None else prepro.build("tokenizer", resources=resources)
+    except ConfigError:
+        return None
