@@ -24,6 +24,7 @@ from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.preemption import Preemption
 from xdpx.utils.decisions import is_better
+from xdpx.utils.distributed_utils import any_process
 
 AGREE_EVERY = 8
 """Steps between two questions whether any rank was told to stop: asking costs a collective."""
@@ -87,6 +88,7 @@ class Flow(Callback):
     def on_start(self, session: Session) -> None:
         """Begin training; evaluate first where that is asked for."""
         run, self._guard = self._run, session.guard
+        run.asks_alike = not any_process(run.parts.world.size > 1 and self._may_ask_alone())
         run.fire("on_train_begin")
         if run.args.eval_on_start:
             self._methods._evaluate(self._trial, self._ignore_keys, skip_scheduler=True)
@@ -104,6 +106,7 @@ class Flow(Callback):
         run.state.global_step = step.number
         run.state.epoch = place.epoch - 1 + place.batches / run.plan.batches_per_epoch
         run.fire("on_step_end")
+        run.agree()
         self._serve()
         interrupted = None if self._asked is None else self._asked.on_step(session, step)
         if interrupted is None and run.control.should_training_stop:
@@ -166,6 +169,7 @@ class Flow(Callback):
         """Tell the callbacks that an epoch is over, if one is open, and do what they ask for."""
         if self._epoch is not None:
             self._run.fire("on_epoch_end")
+            self._run.agree()
             self._serve()
             self._epoch = None
 
@@ -178,6 +182,11 @@ class Flow(Callback):
                 run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
                 run.started, learning_rate=self._learning_rate,
             )  # fmt: skip
+
+    def _may_ask_alone(self) -> bool:
+        """Tell whether code of users, which may ask on one process for what the others do not, sets the control."""
+        told = [self._methods, *self._run.callback_handler.callbacks]
+        return any(not type(each).__module__.startswith("xdpx.") for each in told)
 
     def _any_told(self, told: bool, number: int) -> bool:
         """Tell whether a rank was told to stop; all ranks agree, for all must take part in the saving."""
@@ -202,6 +211,7 @@ def log_save_evaluate(
     """
     if run.control.should_log and run.state.global_step > run.logged_step:
         _log_step(run, methods, facts)
+        run.agree()
     with run.accumulator.stopwatch.paused():
         if run.control.should_evaluate:
             metrics = methods._evaluate(trial, ignore_keys)
@@ -210,9 +220,11 @@ def log_save_evaluate(
                 run.control.should_save = better
             elif better and run.args.load_best_model_at_end:  # also between two of the regular saves
                 run.control.should_save = True
+            run.agree()
         if run.control.should_save:
             methods._save_checkpoint(run.model_wrapped, trial)
             run.fire("on_save")
+            run.agree()
 
 
 def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> None:

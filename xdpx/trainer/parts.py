@@ -103,6 +103,7 @@ class TrainerRun:
         model, model_wrapped: the user's model, and what is called in its place.
         optimizer, lr_scheduler: None until they are made; what users give may only look like one.
         callback_handler, state, control: whom events are told, where training stands, what is asked for next.
+        asks_alike: whether all processes ask for the same; else they agree on it, see `agree`.
         search: for hyperparameters.
         average: of the weights (EMA, SWA, or that of the optimizer); None where none is kept.
         plan: the numbers of this training.
@@ -146,6 +147,7 @@ class TrainerRun:
     optimizer: Any = None
     lr_scheduler: Any = None
     made_schedule = False
+    asks_alike = True
     average: AverageInPlace | OptimizersAverage | None = None
     is_in_train = False
     accumulation = 1
@@ -196,6 +198,11 @@ class TrainerRun:
                 "say whether their weights are finite, and the newest that is stays. To leave such updates out, or to "
                 "stop at them, set nonfinite_steps to 'skip' or 'raise'."
             )
+
+    def agree(self) -> None:
+        """Let all processes do what one of them asks for, where they may differ; after events, on all processes."""
+        if not self.asks_alike:
+            self.control.agree()
 
     def forget_model(self) -> None:
         """Let go of the model, which is then made anew, e.g. by each trial of a search in another process."""

@@ -148,7 +148,7 @@ class Seen:
         there = parts["predictions"] is not None and parts["label_ids"] is not None
         if compute is not None and there and not args.batch_eval_metrics:
             metrics = compute(EvalPrediction(**parts))
-        metrics = plain_numbers(dict(metrics))
+        metrics = collectives.broadcast_object(plain_numbers(dict(metrics)))  # all decide by the same numbers
         loss = self._tally.mean()
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss

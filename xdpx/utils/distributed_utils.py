@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
@@ -132,12 +132,17 @@ def by_the_first(work: Callable[[], T]) -> T:
 
 def any_process(flag: bool) -> bool:
     """Tell whether a flag is up on at least one process. On all processes; one number travels, over the host."""
+    return any_process_of_each([flag])[0]
+
+
+def any_process_of_each(flags: Sequence[bool]) -> list[bool]:
+    """Tell of each flag what `any_process` tells, in one go."""
     group = _group()
     if group is None or group.get_world_size() == 1:
-        return flag
-    up = sys.modules["torch"].tensor(float(flag))
+        return list(flags)
+    up = sys.modules["torch"].tensor([float(flag) for flag in flags])
     group.all_reduce(up)
-    return bool(up)
+    return [number > 0 for number in up.tolist()]
 
 
 def is_lost_peer(error: BaseException) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from xdpx.trainer.files.state import ExportableState, TrainerState, is_exportable, restore_states, states_of
+from xdpx.utils.distributed_utils import any_process_of_each
 
 __all__ = ["ExportableState", "TrainerControl", "TrainerState", "is_exportable", "restore_states", "states_of"]
 
@@ -27,6 +28,12 @@ class TrainerControl(ExportableState):
     def state(self) -> dict[str, Any]:
         """Return the five flags."""
         return {"args": asdict(self), "attributes": {}}
+
+    def agree(self) -> None:
+        """Let every flag be up that is up on one of the processes. On all processes."""
+        names = [each.name for each in fields(self)]
+        for name, up in zip(names, any_process_of_each([getattr(self, name) for name in names]), strict=True):
+            setattr(self, name, up)
 
     def _new_training(self) -> None:
         self.should_training_stop = False
