@@ -14,8 +14,9 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PORTS = range(20_000, 32_000)
@@ -98,13 +99,13 @@ def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int
         words: what they write goes into the files `<words>-<rank>.txt`.
     """
     world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    running: dict[int, int] = {}
-    for rank in range(size):
-        child = os.fork()
-        if child == 0:
-            os.environ.update({name: str(value) for name, value in {**world, "RANK": rank, "LOCAL_RANK": rank}.items()})
-            _do_and_leave(lambda rank=rank: work(rank), f"{words}-{rank}.txt")
-        running[child] = rank
+
+    def be(rank: int) -> None:
+        numbers = {**world, "RANK": rank, "LOCAL_RANK": rank}
+        os.environ.update({name: str(number) for name, number in numbers.items()})
+        work(rank)
+
+    running = {fork(partial(be, rank), f"{words}-{rank}.txt"): rank for rank in range(size)}
     codes = [0] * size
     while running:
         child, status = os.wait()
@@ -115,14 +116,20 @@ def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int
     return codes
 
 
-def _do_and_leave(work: Callable[[], object], words: str) -> NoReturn:
+def fork(work: Callable[[], int | None], words: Path | str) -> int:
+    """Do `work` in a process forked off this one, which writes into the file `words`; return its process id.
+
+    It leaves with the code that `work` returns or exits with: 0 for None, 70 after an error.
+    """
+    child = os.fork()
+    if child:
+        return child
     code = 70
     try:
-        file = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        file = os.open(words, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, 1)
         os.dup2(file, 2)
-        work()
-        code = 0
+        code = work() or 0
     except SystemExit as leaving:
         if isinstance(leaving.code, int):
             code = leaving.code

@@ -16,13 +16,13 @@ import random
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tests.processes import fork
 from xdpx import run as door
 from xdpx.runs import training
 from xdpx.utils.local_files import LocalFiles
@@ -89,27 +89,8 @@ def write_config(folder: Path, variant: str, save_dir: Path) -> Path:
     return path
 
 
-def start(work: Callable[[], int], output: Path) -> int:
-    """Do `work` in a forked child; return its process id."""
-    child = os.fork()
-    if child:
-        return child
-    code = 70
-    try:
-        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        code = work()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
 def in_child(work: Callable[[], int], output: Path) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(start(work, output), 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(fork(work, output), 0)[1])
 
 
 def learning_imports(work: Callable[[], int], note: Path) -> Callable[[], int]:
@@ -166,7 +147,7 @@ def disturbed(config: Path, output: Path, *, kills: int, seconds: float, operati
             if code != -signal.SIGKILL:
                 return code
             continue
-        child = start(lambda: door.main(["x-train", str(config)]), output)
+        child = fork(lambda: door.main(["x-train", str(config)]), output)
         time.sleep(drawn.random() * seconds)
         os.kill(child, drawn.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -25,9 +25,9 @@ from tests.faults.resume_harness import (
     import_what_was_needed,
     in_child,
     learning_imports,
-    start,
     text_of,
 )
+from tests.processes import fork
 from xdpx import Trainer, TrainingArguments
 from xdpx.checkpoints import background, folders
 from xdpx.trainer.files.checkpoint_files import TrainerCheckpoint
@@ -139,7 +139,7 @@ def disturbed(folder: Path, variant: str, seconds: float, operations: int, drawn
             deadly = drawn.randint(1, operations)
             code = in_child(lambda deadly=deadly: counted_train(folder, variant, deadly), output)
         else:
-            child = start(lambda: train(folder, variant), output)
+            child = fork(lambda: train(folder, variant), output)
             time.sleep(drawn.random() * seconds)
             os.kill(child, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from tests import processes
+from tests.journeys.test_many_devices import make_rows
 
 SCRIPT = Path(__file__).with_name("equal_devices.py")
-STEPS, BEGUN, ROWS = 50, 23, 200
+STEPS, BEGUN = 50, 23
 EVERYTHING = int(os.environ.get("XDPX_KILLS", "1")) > 1
 """Whether all of the table is tried, as `make faults` does; else what stands for the rest."""
 SIZES = (2, 4) if EVERYTHING else (4,)
@@ -99,18 +99,6 @@ def stages() -> list[dict[str, Any]]:
 
 def stage(name: str, size: int, trainings: Sequence[Any], copies: dict[str, str] | None = None) -> dict[str, Any]:
     return {"name": name, "size": size, "trainings": trainings, "copies": copies or {}}
-
-
-def make_rows(folder: Path) -> None:
-    drawn = random.Random(0)
-    (folder / "raw").mkdir()
-    for name, count in (("train", ROWS), ("dev", 60)):
-        rows = []
-        for _ in range(count):
-            label = drawn.randint(0, 1)
-            words = [f"w{drawn.randint(20 * label, 39 + 20 * label)}" for _ in range(drawn.randint(2, 12))]
-            rows.append(f"{' '.join(words)}\t{'ab'[label]}\n")
-        (folder / "raw" / f"{name}.txt").write_text("".join(rows))
 
 
 @pytest.fixture(scope="module")

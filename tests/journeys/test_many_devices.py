@@ -57,7 +57,7 @@ EVALUATE = {"save_dir": "alone-whole", "valid_subset": ["dev", "raw/dev.txt"], "
 PREDICT = {"save_dir": "alone-whole", "cuda": False, "batch_size": 7}
 
 
-def make_data(folder: Path) -> None:
+def make_rows(folder: Path) -> None:
     drawn = random.Random(0)
     (folder / "raw").mkdir()
     for name, count in (("train", 200), ("dev", 60)):
@@ -67,6 +67,11 @@ def make_data(folder: Path) -> None:
             words = [f"w{drawn.randint(20 * label, 39 + 20 * label)}" for _ in range(drawn.randint(2, 12))]
             rows.append(f"{' '.join(words)}\t{'ab'[label]}\n")
         (folder / "raw" / f"{name}.txt").write_text("".join(rows))
+
+
+def make_data(folder: Path) -> None:
+    """Write the rows, and a config that prepares them."""
+    make_rows(folder)
     config = {"data_source": "raw", "data_dir": "data", "processor": "single", "loader": "single"}
     (folder / "prepro.json").write_text(json.dumps({**config, "tokenizer": "space", "max_len": 16}))
 

@@ -124,7 +124,7 @@ def cloned(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def bind(cls: Any) -> None:
-    """Return a class its own HParams, a subclass of its parents' ones, made of a nested class or of its fields."""
+    """Set the HParams of a class, a subclass of its parents' ones, made of a nested class or of its fields."""
     own: Any = cls.__dict__.get("HParams")
     parents = tuple(dict.fromkeys(base.HParams for base in cls.__bases__ if hasattr(base, "HParams")))
     parents = tuple(p for p in parents if not any(p is not other and issubclass(other, p) for other in parents))

@@ -25,7 +25,7 @@ def set_default_adam(
     decay_start: int = 4001,
     decay_end: int = 300_000,
 ) -> None:
-    """Return a task the Adam of Pax's function of this name: clipped at 5, ramped up, then decaying to a tenth.
+    """Set the optimizer of a task to the Adam of Pax's function of this name: clipped at 5, decaying to a tenth.
 
     Args:
         task_p: template of the task.
@@ -42,25 +42,12 @@ def set_default_adam(
 
 
 def set_default_adafactor(
-    task_p: BaseHParams,
-    learning_rate: float,
-    weight_decay: float,
-    *,
-    warmup_steps: int = 4000,
-    decay_start: int = 4001,
-    decay_end: int = 100_000,
-    clip_gradient_norm_to_value: float = 5.0,
-) -> None:
-    """Return a task the sharded Adafactor of Pax's function of this name.
+    task_p: BaseHParams, learning_rate: float, weight_decay: float, *, warmup_steps: int = 4000,
+    decay_start: int = 4001, decay_end: int = 100_000, clip_gradient_norm_to_value: float = 5.0,
+) -> None:  # fmt: skip
+    """Set the optimizer of a task to the sharded Adafactor of Pax's function of this name.
 
-    Args:
-        task_p: template of the task.
-        learning_rate: at the top of the ramp.
-        weight_decay: decoupled, times the learning rate.
-        warmup_steps: of the ramp.
-        decay_start: first step of the decay.
-        decay_end: last one.
-        clip_gradient_norm_to_value: largest norm of all gradients together.
+    The norm of all gradients together is clipped; what else it takes is told at `set_default_adam`.
     """
     from xdpx.optimizers.spmd.adafactor import ShardedAdafactor
 

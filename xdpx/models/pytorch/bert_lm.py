@@ -33,10 +33,7 @@ class BertLanguageModel(Bert):
         super().__init__(parameters, pooler=False)
         self.config.architectures = ["BertForMaskedLM"]
         self.cls = BertOnlyMLMHead(self.config)  # type: ignore[no-untyped-call]
-        self.cls.predictions.transform.dense.weight.data.normal_(std=self.config.initializer_range)
-        self.cls.predictions.transform.dense.bias.data.zero_()
-        self.cls.predictions.decoder.weight = self.bert.get_input_embeddings().weight
-        self.cls.predictions.decoder.bias = self.cls.predictions.bias
+        _begin_guessing(self)
 
     def forward(
         self,
@@ -86,11 +83,7 @@ class BertPretrain(Bert):
         self.num_classes = given(parameters.num_classes, "num_classes")
         self.config.architectures = ["BertForPreTraining"]
         self.cls = BertPreTrainingHeads(self.config)  # type: ignore[no-untyped-call]
-        dense = self.cls.predictions.transform.dense
-        dense.weight.data.normal_(std=self.config.initializer_range)
-        dense.bias.data.zero_()
-        self.cls.predictions.decoder.weight = self.bert.get_input_embeddings().weight
-        self.cls.predictions.decoder.bias = self.cls.predictions.bias
+        _begin_guessing(self)
         self.cls.seq_relationship = new_linear(self.config.hidden_size, self.num_classes, self.config)
 
     def forward(
@@ -192,3 +185,12 @@ class RMRBert(BertLanguageModel):
         seen = self.top(vectors + self.place.weight[:slots], src_key_padding_mask=~real.view(sessions, slots))
         told: Tensor = self.replaced(seen).squeeze(-1)
         return tokens, told
+
+
+def _begin_guessing(model: BertLanguageModel | BertPretrain) -> None:
+    """Draw the weights of the head that guesses tokens; its last matrix is the table of token embeddings."""
+    predictions = model.cls.predictions
+    predictions.transform.dense.weight.data.normal_(std=model.config.initializer_range)
+    predictions.transform.dense.bias.data.zero_()
+    predictions.decoder.weight = model.bert.get_input_embeddings().weight
+    predictions.decoder.bias = predictions.bias
