@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xdpx.commands.answer import Done
     from xdpx.commands.command_line import Job, Options
     from xdpx.config.faults import Fault
+    from xdpx.config.loading import Run
 
 T = TypeVar("T")
 
@@ -31,13 +32,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
         print(f"xdpx {__version__}")
         return 0
-    if (
-        given[:1] == ["x-io"] and "--json" not in given
-    ):  # alone on its line it needs none of the rest, and starts at once
+    if given[:1] == ["x-io"] and "--json" not in given:  # it needs none of the rest, and starts at once
         return _own_words("x-io", given[1:])
     from xdpx.commands.outcomes import exit_code
     from xdpx.utils.progress import quietly
 
+    if "--completion" in given[:2]:
+        from xdpx.commands.completion import main as completion
+
+        return exit_code(lambda: completion(" ".join(given[given.index("--completion") + 1 :])))
     verbose = "--verbose" in given
     with quietly(wanted="--quiet" in given):
         if "--json" in given and not {"--dry", "--schema", "--help", "-h"} & set(given):
@@ -123,7 +126,15 @@ def _dry(jobs: list[Job], options: Options) -> int:
         if not job.reads_own_words:
             later = f"{job}: will be checked when the commands before it have run"
             print(runs_text(runs) if runs else later)
+            for line in (outlook() for run in runs or () if (outlook := _outlook(run))):
+                print(line)
     return 0
+
+
+def _outlook(run: Run) -> Callable[[], str] | None:
+    """Return what tells how much a run will do, where its command knows."""
+    found: Callable[[], str] | None = getattr(run.picked("command")(run), "outlook", None)
+    return found
 
 
 def _help(commands: list[str], topic: str) -> int:

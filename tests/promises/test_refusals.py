@@ -120,6 +120,7 @@ def test_a_run_that_exists_can_be_looked_at_with_dry(desk: Path, capfd: Capture)
     assert main(["x-train", "train", "max_update=9", "--dry"]) == 0
     out, err = capfd.readouterr()
     assert "max_update*: 9" in out
+    assert out.endswith("9 updates of 8 samples; train has 48: 1.5 passes over it\n")
     assert err.startswith("to start it: save_dir (train.hjson:4): 'run' holds a run already.")
     assert tree(desk) == before
 
@@ -137,8 +138,8 @@ def test_a_finished_run_goes_on_with_more_updates_as_if_it_had_had_them_from_the
 
 @pytest.mark.parametrize(
     "command",
-    ["x-prepro prepro data_dir=new", "x-train train save_dir=new", "x-eval eval", "x-pred pred", "x-viz viz", "x-io size raw/dev.txt",
-     "x-script diff_data raw/dev.txt raw/dev.txt", "x-init --list"],
+    ["x-prepro prepro data_dir=new", "x-train train save_dir=new", "x-eval eval", "x-pred pred", "x-viz viz",
+     "x-io size raw/dev.txt", "x-script diff_data raw/dev.txt raw/dev.txt", "x-init --list"],
 )  # fmt: skip
 def test_json_is_one_object_and_all_that_is_printed(desk: Path, capfd: Capture, command: str) -> None:
     assert main([*shlex.split(command), "--json"]) == 0

@@ -25,6 +25,7 @@ FLAGS = {
     "--verbose": "show tracebacks and warnings in full",
     "--quiet": "tell warnings and results only; log files hold every line",
     "--version": "print the version",
+    "--completion": "bash, zsh or fish: print what makes that shell complete commands, keys, names and config files",
 }
 
 

@@ -45,6 +45,19 @@ class Train:
             *self._about_engine(), *self._about_processes(),
         ]  # fmt: skip
 
+    def outlook(self) -> str:
+        """Say how many updates there will be, for `--dry`."""
+        from xdpx.datasets.shards import Meta
+
+        settings = self._settings
+        meta = Meta.read(settings.data_dir)
+        shards = self._run.parameters("dataset").choice.shards(meta)
+        sizes = [meta.sizes[shard] for shard in shards if shard in meta.sizes]
+        total, group = total_updates(settings, sizes), settings.batch_size * settings.update_freq
+        passes = total * group / max(1, sum(sizes))
+        samples = f"{', '.join(shards)} has {sum(sizes):,}: {passes:.3g} passes over it"
+        return f"{total:,} updates of {group:,} samples; {samples}"
+
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
         if adopt_launch(self._launch_keys) == 0:

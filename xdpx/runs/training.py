@@ -31,6 +31,7 @@ from xdpx.trainer.hooks import listed
 from xdpx.trainer.hooks.adapting import CallbackAdapter
 from xdpx.training import environment
 from xdpx.training.accumulation import LOOKED_AT, MetricAccumulator
+from xdpx.training.callbacks.estimating import Estimating
 from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, score_of
 from xdpx.training.callbacks.inspecting import Inspecting
 from xdpx.training.callbacks.logging import LOG, Logging
@@ -45,6 +46,7 @@ from xdpx.training.progress import Progress
 from xdpx.training.status import STATUS_FILE, Status, read_status
 from xdpx.utils import commit, io
 from xdpx.utils.distributed_utils import by_the_first, is_master
+from xdpx.utils.progress import format_bytes
 
 
 def train(run: Run) -> Stop:
@@ -274,7 +276,7 @@ class _Training:
             )  # fmt: skip
         if settings.inspect_gradient:
             callbacks.append(Inspecting(partial(draw_gradients, settings), accumulator.stopwatch))
-        return [*callbacks, Plotting(partial(draw_figures, settings), accumulator.stopwatch)]
+        return [*callbacks, Estimating(peak_memory), Plotting(partial(draw_figures, settings), accumulator.stopwatch)]
 
     def _held_out(self) -> Iterable[Batch]:
         """Return the batches to score on; callbacks hear of each."""
@@ -306,6 +308,14 @@ class _Training:
             "data": dict(self.parts.data.digests),
             "texts": dict(self.parts.texts),
         }
+
+
+def peak_memory() -> str:
+    """Say how much memory this process has taken at most, on its GPU where it computes on one."""
+    from xdpx.engines.pytorch.memory import peak_bytes
+
+    count, where = peak_bytes()
+    return f"{format_bytes(count)} of {where}memory"
 
 
 def label_names(data_dir: str) -> list[str] | None:

@@ -80,6 +80,13 @@ def resident_bytes() -> int:
         return _most_resident()
 
 
+def peak_bytes() -> tuple[int, str]:
+    """Return the most bytes ever taken, and whose they are: `GPU ` where PyTorch has begun to use one, else ``."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated(), "GPU "
+    return _most_resident(), ""
+
+
 def _most_resident() -> int:
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
