@@ -150,7 +150,7 @@ NAMES = [
     Row("a misspelt loss", "x-train c", ["no 'cross_entrpy'", "Did you mean 'cross_entropy'"], train("loss: cross_entrpy")),
     Row("a misspelt optimizer", "x-train c", ["no 'adm'", "Did you mean 'adam'"], train("optimizer: adm")),
     Row("an optimizer of a package that is missing", "x-train c", ["optimizer", "is 'adamw_anyprecision', which needs the package torchdistx", "adamw_torch"], train("optimizer: adamw_anyprecision")),
-    Row("an optimizer that takes the backward pass", "x-train c", ["optimizer", "takes the backward pass upon itself", "adafactor"], train("optimizer: lomo")),
+    Row("an optimizer that takes the backward pass", "x-train c", ["optimizer", "steps each layer within the backward pass", "adafactor"], train("optimizer: galore_adamw_layerwise")),
     Row("settings of an optimizer that are no pairs", "x-train c", ["optim_args", "'momentum' is no pair", "momentum=0.9"], train("optimizer: sgd", "optim_args: momentum")),
     Row("a schedule that waits for scores that never come", "x-train c", ["eval_interval", "waits for scores", "a number of updates"], train("lr_scheduler: reduce_lr_on_plateau", "eval_interval: -1")),
     Row("a misspelt schedule", "x-train c", ["no 'onecycle'", "Did you mean 'one_cycle'"], train("lr_scheduler: onecycle")),

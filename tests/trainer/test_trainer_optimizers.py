@@ -72,3 +72,12 @@ def test_optimizer_and_schedule_of_x_train_go_on_from_a_checkpoint_exactly(tmp_p
 
     whole = trained("whole")
     assert trained("again", resume_from_checkpoint=str(tmp_path / "whole/checkpoint-5")) == whole
+
+
+def test_what_would_come_too_late_for_lomo_is_refused_beforehand(tmp_path: Path) -> None:
+    more = {"gradient_accumulation_steps": 2, "nonfinite_steps": "skip"}
+    args = xdpx.TrainingArguments(str(tmp_path), use_cpu=True, optim="lomo", **more)
+    with pytest.raises(
+        ValueError, match="but gradient_accumulation_steps is 2, nonfinite_steps is 'skip'. Change that"
+    ):
+        xdpx.Trainer(Line(), args, train_dataset=[])

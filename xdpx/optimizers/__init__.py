@@ -41,7 +41,7 @@ PACKAGES: dict[str, Package] = {
         ("bitsandbytes",),
     ),
     "torchao": Package("pip install 'torchao>=0.4'", {"LowBitAdamW": ("adamw_torch_4bit", "adamw_torch_8bit")}),
-    "lomo_optim": Package("pip install lomo-optim", {"Lomo": ("lomo", "adalomo")}),
+    "lomo_optim": Package("pip install lomo-optim", {"Lomo": ("lomo",), "AdaLomo": ("adalomo",)}),
     "schedulefree": Package(
         "pip install 'schedulefree>=1.4'",
         {"ScheduleFree": ("schedule_free_radam", "schedule_free_adamw"), "ScheduleFreeSGD": ("schedule_free_sgd",)},

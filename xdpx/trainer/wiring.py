@@ -12,9 +12,11 @@ from torch import nn
 
 from xdpx.engines.pytorch import kernels, strategies
 from xdpx.engines.pytorch.averaging import keeps_average
+from xdpx.engines.pytorch.gradients import backward_of
 from xdpx.engines.pytorch.memory import keep_freed_memory
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
+from xdpx.logger import log
 from xdpx.reports.trackers.choosing import trackers_for
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import length
@@ -79,6 +81,11 @@ class Given:
                 "Trainer: `optimizers` hold the weights of one model, but `model_init` makes a new one for each "
                 "training. Override create_optimizer_and_scheduler instead."
             )
+        if (
+            str(getattr(args.optim, "value", args.optim)) in {"lomo", "adalomo"}
+            or backward_of(self.optimizer) is not None
+        ):
+            _refuse_in_backward(args, strategy)
         if strategy.writes_own_state and args.nonfinite_steps != "keep":
             raise ValueError(
                 f"nonfinite_steps: is '{args.nonfinite_steps}', but DeepSpeed takes its steps by itself. Leave it out."
@@ -94,6 +101,29 @@ class Given:
                 "Trainer: `optimizers` hold weights that fsdp replaces by shards. Override "
                 "create_optimizer_and_scheduler."
             )
+
+
+def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
+    """Raise ValueError for what would come too late where the backward pass moves the weights (LOMO)."""
+    wrong = {
+        f"gradient_accumulation_steps is {args.gradient_accumulation_steps}": args.gradient_accumulation_steps > 1,
+        f"nonfinite_steps is '{args.nonfinite_steps}'": args.nonfinite_steps != "keep",
+        "fp16 is True": args.mixed_precision == "fp16",
+        f"there are {args.world_size} processes": args.world_size > 1,
+        "weights are shared out": strategy.shards,
+    }
+    found = [what for what, is_so in wrong.items() if is_so]
+    if found:
+        raise ValueError(
+            f"optim: LOMO steps within the backward pass of each micro-batch, but {', '.join(found)}. Change that, or use "
+            "adafactor, whose state is small."
+        )
+    if args.max_grad_norm:
+        log.warning("max_grad_norm: has no effect, for LOMO steps within the backward pass.", once=True)
+    if str(getattr(args.optim, "value", args.optim)) == "adalomo":
+        log.warning(
+            "optim: 'adalomo' keeps its means outside of its state: a resumed training is not exact.", once=True
+        )
 
 
 def refuse_foreign(args: object) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import (
@@ -24,7 +24,7 @@ from xdpx.engines.base import (
     schedule_state,
 )
 from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
-from xdpx.engines.pytorch.gradients import numbers_of, use_row_gradients
+from xdpx.engines.pytorch.gradients import backward_of, numbers_of, use_row_gradients
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
@@ -36,11 +36,12 @@ from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fil
 from xdpx.engines.pytorch.strategies import Single, Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
-from xdpx.engines.pytorch.update import LOSS, SummedLosses, UpdateTaker
+from xdpx.engines.pytorch.update import LOSS, Gradients, StepsInBackward, SummedLosses, UpdateTaker
 from xdpx.engines.pytorch.world import alone
 from xdpx.logger import log
 
 FORMAT = "xdpx-pytorch-1"
+IN_BACKWARD = "but the optimizer steps within the backward pass"
 
 
 class PyTorchEngine:
@@ -281,6 +282,8 @@ class PyTorchEngine:
             if keeps_average(state.optimizer):
                 self._refuse_with_own_average(state.optimizer)
                 state.own_average = OptimizersAverage(state.optimizer)
+            if backward_of(state.optimizer) is not None:
+                self._refuse_in_backward(state.task, state.optimizer)
             for group in state.optimizer.param_groups:
                 group.setdefault("initial_lr", group["lr"])
             state.settings = settings_of(state.optimizer, state.task.model)
@@ -310,12 +313,31 @@ class PyTorchEngine:
         if found:
             raise ConfigError(THIS_RUN, found)
 
+    def _refuse_in_backward(self, task: Task, optimizer: Any) -> None:
+        """Raise ConfigError for what would come too late where the backward pass moves the weights (LOMO)."""
+        options, rates = self.options, {group["lr"] for group in optimizer.param_groups}
+        wrong = {
+            "clip_norm": (options.clip_norm > 0, f"is {options.clip_norm}", "Set it to 0."),
+            "fp16": (options.precision == "fp16", "is true", "Use bf16, or none."),
+            "nonfinite_steps": (options.nonfinite_steps == "skip", "is 'skip'", "Leave it out."),
+            "auto_ga": (self._in_parts.split is not None, "is true", "Set it to false."),
+            "nproc": (self.strategy.world.size > 1, f"is {self.strategy.world.size}", "Use one process."),
+            "task": (type(task).train_passes is not Task.train_passes, "takes several passes", "Use another."),
+            "optimizer": (len(rates) > 1, f"is given {len(rates)} learning rates", "Use one for all layers."),
+        }
+        found = [Fault(key, f"{what}, {IN_BACKWARD}.", do) for key, (is_so, what, do) in wrong.items() if is_so]
+        if found:
+            raise ConfigError(THIS_RUN, found)
+        log.warning(f"{type(optimizer).__name__} steps within the backward pass: gnorm is 0, nothing is clipped.")
+
     def _taker(self, state: PyTorchState) -> UpdateTaker:
         average = None
         if state.averaged is not None:
             moved = parameters_of(state.optimizer)
             average = AveragedModel(state.averaged.model, state.task.model, moved, self.options)
-        gradients = SummedLosses(state.optimizer, self.strategy, self.options, state.loss_scale)
+        gradients: Gradients = SummedLosses(state.optimizer, self.strategy, self.options, state.loss_scale)
+        if backward_of(state.optimizer) is not None:
+            gradients = StepsInBackward(self.device)
         rates = _Scheduled(state.optimizer, self._schedule)
         guard = None
         if self.options.nonfinite_steps == "skip":
@@ -356,12 +378,23 @@ class PyTorchEngine:
         """Sum the gradients of all loss sums of the next update; return the sums of its facts."""
         self._seed_update(state.num_updates + 1)
         state.optimizer.zero_grad(set_to_none=True)
+        fused = backward_of(state.optimizer)
+        if fused is not None and len(group) > 1:
+            raise ConfigError(THIS_RUN, [Fault("update_freq", f"is {len(group)}, {IN_BACKWARD}.", "Set it to 1.")])
+        rates = _Scheduled(state.optimizer, self._schedule)
+
+        def backward(loss_sum: Tensor, count: Any) -> None:
+            if fused is None:
+                torch.autograd.backward(state.loss_scale.scaled(loss_sum))
+            else:
+                rates.before(state.num_updates + 1)
+                fused(loss_sum / count, rates.after(skipped=False))
 
         def work(batch: Batch, last: bool) -> Generator[Facts]:
             del last
             yield {"num_tokens": batch.get("ntokens", 0)}
             for loss_sum, count, found in self._passes(state.task, to_device(batch, self.device)):
-                torch.autograd.backward(state.loss_scale.scaled(loss_sum))
+                backward(loss_sum, count)
                 yield {LOSS: loss_sum.detach(), "count": count, **found}
 
         return taker.add_gradients(state.task.model, group, work)

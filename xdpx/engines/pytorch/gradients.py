@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -16,6 +17,11 @@ SCALING = "takes_scaling"
 are set on the optimizer before."""
 ROWS = "takes_rows"
 """Ability: the gradient of an embedding may be sparse rows."""
+
+
+def backward_of(optimizer: object) -> Callable[[Tensor, float], None] | None:
+    """Return `f(loss, learning_rate)` of an optimizer that declares, by `fused_backward`, to step within (LOMO)."""
+    return getattr(optimizer, "fused_backward", None)
 
 
 class Scaling(NamedTuple):

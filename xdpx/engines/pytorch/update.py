@@ -180,6 +180,27 @@ class SummedLosses:
         """Leave weights, optimizer and loss scale as they are."""
 
 
+class StepsInBackward:
+    """Implements `Gradients` where the backward pass has moved the weights (LOMO): nothing is left to clip or step."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._nothing = torch.zeros((), device=device)
+
+    def clip(self, sums: Sums) -> Clipped:
+        """Return 0: no gradient is left whose norm could be told."""
+        del sums
+        return Clipped(self._nothing, self._nothing)
+
+    def step(self, number: int) -> bool:
+        """Do nothing."""
+        del number
+        return False
+
+    def leave_out(self) -> None:
+        """Raise: the step is taken already."""
+        raise RuntimeError("this is a bug: a step within the backward pass cannot be left out.")
+
+
 class LossShares:
     """Implements `Gradients` for gradients of shares of the mean loss, which need not be divided any more.
 

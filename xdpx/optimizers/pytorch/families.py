@@ -16,6 +16,7 @@ from xdpx.logger import log
 from xdpx.optimizers import PACKAGES
 from xdpx.optimizers.pytorch import adafactor, low_rank
 from xdpx.optimizers.pytorch.parameters import (
+    AdaLomoParameters,
     LayerwiseParameters,
     LomoParameters,
     LowRankAdamParameters,
@@ -59,13 +60,19 @@ class Family:
         """
         known, name = run.parameters("optimizer", prefix), run.picks[prefix, "optimizer"]
         try:
-            request = Request(Settings.of(name, known), model, name, pairs(known.optim_args))
+            request = Request(Settings.of(name, known), model, name, pairs(getattr(known, "optim_args", None)))
             kind, kwargs = cls.chosen(request)
             request.refuse_unread()
         except (ValueError, TypeError) as error:
             key, _, problem = str(error).partition(": ")
             key = "optimizer" if key == "optim" else key
             raise ConfigError(THIS_RUN, [Fault(f"{prefix}{key}", problem)]) from error
+        if "model" in kwargs:  # it takes the weights of the model, and has one rate
+            rates = {group["lr"] for group in groups}
+            if len(rates) > 1:
+                problem = f"is '{name}', which has one learning rate, but the model's groups have {len(rates)}."
+                raise ConfigError(THIS_RUN, [Fault(f"{prefix}optimizer", problem, "Use one for all layers.")])
+            return construct(kind, {"lr": rates.pop()}, kwargs["model"], None)
         decaying = [{"weight_decay": known.weight_decay, **group} for group in groups]
         picked = kwargs.pop("params", None)
         return construct(kind, kwargs, decaying if picked is None else low_rank.split(decaying, picked), model)
@@ -396,13 +403,13 @@ class ApolloLayerwise(Apollo):
 
 
 class Lomo(Family):
-    """LOMO and AdaLomo, which step within the backward pass and keep no gradient; of the Trainer alone.
+    """LOMO, which steps within the backward pass and keeps no gradient; package lomo_optim.
 
     Source: Lv et al., "Full Parameter Fine-tuning for Large Language Models with Limited Resources", ACL 2024.
     """
 
     class Parameters(LomoParameters):
-        """None."""
+        """Keys of LOMO."""
 
     @staticmethod
     def chosen(request: Request) -> Chosen:
@@ -411,6 +418,16 @@ class Lomo(Family):
         if request.model is None:
             raise ValueError(f"optim: '{request.name}' steps within the backward pass of a model. Give the model.")
         return kind, {**request.rate, "model": request.model}
+
+
+class AdaLomo(Lomo):
+    """LOMO with a running mean square in rows and columns; of the Trainer alone, and not resumed exactly.
+
+    Source: Lv et al., "AdaLomo: Low-memory Optimization with Adaptive Learning Rate", ACL Findings 2024.
+    """
+
+    class Parameters(AdaLomoParameters):
+        """None."""
 
 
 class GrokAdamW(Family):

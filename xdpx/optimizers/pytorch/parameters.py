@@ -129,11 +129,26 @@ class LowRankAdamParameters(LowRankParameters, NamedAdamParameters):
 
 
 class LomoParameters(declare.Parameters):
-    """None: x-train cannot use LOMO."""
+    """Keys of LOMO, whose steps are taken within the backward pass of the only batch of an update."""
+
+    learning_rate: float = declare.param(
+        1e-3, gt=0, doc="Highest learning rate; the schedule multiplies it by at most 1.", group=GROUP
+    )
+    update_freq: int = declare.param(1, gt=0, doc="Batches per update of the weights.", group="trainer")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse to accumulate."""
+        problem = f"is {self.update_freq}, but LOMO steps within each backward pass. Set it to 1."
+        return [("update_freq", problem)] if self.update_freq > 1 else []
+
+
+class AdaLomoParameters(declare.Parameters):
+    """None: x-train cannot use AdaLomo."""
 
     def conflicts(self) -> list[tuple[str, str]]:
         """Refuse to be used by x-train."""
-        return [("optimizer", f"takes the backward pass upon itself (LOMO){NOT_DIVIDED}")]
+        problem = "keeps its means outside of its state_dict, so a resumed run would not be the undisturbed one. "
+        return [("optimizer", f"{problem}Use lomo, or adafactor.")]
 
 
 class LayerwiseParameters(declare.Parameters):

@@ -53,7 +53,9 @@ class Settings:
             more |= {"adam_beta1": first, "adam_beta2": second, "adam_epsilon": known.adam_eps}
         if hasattr(known, "optim_target_modules"):
             more["optim_target_modules"] = known.optim_target_modules
-        return cls(name, known.optim_args, known.learning_rate, known.weight_decay, **more)
+        return cls(
+            name, getattr(known, "optim_args", None), known.learning_rate, getattr(known, "weight_decay", 0.0), **more
+        )
 
 
 @dataclass(frozen=True)
