@@ -30,6 +30,7 @@ from xdpx.utils.commit import write_text
 if TYPE_CHECKING:
     from xdpx.inference.answers import Prediction
     from xdpx.inference.predictor import Predictor
+    from xdpx.logger import Progress
 
 Config = str | os.PathLike[str] | Mapping[str, Any]
 Text = str | Iterable[str] | Mapping[str, str]
@@ -105,6 +106,7 @@ class TrainedRun:
             if len(rows) < WATCHED:
                 return [one for part in answers(predictor, source) for one in part]
             found: list[Prediction] = []
+            bar: Progress[Any]
             with log.progress(total=len(rows), what="predict", unit="row") as bar:
                 for part in answers(predictor, source):
                     found += part
@@ -184,7 +186,7 @@ def load_run(
         OSError: the disk or the network failed, or a file of the run is damaged.
     """
     load_user_modules()
-    given = {"save_dir": os.fspath(save_dir), "checkpoint": checkpoint and os.fspath(checkpoint)}
+    given: dict[str, Any] = {"save_dir": os.fspath(save_dir), "checkpoint": checkpoint and os.fspath(checkpoint)}
     given |= {"batch_size": batch_size, "cuda": cuda, "engine": engine, "extra_config": dict(extra_config or {})}
     run = _opened(given)
     with run._turn():

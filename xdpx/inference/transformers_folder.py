@@ -10,7 +10,7 @@ from xdpx.tokenizers.base import LibraryTokenizer
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
-    from xdpx.models.pytorch.library_form import Form
+    from xdpx.models.pytorch.library_form import Form, Problem
     from xdpx.processors.base import Processor
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
@@ -23,7 +23,7 @@ class _NoTokenizer(ValueError):
     """transformers has no such tokenizer; the text says why."""
 
 
-def problem_of(loss: Any) -> str | None:
+def problem_of(loss: Any) -> Problem | None:
     """Return what a loss makes of the outputs of a network, in the words of transformers; None for something else.
 
     Where it makes probabilities, it is asked for those of some logits: a subclass may do anything.
@@ -72,11 +72,11 @@ def texts_of(form: Form, processor: Processor, tokenizer: object) -> tuple[dict[
 def _tokenizer_files(form: Form, processor: Any, tokenizer: object) -> dict[str, str]:
     if not isinstance(tokenizer, LibraryTokenizer):
         raise _NoTokenizer(f"the tokenizer {type(tokenizer).__name__} is none of transformers")
-    frame = getattr(processor, "cls_index", None), getattr(processor, "sep_index", None)
-    if None in frame or processor.vocabulary is None:
+    before, behind = getattr(processor, "cls_index", None), getattr(processor, "sep_index", None)
+    if before is None or behind is None or processor.vocabulary is None:
         raise _NoTokenizer(f"the processor {type(processor).__name__} frames texts by no [CLS] and [SEP]")
     known, tokens = processor.parameters, processor.vocabulary.tokens
-    first, last = ((tokens[index], index) for index in frame)
+    first, last = ((tokens[index], index) for index in (before, behind))
     definition = json.loads(tokenizer.library.to_str())
     definition |= {"truncation": None, "padding": None, "post_processor": _template(first, last)}
     special = {"cls_token": first[0], "sep_token": last[0], "pad_token": known.pad_word, "unk_token": known.unk_word}

@@ -95,7 +95,10 @@ class LibraryFolder(Callback):
         if not isinstance(model, Bert):
             return None
         self._advice = _EXPORT.format(folder=self._save_dir, what="this model for transformers")
-        own_code = not type(model).__module__.startswith("xdpx.")  # may compute anything: export_hf compares
+        kind = next(
+            each for each in type(model).__mro__ if not each.__module__.startswith("torch.")
+        )  # FSDP adds its own
+        own_code = not kind.__module__.startswith("xdpx.")  # may compute anything: export_hf compares
         if own_code or not io.islocal(self._save_dir):
             return None
         try:

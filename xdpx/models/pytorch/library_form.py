@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -21,6 +21,8 @@ SAME = 1e-5
 """Two probabilities, or numbers, count as the same when they differ by no more than SAME * (1 + |x|)."""
 _HEAD = re.compile(r"For(SequenceClassification|TokenClassification)$")
 _SHOWN = 3
+Problem = Literal["single_label_classification", "multi_label_classification", "regression", "tags"]
+"""What becomes of the outputs of a network, in the words of transformers, which has no word for tags."""
 
 
 class Inexpressible(ValueError):
@@ -58,13 +60,12 @@ class Form:
         return {theirs: ours[name] for name, theirs in self.names.items()}
 
 
-def form_of(model: nn.Module, problem: str | None, labels: Sequence[str] | None) -> Form:
+def form_of(model: nn.Module, problem: Problem | None, labels: Sequence[str] | None) -> Form:
     """Return how transformers has a network; the encoder alone where it has no such head.
 
     Args:
         model: the network.
-        problem: what becomes of its outputs, in the words of transformers: single_label_classification,
-            multi_label_classification or regression; for tags "tags"; None for something else.
+        problem: what becomes of its outputs; None for something that transformers has no word for.
         labels: names of the classes.
 
     Raises:
@@ -82,18 +83,18 @@ def form_of(model: nn.Module, problem: str | None, labels: Sequence[str] | None)
         return Form("", config, form.names, str(error))
 
 
-def _with_labels(model: Bert, problem: str | None, labels: Sequence[str] | None) -> tuple[PretrainedConfig, str]:
+def _with_labels(model: Bert, problem: Problem | None, labels: Sequence[str] | None) -> tuple[PretrainedConfig, str]:
     """Return the config with what a pipeline makes of the logits, and the kind of head."""
     head = _HEAD.search(next(iter(model.config.architectures or [""])))
     if head is None:
         raise Inexpressible(f"the head of {type(model).__name__} is none of transformers")
-    config, kind, count = _plain(model.config), head[1], int(model.config.num_labels)
+    config, kind, count = _plain(model.config), head[1], int(model.config.num_labels or 0)
     tags = kind == "TokenClassification"
     if tags and getattr(model, "neighbours", None) is not None:
         raise Inexpressible("use_crf judges the tags of a text together")
     if problem is None or tags != (problem == "tags") or (problem == "regression" and count != 1):
         raise Inexpressible("a pipeline makes something else of the outputs than the loss of this run")
-    if not tags:
+    if problem != "tags":
         config.problem_type = problem
     if labels is not None and len(labels) == count:
         config.id2label = dict(enumerate(labels))
