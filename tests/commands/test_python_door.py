@@ -112,6 +112,8 @@ def test_labels_that_do_not_fit_the_texts_are_refused(run):
 def test_a_folder_without_a_run_is_refused(finished_run, tmp_path):
     assert "holds no args.py" in refused(xdpx.load_run, tmp_path / "nothing")
     assert "holds no checkpoint" in refused(xdpx.load_run, finished_run.data)
+    assert "batch_size: is 'many'" in refused(xdpx.load_run, finished_run.run, batch_size="many", cuda=1)
+    assert "batch_size: is 0" in refused(xdpx.load_run, finished_run.run, batch_size=0)
     for checkpoint in finished_run.run.glob("*.pt"):
         checkpoint.unlink()
     assert "checkpoint: '<best>'" in refused(xdpx.load_run, finished_run.run)

@@ -29,7 +29,7 @@ def text(drawn: random.Random, most: int) -> str:
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, drawn = tmp_path_factory.mktemp("desk"), random.Random(0)
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
-    for kind in ("single", "pair", "tags", "several"):
+    for kind in ("single", "pair", "tags", "several", "number"):
         (folder / kind).mkdir()
         for split, rows in (("train", 48), ("dev", 16)):
             made = []
@@ -40,6 +40,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     {
                         "single": f"{one}\t{label}\n",
                         "several": f"{one}\t{drawn.choice(['a', 'b,a', ''])}\n",
+                        "number": f"{one}\t{drawn.choice([1, 2.5])}\n",
                         "pair": f"{one}\t{other}\t{label}\n",
                         "tags": tags,
                     }[kind]
@@ -49,8 +50,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(desk: Path, kind: str, name: str, **keys) -> xdpx.TrainedRun:
-    loader = {"tags": "tagged", "several": "single"}.get(kind, kind)
+    loader = {"tags": "tagged", "several": "single", "number": "single"}.get(kind, kind)
     more = {"label_separator": ","} if kind == "several" else {}
+    more |= {"target_type": "number"} if kind == "number" else {}
     more |= {"loader": loader, "parser": "conll" if kind == "tags" else "csv"}
     data = desk / f"data_{kind}"
     if not data.exists():
@@ -124,6 +126,9 @@ def test_labels_by_themselves_and_numbers_come_as_they_are(desk: Path) -> None:
         run.predict(texts), pipeline("text-classification", str(folder), top_k=None)(texts), strict=True
     ):
         assert one.probabilities == pytest.approx({each["label"]: each["score"] for each in other}, abs=1e-6)
+    run = trained(desk, "number", "number_run", model="bert_regression", loss="mse", major_metric="pearson")
+    found = pipeline("text-classification", str(Path(run.save_dir) / "transformers"))(texts)
+    assert [one.score for one in run.predict(texts)] == pytest.approx([each["score"] for each in found], abs=1e-6)
     lone = trained(desk, "single", "none_run", loss="bce")  # class 0 gets what the others leave over
     assert not (Path(lone.save_dir) / "transformers").exists()
 

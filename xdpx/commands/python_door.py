@@ -17,7 +17,7 @@ from xdpx.commands import batch
 from xdpx.commands.evaluate import logged_scores
 from xdpx.config.args_file import newest_args
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.loading import Run, fingerprint, load
+from xdpx.config.loading import Run, fingerprint, load, resolve
 from xdpx.config.stored_args import read_args
 from xdpx.config.user_modules import load_user_modules
 from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
@@ -194,7 +194,9 @@ def load_run(
 
 
 def _opened(given: Mapping[str, Any]) -> TrainedRun:
-    options = InferenceParameters.model_validate(dict(given))
+    # Checked as the keys of a command, whose messages these are; what it would score is asked for later.
+    command = resolve({"valid_subset": [], **given}, "x-eval", source=LOADED, strict=False, paths=False)
+    options: InferenceParameters = command.parameters("command")
     return TrainedRun(make_plan(options, LOADED), options)
 
 
