@@ -123,6 +123,23 @@ def test_an_epoch_that_was_cut_short_is_continued_by_the_next_one(tmp_path: Path
     assert again.state.epoch == whole.state.epoch
 
 
+@pytest.mark.parametrize("kept", ["position", "what the loader said", "nothing"])
+def test_folders_of_every_version_say_where_the_data_goes_on(tmp_path: Path, kept: str) -> None:
+    whole = trainer(tmp_path, dropout=0.5, save_strategy="steps", save_steps=3, num_train_epochs=3)
+    whole.train()
+    folder = tmp_path / "checkpoint-6"
+    progress = json.loads((folder / "progress.json").read_text())
+    assert progress == {"position": {"epoch": 2, "group": 2, "batches": 2}, "samples_per_batch": 8}
+    if kept != "position":
+        (folder / "checkpoint.manifest.json").unlink()  # the files are not those it names any more
+        (folder / "progress.json").write_text(json.dumps({"data": {"epoch": 1, "samples": 16, "ended": False}}))
+    if kept == "nothing":  # as the original leaves it
+        (folder / "progress.json").unlink()
+    again = trainer(tmp_path, dropout=0.5, num_train_epochs=3)
+    again.train(resume_from_checkpoint=str(folder))
+    assert losses(again) == losses(whole)
+
+
 class CutEpoch(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_epoch_stop = state.global_step == 2

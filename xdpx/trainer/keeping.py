@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from xdpx.checkpoints import background, folders
 from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import model_files, rotation
 from xdpx.trainer.files.hub import Hub
@@ -114,8 +117,14 @@ def _to_continue(run: TrainerRun, loader: dict[str, Any] | None) -> dict[str, An
         "scheduler": run.lr_scheduler.state_dict(),
         "scaler": None if scaler is None else scaler.state_dict(),
         "trained": None if average is None else average.trained(wanted=run.args.should_save),
-        "progress": {"data": {name: loader[name] for name in ("epoch", "samples", "ended")} if loader else None},
+        "progress": _progress(run.plan, run.state.global_step, loader) if loader else {},
     }
+
+
+def _progress(plan: TrainingPlan, global_step: int, loader: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the place in the data, and what it takes to find it with another batch size or number of ranks."""
+    position = plan.position(global_step, loader)
+    return {"position": asdict(position), "samples_per_batch": plan.samples_per_batch}
 
 
 def _note_best(state: TrainerState, parent: str) -> None:

@@ -110,10 +110,13 @@ def _changes_of_the_original(run: TrainerRun, state: TrainerState) -> list[str]:
 def place(run: TrainerRun, checkpoint: str, global_step: int) -> Position:
     """Return where the data goes on."""
     found = TrainerCheckpoint(checkpoint)
-    data = (found.progress() or {}).get("data")
+    progress = found.progress() or {}
     own = found.loader(run.parts.world.rank, run.parts.world.size)
     run.continued = Continued(checkpoint, own)
-    position = run.plan.position(global_step, own or data)
+    if "position" in progress:
+        position = run.plan.carried_over(Position(**progress["position"]), progress["samples_per_batch"])
+    else:  # of a version that kept what the loader said, or of the original
+        position = run.plan.position(global_step, own or progress.get("data"))
     return Position(position.epoch) if run.args.ignore_data_skip else position
 
 

@@ -82,6 +82,7 @@ def test_the_place_is_where_the_samples_were_left_whatever_the_batch_size(ranks,
     plan = plan_training(args, loader, batch_size=batch_size, num_processes=num_processes)
     position = plan.position(999, {"epoch": 2, "samples": 48, "ended": False})
     assert position == Position(3, 48 // (batch_size * num_processes), 48 // (batch_size * num_processes))
+    assert plan.carried_over(Position(3, 6, 12), samples_per_batch=4) == position
 
 
 def test_batches_are_counted_where_nobody_knows_how_many_samples_they_have():
@@ -93,3 +94,4 @@ def test_batches_are_counted_where_nobody_knows_how_many_samples_they_have():
 def test_after_the_end_of_an_epoch_the_next_one_begins():
     plan = plan_training(arguments(), DataLoader(range(10), batch_size=4), batch_size=4)
     assert plan.position(3, {"epoch": 0, "samples": 12, "ended": True}) == Position(2, 0, 0)
+    assert plan.carried_over(Position(1, 3, 3), samples_per_batch=None) == Position(2, 0, 0)

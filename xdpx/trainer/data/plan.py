@@ -68,6 +68,19 @@ class TrainingPlan:
             return self._after(data["epoch"] + 1, 0)
         return self._after(data["epoch"], batches)
 
+    def carried_over(self, saved: Position, samples_per_batch: int | None) -> Position:
+        """Say where the data goes on after a place that another plan may have named.
+
+        Args:
+            saved: the place.
+            samples_per_batch: that all ranks took at once there, where that is known.
+        """
+        batches = saved.batches
+        if samples_per_batch and self.samples_per_batch:
+            batches = math.ceil(batches * samples_per_batch / self.samples_per_batch)
+        ended = batches >= self.batches_per_epoch
+        return self._after(saved.epoch, 0) if ended else self._after(saved.epoch - 1, batches)
+
     def _after(self, epoch: int, batches: int) -> Position:
         """Return the position in an epoch, from 0, of which each rank has had some batches."""
         return Position(epoch + 1, -(-batches // self.accumulation), batches)
