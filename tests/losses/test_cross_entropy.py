@@ -45,11 +45,10 @@ def test_the_sum_runs_over_rows_in_nats():
     assert int(facts["correct"]) == 1
 
 
-def test_metrics_show_the_loss_in_bits():
-    assert loss().train_metrics({"loss_sum": 4 * math.log(2), "count": 2.0, "correct": 1.0}) == {
-        "loss": pytest.approx(2.0),
-        "acc": 0.5,
-    }
+def test_metrics_show_the_loss_in_nats_and_where_asked_for_in_bits():
+    facts = {"loss_sum": 4 * math.log(2), "count": 2.0, "correct": 1.0}
+    assert loss().train_metrics(facts) == {"loss": pytest.approx(2 * math.log(2)), "acc": 0.5}
+    assert loss(loss_unit="bits").train_metrics(facts) == {"loss": pytest.approx(2.0), "acc": 0.5}
 
 
 def test_a_loss_that_is_no_number_shows_as_nan():

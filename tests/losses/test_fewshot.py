@@ -85,7 +85,7 @@ def test_held_out_episodes_are_scored_with_an_interval() -> None:
     each = right.reshape(6, -1).mean(axis=1)
     assert found["acc"] == pytest.approx(right.mean())
     assert found["acc_interval"] == pytest.approx(1.96 * each.std(ddof=1) / np.sqrt(6))
-    assert found["loss"] == pytest.approx(sums["loss_sum"] / sums["count"] / np.log(2))
+    assert found["loss"] == pytest.approx(sums["loss_sum"] / sums["count"])
 
 
 def test_rows_that_are_no_episode_get_their_vectors() -> None:

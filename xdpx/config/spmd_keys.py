@@ -43,10 +43,10 @@ HONOURED: Mapping[str, frozenset[str]] = {
         """,
         "loss cross_entropy": """
             negative_classes_in_f1 predict_threshold query_level_f1 f1_average use_r_dropout kl_alpha num_classes
-            major_metric metrics
+            major_metric metrics loss_unit
         """,
-        "loss masked_lm": "major_metric metrics",
-        "loss causal_lm": "major_metric metrics",
+        "loss masked_lm": "major_metric metrics loss_unit",
+        "loss causal_lm": "major_metric metrics loss_unit",
         "optimizer adam": "learning_rate adam_betas adam_eps weight_decay",
         "optimizer lamb": "learning_rate adam_betas adam_eps weight_decay",
         "task default": "model loss dataset dataset_format sampler batch_by_len",

@@ -204,7 +204,7 @@ def _values_of_run(options: InferenceParameters, source: str) -> dict[str, Any]:
     path = newest_args(folder)
     if path is None:
         raise _missing(source, "save_dir", f"'{folder}' holds no args.py.", "Give the folder of a run made by x-train.")
-    return read_args(path)
+    return {"loss_unit": "bits", **read_args(path)}  # the unit of runs that began before there was this key
 
 
 def _values_of_config(options: InferenceParameters, source: str) -> dict[str, Any]:

@@ -17,14 +17,15 @@ Batch = Mapping[str, Any]
 Gathered = Mapping[str, NDArray[Any] | float]
 """Predictions of a whole split: per-row tensors joined along the rows, single numbers summed over the batches."""
 
-BITS_PER_NAT = 1.0 / float(np.log(2.0))
+UNITS = {"nats": 1.0, "bits": 1.0 / float(np.log(2.0))}
+"""How many of each are in one nat."""
 
 
 class Loss:
     """Maps a model and a batch to a sum and the count it is to be divided by.
 
-    The sum is in nats, to be minimised; metrics show `loss` in bits. The count is the number of samples (or tokens)
-    that the sum runs over: the caller divides once, over everything it accumulated.
+    The sum is in nats, to be minimised; metrics show `loss` in the unit that `loss_unit` says. The count is the number
+    of samples (or tokens) that the sum runs over: the caller divides once, over everything it accumulated.
     """
 
     Parameters: ClassVar[type[LossParameters]] = LossParameters
@@ -159,13 +160,15 @@ class Loss:
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Compute what the training log shows from the summed facts of some updates (`loss_sum`, `count`, ...)."""
-        return {"loss": loss_in_bits(facts)}
+        return {"loss": self.mean_loss(facts)}
 
+    def mean_loss(self, sums: Mapping[str, Any]) -> float:
+        """Return loss_sum / count in `loss_unit`; nan when nothing was counted, and nan when the sum is."""
+        return self.in_unit(float(sums["loss_sum"]), float(sums["count"]))
 
-def loss_in_bits(sums: Mapping[str, Any]) -> float:
-    """Return loss_sum / count in bits; nan when nothing was counted, and nan when the sum is."""
-    count = float(sums["count"])
-    return float(sums["loss_sum"]) / count * BITS_PER_NAT if count else float("nan")
+    def in_unit(self, nats: float, count: float) -> float:
+        """Return the mean of a sum of nats in `loss_unit`; nan when nothing was counted."""
+        return nats / count * UNITS[getattr(self.parameters, "loss_unit", "nats")] if count else float("nan")
 
 
 def _major_metric(parameters: LossParameters) -> str | None:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from xdpx import metrics
 from xdpx.config import parameters as declare
 from xdpx.losses.arithmetic import DeviceConstant, tally
-from xdpx.losses.base import Gathered, loss_in_bits
+from xdpx.losses.base import Gathered
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import BCEParameters
 from xdpx.metrics import ClassScore
@@ -87,12 +87,12 @@ class BinaryCrossEntropy(CrossEntropy):
         return (right.all(dim=1) if right.dim() == 2 else right).sum()
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per row), acc (of whole rows), precision, recall, f1; auc of two classes."""
+        """Return loss (nats per row), acc (of whole rows), precision, recall, f1; auc of two classes."""
         if not self.parameters.several_labels:
             return super().metrics(gathered)
         pred, target = np.asarray(gathered["pred"]).astype(bool), np.asarray(gathered["target"]).astype(bool)
         known = self.parameters
-        found = {"loss": loss_in_bits(gathered), "acc": float((pred == target).all(axis=1).mean())}
+        found = {"loss": self.mean_loss(gathered), "acc": float((pred == target).all(axis=1).mean())}
         found["precision"], found["recall"], found["f1"] = metrics.several_labels(
             target, pred, average=known.average, negative_classes=known.negative_classes_in_f1
         )

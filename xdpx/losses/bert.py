@@ -5,7 +5,7 @@ B texts or sessions, K messages, T positions, M masked tokens, V tokens of the v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -15,9 +15,12 @@ from torch.nn import functional
 from xdpx import metrics
 from xdpx.config import parameters as declare
 from xdpx.losses.arithmetic import tally
-from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics.named import CLASSIFICATION
+
+InUnit = Callable[[float, float], float]
+"""`Loss.in_unit`: (sum in nats, count) -> the mean in the unit of the loss."""
 
 OF_TOKENS = ("lm_loss", "acc", "top5_acc")
 
@@ -71,7 +74,7 @@ class BertLoss(Loss):
         return {**found, "loss_sum": loss_sum}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per text), lm_loss (bits per token), acc, top5_acc; cls_loss, cls_acc, cls_auc."""
+        """Return loss (nats per text), lm_loss (nats per token), acc, top5_acc; cls_loss, cls_acc, cls_auc."""
         sums = {name: float(value) for name, value in gathered.items() if np.ndim(value) == 0}
         if "target" in gathered:
             pred, target, prob = (np.asarray(gathered[name]) for name in ("pred", "target", "prob"))
@@ -83,10 +86,10 @@ class BertLoss(Loss):
         return found
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per text), lm_loss (bits per token) and acc; cls_loss and cls_acc of labelled data."""
-        found = super().train_metrics(facts) | token_metrics(facts)
+        """Return loss (nats per text), lm_loss (nats per token) and acc; cls_loss and cls_acc of labelled data."""
+        found = super().train_metrics(facts) | token_metrics(facts, self.in_unit)
         if "cls_loss_sum" in facts:
-            found["cls_loss"] = metrics.ratio(facts["cls_loss_sum"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
+            found["cls_loss"] = self.in_unit(facts["cls_loss_sum"], facts["count"])
             found["cls_acc"] = metrics.ratio(facts["cls_correct"], facts["count"], empty=float("nan"))
         return found
 
@@ -143,11 +146,11 @@ def right_tokens(logits_MV: Tensor, target_M: Tensor, *, scored: bool) -> dict[s
     return {"correct": best[:, 0].sum(), "top5_correct": best.sum()}
 
 
-def token_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    """Return lm_loss (bits per token) and acc from what `masked_tokens` counts."""
+def token_metrics(sums: Mapping[str, float], in_unit: InUnit) -> dict[str, float]:
+    """Return lm_loss (per token) and acc from what `masked_tokens` counts; `in_unit` is that of the loss."""
     count = sums["lm_count"]
     return {
-        "lm_loss": metrics.ratio(sums["lm_loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
+        "lm_loss": in_unit(sums["lm_loss_sum"], count),
         "acc": metrics.ratio(sums["correct"], count, empty=float("nan")),
     }
 
@@ -173,11 +176,11 @@ def detection_sums(told: Tensor, replaced: Tensor, real: Tensor) -> dict[str, Te
     }
 
 
-def detection_metrics(sums: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """Return loss (bits per part), acc, precision, recall and f1 of what was detected, each behind `prefix`."""
+def detection_metrics(sums: Mapping[str, float], prefix: str, in_unit: InUnit) -> dict[str, float]:
+    """Return loss (per part), acc, precision, recall and f1 of what was detected, each behind `prefix`."""
     count, hits, found, replaced = (sums[f"{prefix}{name}"] for name in ("count", "hits", "found", "replaced"))
     return {
-        f"{prefix}loss": metrics.ratio(sums[f"{prefix}loss_sum"] * BITS_PER_NAT, count, empty=float("nan")),
+        f"{prefix}loss": in_unit(sums[f"{prefix}loss_sum"], count),
         f"{prefix}acc": metrics.ratio(sums[f"{prefix}right"], count, empty=float("nan")),
         f"{prefix}precision": metrics.ratio(hits, found, empty=0.0),
         f"{prefix}recall": metrics.ratio(hits, replaced, empty=0.0),
@@ -231,8 +234,12 @@ class ElectraLoss(BesideTokens):
         }
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per text), lm_loss and acc of the generator, and the detection's measures."""
-        return super().train_metrics(facts) | token_metrics(facts) | detection_metrics(facts, "rtd_")
+        """Return loss (nats per text), lm_loss and acc of the generator, and the detection's measures."""
+        return (
+            super().train_metrics(facts)
+            | token_metrics(facts, self.in_unit)
+            | detection_metrics(facts, "rtd_", self.in_unit)
+        )
 
 
 OF_MESSAGES = ("cls_loss", "cls_acc", "cls_precision", "cls_recall", "cls_f1")
@@ -265,5 +272,9 @@ class RMRLoss(BesideTokens):
         }
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per session), lm_loss and acc of tokens, and the measures of messages."""
-        return super().train_metrics(facts) | token_metrics(facts) | detection_metrics(facts, "cls_")
+        """Return loss (nats per session), lm_loss and acc of tokens, and the measures of messages."""
+        return (
+            super().train_metrics(facts)
+            | token_metrics(facts, self.in_unit)
+            | detection_metrics(facts, "cls_", self.in_unit)
+        )

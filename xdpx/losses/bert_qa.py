@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from xdpx.config import parameters as declare
 from xdpx.losses.answers import Found, best_threshold, by_text, merged, right_answers
-from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import answer_f1, exact_match, ratio
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -85,7 +85,7 @@ class BertQALoss(Loss):
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per window and end), acc (windows with both ends right), em and f1 of the answers as text.
+        """Return loss (nats per window and end), acc (windows with both ends right), em and f1 of the answers as text.
 
         Where some questions have no answer, also best_f1, the best that any null_threshold gives, and that threshold.
         """
@@ -94,7 +94,7 @@ class BertQALoss(Loss):
         wanted = [right_answers(np.asarray(gathered["target"])[each[0]], self._text) for each in rows]
         texts = [found.text(self.parameters.null_threshold) for found in asked]
         scores = {
-            "loss": loss_in_bits(gathered),
+            "loss": self.mean_loss(gathered),
             "acc": ratio(float(gathered["correct"]), float(gathered["count"]), empty=float("nan")),
             "em": float(np.mean([exact_match(*pair) for pair in zip(texts, wanted, strict=True)])),
             "f1": float(np.mean([answer_f1(*pair) for pair in zip(texts, wanted, strict=True)])),
@@ -106,7 +106,7 @@ class BertQALoss(Loss):
         return scores | {"best_f1": best, "best_null_threshold": threshold}
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per window and end) and acc of the training batches."""
+        """Return loss (nats per window and end) and acc of the training batches."""
         found = super().train_metrics(facts)
         return found | {"acc": ratio(facts["correct"], facts["count"], empty=float("nan"))}
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.engines.pytorch.collectives import gather_with_gradient
 from xdpx.losses.arithmetic import product
-from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.bert import BesideTokens, masked_tokens, token_metrics
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import ratio
@@ -64,12 +64,12 @@ class SimCSELoss(Loss):
         return {"correct": (logits.argmax(dim=-1) == target).sum()}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per row) and acc, the share of rows that find their second view within their batch."""
+        """Return loss (nats per row) and acc, the share of rows that find their second view within their batch."""
         return self.train_metrics({name: float(gathered[name]) for name in ("loss_sum", "count", "correct")})
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per row) and acc of the training batches."""
-        return {"loss": loss_in_bits(facts), "acc": ratio(facts["correct"], facts["count"], empty=float(np.nan))}
+        """Return loss (nats per row) and acc of the training batches."""
+        return {"loss": self.mean_loss(facts), "acc": ratio(facts["correct"], facts["count"], empty=float(np.nan))}
 
     def _choices(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         first, others = vectors[:, 0].float(), vectors[:, 1:].float()
@@ -125,7 +125,7 @@ class BertDPRLoss(SimCSELoss):
         return super().counts(logits, target) | {"reciprocal": (1.0 / (before + 1)).sum()}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per question), acc and the mean reciprocal rank, both within batches."""
+        """Return loss (nats per question), acc and the mean reciprocal rank, both within batches."""
         mean = ratio(float(gathered["reciprocal"]), float(gathered["count"]), empty=float("nan"))
         return super().metrics(gathered) | {"in_batch_mrr": mean}
 
@@ -169,8 +169,8 @@ class BertPretrainContrastLoss(BesideTokens):
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
         """Return loss, lm_loss, acc, cl_loss and cl_acc of the training batches."""
-        found = super().train_metrics(facts) | token_metrics(facts)
-        found["cl_loss"] = ratio(facts["cl_loss_sum"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
+        found = super().train_metrics(facts) | token_metrics(facts, self.in_unit)
+        found["cl_loss"] = self.in_unit(facts["cl_loss_sum"], facts["count"])
         found["cl_acc"] = ratio(facts["cl_correct"], facts["count"], empty=float("nan"))
         return found
 
@@ -250,7 +250,7 @@ class PrototypeContrastLoss(SimCSELoss):
         return functional.cross_entropy(logits_BC, own_B, reduction="sum")
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per row), acc, and as soon as there are prototypes proto_loss, in nats per row."""
+        """Return loss (nats per row), acc, and as soon as there are prototypes proto_loss, in nats per row."""
         found = super().train_metrics(facts)
         if "proto_loss" in facts:
             found["proto_loss"] = ratio(facts["proto_loss"], facts["count"], empty=float("nan"))

@@ -15,7 +15,7 @@ from xdpx import metrics
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import DeviceConstant, symmetric_divergence
-from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import CrossEntropyParameters, TaylorParameters
 from xdpx.metrics.classes import ClassScore, Counts
 from xdpx.metrics.judging import Judged
@@ -107,12 +107,12 @@ class CrossEntropy(Loss):
         return found
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per row), acc; precision, recall, f1 in the average that `f1_average` says, else macro.
+        """Return loss (nats per row), acc; precision, recall, f1 in the average that `f1_average` says, else macro.
 
         Also auc of two classes, and with a threshold the best one.
         """
         prob, pred, target = (np.asarray(gathered[name]) for name in ("prob", "pred", "target"))
-        found = {"loss": loss_in_bits(gathered)}
+        found = {"loss": self.mean_loss(gathered)}
         found["acc"] = metrics.accuracy(metrics.confusion(target, pred, prob.shape[1]))
         known = self.parameters
         found["precision"], found["recall"], found["f1"] = metrics.precision_recall_f1(
@@ -151,13 +151,13 @@ class CrossEntropy(Loss):
         return compute(name, gathered, negative_classes=self.parameters.negative_classes_in_f1)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits) and acc of the training batches; with R-Drop also its two parts."""
+        """Return loss (nats) and acc of the training batches; with R-Drop also its two parts."""
         found = super().train_metrics(facts)
         count = facts["count"]
         found["acc"] = metrics.ratio(facts["correct"], count, empty=float("nan"))
         for name in ("ce_loss", "kl_loss"):
             if name in facts:
-                found[name] = metrics.ratio(facts[name] * BITS_PER_NAT, count, empty=float("nan"))
+                found[name] = self.in_unit(facts[name], count)
         return found
 
     def _with_second_pass(

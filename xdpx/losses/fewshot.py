@@ -13,7 +13,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import product, symmetric_divergence
-from xdpx.losses.base import BITS_PER_NAT, Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import EpisodeShape, LossParameters
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.mlman import MatchesEpisodes
@@ -109,18 +109,22 @@ class FewshotLoss(Loss):
         return {"right": right, "loss_sum": loss_sum, "count": torch.tensor(len(target))}
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per query), acc, and acc_interval: with 95 % the true acc is as near as this to it."""
+        """Return loss (nats per query), acc, and acc_interval: with 95 % the true acc is as near as this to it."""
         known = self.parameters
         each = np.asarray(gathered["right"], np.float64).reshape(-1, known.n_way * known.q_query).mean(axis=1)
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
-        return {"loss": loss_in_bits(gathered), "acc": float(each.mean()), "acc_interval": float(TWO_SIDED_95 * error)}
+        return {
+            "loss": self.mean_loss(gathered),
+            "acc": float(each.mean()),
+            "acc_interval": float(TWO_SIDED_95 * error),
+        }
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per query) and acc of the training episodes; with R-Drop also kl_loss."""
+        """Return loss (nats per query) and acc of the training episodes; with R-Drop also kl_loss."""
         found = super().train_metrics(facts)
         found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
         if "kl_loss" in facts:
-            found["kl_loss"] = ratio(facts["kl_loss"] * BITS_PER_NAT, facts["count"], empty=float("nan"))
+            found["kl_loss"] = self.in_unit(facts["kl_loss"], facts["count"])
         return found
 
     def rows(self, predictions: Mapping[str, Any], labels: Sequence[str] | None) -> Iterator[list[str]] | None:

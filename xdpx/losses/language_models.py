@@ -38,14 +38,14 @@ class CausalLM(Loss):
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per token), acc, and ppl: two to the power of the loss."""
+        """Return loss (nats per token), acc, and ppl: e to the power of the loss in nats."""
         return self.train_metrics({name: float(gathered[name]) for name in ("loss_sum", "count", "correct")})
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per token), acc and ppl of the training batches."""
+        """Return loss (nats per token), acc and ppl of the training batches."""
         found = super().train_metrics(facts)
         found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
-        found["ppl"] = float(np.exp2(found["loss"]))
+        found["ppl"] = float(np.exp(ratio(facts["loss_sum"], facts["count"], empty=float("nan"))))
         return found
 
 
@@ -75,14 +75,14 @@ class MaskedLM(Loss):
         }
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per masked token), acc, and top5_acc: the share with the token among the five best."""
+        """Return loss (nats per masked token), acc, and top5_acc: the share with the token among the five best."""
         sums = {name: float(gathered[name]) for name in ("loss_sum", "count", "correct", "top5_correct")}
         found = self.train_metrics(sums)
         found["top5_acc"] = ratio(sums["top5_correct"], sums["count"], empty=float("nan"))
         return found
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per masked token) and acc of the training batches."""
+        """Return loss (nats per masked token) and acc of the training batches."""
         found = super().train_metrics(facts)
         found["acc"] = ratio(facts["correct"], facts["count"], empty=float("nan"))
         return found

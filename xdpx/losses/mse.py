@@ -19,7 +19,7 @@ from xdpx.metrics.named import OF_SCORES
 class MeanSquaredError(Loss):
     """The square of how far the prediction is from the number that the label is.
 
-    Its unit is that of the labels, squared; there are no bits here.
+    Its unit is that of the labels, squared, whatever `loss_unit` says.
     """
 
     learns_labels: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from xdpx.config import parameters as declare
 from xdpx.metrics.classes import Average
@@ -18,6 +18,10 @@ class LossParameters(declare.Parameters):
     )
     major_metric: str | None = declare.param(None, doc="Metric that decides what is best; computed in any case.")
     several_labels: bool = declare.param(False, doc="Whether a row may have several labels, from meta.hjson.")
+    loss_unit: Literal["nats", "bits"] = declare.param(
+        "nats",
+        doc="Unit of likelihood losses in logs and plots. Runs of versions without this key are in bits, and go on so.",
+    )
 
 
 class RegressionParameters(LossParameters):

@@ -68,6 +68,6 @@ class MemoryDistill(Taught):
         return self.train_metrics({name: float(value) for name, value in gathered.items()})
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss, and that of each layer, per token; not in bits."""
+        """Return loss, and that of each layer, per token; whatever `loss_unit` says."""
         named = {"loss": facts["loss_sum"], **{name: facts[name] for name in facts if name.endswith("_loss")}}
         return {name: ratio(value, facts["count"], empty=float("nan")) for name, value in named.items()}

@@ -14,7 +14,7 @@ from torch.nn import functional
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import DeviceConstant
-from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import discounted_gain, reciprocal_rank
 from xdpx.metrics.named import OF_QUERIES
@@ -79,7 +79,7 @@ class RankingLoss(Loss):
         score, grade = (np.asarray(gathered[name]) for name in ("score", "target"))
         query = np.asarray(_queries_of(gathered))
         return {
-            "loss": loss_in_bits(self._summed(query, grade, score)),
+            "loss": self.mean_loss(self._summed(query, grade, score)),
             "mrr": reciprocal_rank(query, grade, score),
             "ndcg": discounted_gain(query, grade, score),
         }

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from xdpx.config import parameters as declare
 from xdpx.losses.answers import by_text
-from xdpx.losses.base import Batch, Gathered, Loss, loss_in_bits
+from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import (
     ClassScore,
@@ -72,11 +72,11 @@ class Tagging(Loss):
         return found
 
     def metrics(self, gathered: Gathered) -> dict[str, float]:
-        """Return loss (bits per word), acc over words; precision, recall and F1 over entities (rules of seqeval)."""
+        """Return loss (nats per word), acc over words; precision, recall and F1 over entities (rules of seqeval)."""
         target, pred = np.asarray(gathered["target"]), np.asarray(gathered["pred"])
         words = target != NO_WORD
         found = {
-            "loss": loss_in_bits(gathered),
+            "loss": self.mean_loss(gathered),
             "acc": ratio(float((pred == target)[words].sum()), float(words.sum()), empty=float("nan")),
         }
         scores = entity_precision_recall_f1(*self._tags_of(gathered))
@@ -103,7 +103,7 @@ class Tagging(Loss):
         return _named(target, target, names, texts), _named(pred, target, names, texts)
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss (bits per word) and acc of the training batches."""
+        """Return loss (nats per word) and acc of the training batches."""
         found = super().train_metrics(facts)
         return found | {"acc": ratio(facts["correct"], facts["count"], empty=float("nan"))}
 

@@ -50,7 +50,7 @@ def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
 class Imitation(Taught):
     """A loss that is a sum of parts, each a number per text by how far the student is from its teacher.
 
-    Each text weighs the same, however long it is. Units are those of the parts; there are no bits here.
+    Each text weighs the same, however long it is. Units are those of the parts; `loss_unit` changes nothing here.
     """
 
     scored_by_teacher: ClassVar[bool] = True

@@ -102,7 +102,7 @@ class TinyBertTaskLoss(Taught, CrossEntropy):
         return torch.stack(list(sums.values())).sum(), len(ours.output), facts
 
     def train_metrics(self, facts: Mapping[str, float]) -> dict[str, float]:
-        """Return loss and its parts, per text and not in bits; acc where there are labels."""
+        """Return loss and its parts, per text, whatever `loss_unit` says; acc where there are labels."""
         shown = {"loss": "loss_sum", **{name: name for name in (*INTERMEDIATE, "cls_loss")}, "acc": "correct"}
         return {name: ratio(facts[of], facts["count"], empty=float("nan")) for name, of in shown.items() if of in facts}
 

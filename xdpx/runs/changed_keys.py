@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from xdpx.config.args_file import differences, newest_args
@@ -11,6 +12,7 @@ from xdpx.config.catalogue import entry
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import RUN_ONLY_KEYS, Run
 from xdpx.config.stored_args import read_args
+from xdpx.logger import log
 from xdpx.training.progress import Progress
 from xdpx.utils import io
 
@@ -24,7 +26,10 @@ _ABOUT_THE_START = (
     "pretrained_model", "auto_model", "q_pretrained_model", "p_pretrained_model", "q_auto_config", "p_auto_config",
     "student_pretrained_model", "student_auto_model", "strict_size", "bert_strict_size", "load_cls_weights",
 )  # fmt: skip
+UNIT_OF_OLD_RUNS = "bits"
+"""`loss_unit` of runs that began before there was this key."""
 REFUSED = {
+    "loss_unit": "is the unit of the logs: one table would hold both.",
     **dict.fromkeys(_ABOUT_THE_START, _ONLY_AT_THE_START),
     "lazy_load": "decides what an epoch is, a shard or a pass over all: the place in the data would be lost.",
 }
@@ -49,6 +54,15 @@ def lasting(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in RUN_ONLY_KEYS}
 
 
+def in_its_own_unit(run: Run, folder: str) -> Run:
+    """Return a run whose logs stay in the unit in which they began, where its args.py does not name one yet."""
+    written = newest_args(folder)
+    if written is None or "loss_unit" not in run.values or "loss_unit" in read_args(written):
+        return run
+    log.info(f"{folder}: its logs are in {UNIT_OF_OLD_RUNS}, as they began; runs that begin now are in nats")
+    return replace(run, values={**run.values, "loss_unit": UNIT_OF_OLD_RUNS})
+
+
 def changes(run: Run, saved: Mapping[str, Any], folder: str) -> dict[str, Change]:
     """Return what is different from the run that wrote a state.
 
@@ -61,6 +75,8 @@ def changes(run: Run, saved: Mapping[str, Any], folder: str) -> dict[str, Change
     if before is None:
         written = newest_args(folder)
         before = now if written is None else lasting(read_args(written))
+    if "loss_unit" in now:
+        before = {"loss_unit": UNIT_OF_OLD_RUNS, **before}
     if now.get("seed", ABSENT) is None:
         now["seed"] = before.get("seed")  # that of the run goes on
     keys = [*before, *(key for key in now if key not in before)]

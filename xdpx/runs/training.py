@@ -83,6 +83,8 @@ def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop
         return Stop(done)
     if not new:
         by_the_first(lambda: refuse_if_occupied(run, settings))
+    if not new and settings.resume:
+        run = changed_keys.in_its_own_unit(run, folder)
 
     def look() -> None:
         found = run_folder.content(folder)

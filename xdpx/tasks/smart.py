@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.losses.base import Batch, loss_in_bits
+from xdpx.losses.base import UNITS, Batch
+from xdpx.metrics import ratio
 from xdpx.tasks import noise as noises
 from xdpx.tasks.noise import Features, NoisyTask, Norm, Result, SameDropout
 from xdpx.tasks.parameters import GROUP
@@ -52,8 +53,9 @@ class Smart(NoisyTask):
     @staticmethod
     def train_metrics(facts: Mapping[str, float]) -> dict[str, float]:
         """Return smoothness, the disagreement in bits per row, before it is weighed."""
-        known = {"loss_sum": facts["smoothness"], "count": facts["count"]} if "smoothness" in facts else None
-        return {"smoothness": loss_in_bits(known)} if known else {}
+        if "smoothness" not in facts:
+            return {}
+        return {"smoothness": ratio(facts["smoothness"] * UNITS["bits"], facts["count"], empty=float("nan"))}
 
     def train_step(self, batch: Batch) -> Result:
         """Return (loss sum plus weighted disagreement, count, facts)."""

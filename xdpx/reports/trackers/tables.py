@@ -33,7 +33,7 @@ _COURSE = ("step", "loss", "gnorm", "clip", "wps", "ups")
 class RunTables:
     """Writes train.log.tsv, valid.log.tsv and the args.py that `x-viz` and `x-script aggregate_results` read.
 
-    Losses keep the unit of the model (nats where it is a cross entropy); those of x-train are in bits. A resumed run
+    Losses keep the unit of the model (nats where it is a cross entropy), as those of x-train by default. A resumed run
     goes on in the same files, which hold all that it must know of the stretch before.
 
     Args:
