@@ -23,8 +23,11 @@ def test_the_wall_time_axis_goes_on_at_the_same_speed_after_the_last_evaluation(
     assert axis.place(np.array([0.0, 25.0, 400.0, 500.0])).tolist() == [0, 2.5, 40, 50]
 
 
-def test_an_epoch_begins_between_the_rows_that_lie_on_both_sides(make_run):
-    assert epoch_borders(read_run(make_run()).train).tolist() == [105, 205, 305]
+def test_epochs_of_one_length_begin_at_even_distances(make_run):
+    assert epoch_borders(read_run(make_run()).train).tolist() == [100, 200, 300]
+    steps = np.arange(20.0, 440.0, 20.0)
+    uneven_rows = Table({"step": steps, "epoch": np.ceil(steps / 75)})
+    assert epoch_borders(uneven_rows).tolist() == [75, 150, 225, 300, 375]
 
 
 def test_epochs_that_no_row_stands_for_share_the_steps_between_the_rows():
@@ -34,6 +37,11 @@ def test_epochs_that_no_row_stands_for_share_the_steps_between_the_rows():
     train, valid = rows(step=[20, 40], epoch=[2, 5]), rows(step=[10, 40], epoch=[1, 5])
     assert epoch_borders(train, valid).tolist() == [15, 20 + 20 / 6, 30, 20 + 100 / 6]
     assert epoch_borders(rows(step=[3], epoch=[1]), Table()).tolist() == []
+
+
+def test_an_epoch_of_another_length_begins_between_the_rows_that_lie_on_both_sides():
+    resumed = Table({"step": np.array([10.0, 20.0, 25.0, 30.0]), "epoch": np.array([1.0, 2.0, 3.0, 4.0])})
+    assert epoch_borders(resumed).tolist() == [15, 22.5, 27.5]
 
 
 def test_thinning_keeps_every_spike():

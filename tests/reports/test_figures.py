@@ -81,3 +81,33 @@ def test_figures_are_written_to_a_store(make_run):
     files = draw_run("memory://figures/run")
     assert len(files) == 7
     assert io.size(files[0]) > 5000
+
+
+def test_a_picture_of_runs_in_different_units_says_so(make_run, capsys):
+    old = make_run("old", loss="cross_entropy")
+    new = make_run("new", loss="cross_entropy", loss_unit="nats")
+    (svg,) = [path for path in draw_run(new, references={"old": old}, figext="svg") if "loss" in path]
+    assert "loss: this run is in nats, but old in bits" in capsys.readouterr().err
+    alone = [path for path in draw_run(old, figext="svg") if "loss" in path]
+    assert "<!-- bits -->" in Path(alone[0]).read_text()
+    assert svg.endswith("loss.svg")
+
+
+def test_a_metric_equal_to_another_in_every_evaluation_is_no_second_picture(make_run):
+    run = make_run(scores=(0.5, 0.6, 0.7))
+    log = Path(run) / "valid.log.tsv"
+    header, *rows = log.read_text().splitlines()
+    place = header.split("\t").index("valid_acc")
+    lines = [f"{header}\tvalid_micro_f1", *(f"{row}\t{row.split(chr(9))[place]}" for row in rows)]
+    log.write_text("".join(f"{line}\n" for line in lines))
+    assert "micro_f1.png" not in names(draw_run(run))
+
+
+def test_updates_that_were_never_clipped_are_no_picture(make_run):
+    run = make_run()
+    log = Path(run) / "train.log.tsv"
+    header, *rows = [line.split("\t") for line in log.read_text().splitlines()]
+    for row in rows:
+        row[header.index("clip")] = "0"
+    log.write_text("".join("\t".join(row) + "\n" for row in (header, *rows)))
+    assert "clip.png" not in names(draw_run(run))

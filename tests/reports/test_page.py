@@ -2,7 +2,7 @@ import re
 from html.parser import HTMLParser
 
 from xdpx.reports.confusion_picture import confusion_picture
-from xdpx.reports.evaluation_page import in_words, sections
+from xdpx.reports.evaluation_page import in_words, joined, sections
 from xdpx.reports.page import render
 
 NASTY = "<script>alert(1)</script> & \"quoted\" '文本' <img src=x onerror=alert(2)>"
@@ -92,6 +92,10 @@ def test_tags_are_told_as_the_stretches_of_text_that_are_wrong():
     told = report(kind="tags", confusion=None, errors={"count": 1, "worst": [worst]})
     assert "PER “Ada Lovelace”" in Elements(page_of(told)).text
     assert "missed PER “Ada Lovelace”, found wrongly nothing" in in_words(told)
+
+
+def test_words_are_joined_with_blanks_but_for_characters_that_need_none():
+    assert joined(["我", "爱", "New", "York", "，", "你", "呢"]) == "我爱 New York ，你呢"
 
 
 def test_confusions_are_a_picture_of_few_and_of_many_classes_with_any_name():

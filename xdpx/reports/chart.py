@@ -35,6 +35,8 @@ class Chart:
     best_label: str = ""
     epochs: Floats = field(default_factory=lambda: np.empty(0))
     level: tuple[float, str] | None = None
+    y_label: str = ""
+    """The unit, where there is one."""
     source: str = ""
     """Whose figure it is."""
     strokes: Mapping[str, Stroke] = field(default_factory=dict)
@@ -69,6 +71,7 @@ def _frame(axes: Axes, chart: Chart) -> None:
     axes.figure.text(0.085, 0.945, chart.title, fontsize=14, fontweight="bold", color=INK, family=list(families()))
     axes.figure.text(0.975, 0.945, chart.source, fontsize=9, color=QUIET, ha="right", family=list(families()))
     axes.set_xlabel(chart.x_label, fontsize=11, color=INK)
+    axes.set_ylabel(chart.y_label, fontsize=11, color=INK)
     axes.tick_params(labelsize=10.5, colors=INK, length=3)
     axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)

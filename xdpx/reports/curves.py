@@ -11,6 +11,8 @@ import numpy as np
 
 from xdpx.reports.run_logs import Floats, RunLogs, Table
 
+FEW_TO_CALM = 80
+"""Fewer values are drawn as they are."""
 MOST_POINTS = 1500
 """Points kept of one curve: more than a figure has pixels to show."""
 
@@ -75,10 +77,14 @@ def _interpolation(steps: Floats, seconds: Floats) -> Callable[[Floats], Floats]
 def epoch_borders(*tables: Table) -> Floats:
     """Return the steps at which a new epoch (with `lazy_load`: a new shard) begins, as well as the logs tell.
 
-    A border lies in the middle between the rows on both sides of it; several between two rows share their distance.
+    Where epochs of one length agree with every row, borders are that far apart. Else a border lies in the middle
+    between the rows on both sides of it, and several between two rows share their distance.
     """
     steps = np.concatenate([[0.0], *(table["step"] for table in tables if len(table))])
     epochs = np.concatenate([[1.0], *(table["epoch"] for table in tables if len(table))])
+    length = _epoch_length(steps, epochs)
+    if length is not None:
+        return np.arange(1.0, epochs.max()) * length
     order = np.argsort(steps, kind="stable")
     steps, epochs = steps[order], epochs[order]
     new = np.flatnonzero(np.diff(epochs) > 0)
@@ -89,6 +95,16 @@ def epoch_borders(*tables: Table) -> Floats:
             *(steps[row] + share * (steps[row + 1] - steps[row]) for row, share in zip(new, shares, strict=True)),
         ]
     )
+
+
+def _epoch_length(steps: Floats, epochs: Floats) -> float | None:
+    """Return the updates of an epoch, where one number agrees with every row; of several the least, a whole one."""
+    later = epochs > 1
+    lowest, limit = float((steps / epochs).max()), float((steps[later] / (epochs[later] - 1)).min(initial=np.inf))
+    if not 0 < lowest < limit < np.inf:
+        return None
+    whole = float(np.ceil(lowest))
+    return whole if whole < limit else lowest
 
 
 def points(table: Table, column: str, axis: Axis) -> tuple[Floats, Floats]:
@@ -112,9 +128,9 @@ def calm(x: Floats, y: Floats, *, mean: bool = False) -> tuple[Floats, Floats]:
 
     A stretch has eight values or more, so that one spike does not move its median. Fewer than 80 values stay.
     """
-    stretches = min(len(x) // 8, 80)
-    if stretches < 10:
+    if len(x) < FEW_TO_CALM:
         return x, y
+    stretches = min(len(x) // 8, 80)
     parts = np.array_split(np.arange(len(y)), stretches)
     middle = np.array([x[part].mean() for part in parts])
     return middle, np.array([y[part].mean() if mean else np.median(y[part]) for part in parts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,13 +17,20 @@ MOST_IN_TABLE = 30
 """Of more classes the page shows the most confused pairs instead of the whole table of confusions."""
 MOST_IN_TEXT = 12
 SHOWN_ERRORS = 3
-LENGTH_SCORES = {"class": "share right", "several": "share right", "tags": "texts right", "number": "mean error"}
+LENGTH_SCORES = {
+    "class": "share right",
+    "several": "share with all labels right",
+    "tags": "texts right",
+    "number": "mean error",
+}
 MEANINGS = {
     "acc": "share of rows that are right",
     "exact_rows": "share of rows (of tags: whole texts) that are right in every respect",
     "macro_f1": "mean of the F1 of all classes, each counting alike",
     "mean_error": "mean size of the error",
 }
+_WIDE = "[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]"
+_BETWEEN_WIDE = re.compile(f"(?<={_WIDE}) (?={_WIDE})")
 SHARES = frozenset({"acc", "exact_rows", "macro_f1", "f1", "precision", "recall", "auc"})
 
 
@@ -75,7 +83,8 @@ def _classes(report: Report) -> list[Part]:
          share_cell(each["recall"], each["recall_interval"]), share_cell(each["f1"])]
         for each in report["classes"]
     ]  # fmt: skip
-    columns = ["type" if report["kind"] == "tags" else "class", "rows", "predicted", "precision", "recall", "F1"]
+    first = ["type", "entities"] if report["kind"] == "tags" else ["class", "rows"]
+    columns = [*first, "predicted", "precision", "recall", "F1"]
     return [Table(columns, rows)] if rows else []
 
 
@@ -131,7 +140,13 @@ def _lengths(report: Report) -> list[Part]:
 
 
 def _card(error: Mapping[str, Any], kind: str) -> Card:
-    return Card(str(error["place"]), error["texts"], _said(error, kind))
+    texts = [joined(text.split()) for text in error["texts"]] if kind == "tags" else error["texts"]
+    return Card(str(error["place"]), texts, _said(error, kind))
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as a text: with blanks between, but for Chinese characters and the like."""
+    return _BETWEEN_WIDE.sub("", " ".join(words))
 
 
 def _said(error: Mapping[str, Any], kind: str) -> list[tuple[str, str]]:
@@ -143,9 +158,11 @@ def _said(error: Mapping[str, Any], kind: str) -> list[tuple[str, str]]:
         return [("true", number(error["true"])), ("predicted", number(error["predicted"])),
                 ("error", number(error["error"]))]  # fmt: skip
     if kind == "several":
-        wrong = ", ".join(f"{label} {value:.3f}" for label, value in error["probabilities"].items())
-        return [("true", ", ".join(error["true"]) or "none"), ("predicted", ", ".join(error["predicted"]) or "none"),
-                ("probability of what is wrong", wrong)]  # fmt: skip
+        shown = {label: f"{label} ({value:.3f})" for label, value in error["probabilities"].items()}
+        wanted = [text for label, text in shown.items() if label in error["true"]]
+        surplus = [text for label, text in shown.items() if label not in error["true"]]
+        return [("true", ", ".join(error["true"]) or "none"), ("missed", ", ".join(wanted) or "nothing"),
+                ("predicted wrongly", ", ".join(surplus) or "nothing")]  # fmt: skip
     return [
         ("true", str(error["true"])),
         ("predicted", str(error["predicted"])),
@@ -155,7 +172,7 @@ def _said(error: Mapping[str, Any], kind: str) -> list[tuple[str, str]]:
 
 
 def _span(entity: Mapping[str, Any], words: Sequence[str]) -> str:
-    text = " ".join(words[entity["start"] : entity["stop"]]) or f"words {entity['start']} to {entity['stop'] - 1}"
+    text = joined(words[entity["start"] : entity["stop"]]) or f"words {entity['start']} to {entity['stop'] - 1}"
     return f"{entity['kind']} “{text}”"
 
 

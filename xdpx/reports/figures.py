@@ -11,6 +11,7 @@ import numpy as np
 from xdpx.logger import log
 from xdpx.reports.chart import Chart, render
 from xdpx.reports.curves import (
+    FEW_TO_CALM,
     Axis,
     Curve,
     Stroke,
@@ -29,8 +30,12 @@ from xdpx.utils.commit import write_bytes
 
 FOLDER = "plots"
 MOST_REFERENCES = 4
+FEW_TO_COMPARE = 3
+"""Evaluations from which on metrics that were equal in all of them count as the same."""
 _TRAIN_COLUMNS = frozenset({"epoch", "step", "gnorm", "clip", "wps", "ups", "lr", "loss_scale"})
 _VALID_COLUMNS = frozenset({*_TRAIN_COLUMNS, "train_wall", "best_score", "memory"})
+_LIKELIHOODS = frozenset({"ce_loss", "kl_loss", "lm_loss", "cls_loss", "cl_loss", "rtd_loss"})
+"""Parts of losses that are in their unit."""
 _TRAIN_AND_VALID = {"train": Stroke.DASHED, "valid": Stroke.SOLID}
 
 
@@ -110,15 +115,31 @@ def _charts(runs: Sequence[_DrawnRun]) -> Iterator[tuple[str, Chart]]:
     if len(own.logs.train):
         yield from _training_charts(runs, blank)
     metrics = [name.removeprefix("valid_") for name in own.logs.valid.columns if name.startswith("valid_")]
-    for title, members in group_names(metrics).items():
-        yield title, _metric_chart(runs, title, members, blank)
+    for title, members, same in _distinct(own.logs, group_names(metrics)):
+        heading = f"{title} (the same: {', '.join(same)})" if same else title
+        yield title, replace(_metric_chart(runs, title, members, blank), title=heading)
     for title, members in group_names(_summary_names(own.logs, metrics)).items():
         yield title, _summary_chart(runs, title, members, blank)
+
+
+def _distinct(logs: RunLogs, groups: Mapping[str, list[str]]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield (title, metrics, titles of those that are the same in every evaluation), so that no picture comes twice."""
+    first: dict[bytes, tuple[str, list[str], list[str]]] = {}
+    with_training = {title for title, members in groups.items() if f"train_{members[0]}" in logs.valid}
+    for title, members in sorted(groups.items(), key=lambda group: group[0] not in with_training):
+        shown = np.concatenate([np.round(logs.valid[f"valid_{name}"], 12) for name in members]).tobytes()
+        key = shown if len(logs.valid) >= FEW_TO_COMPARE else title.encode()
+        first.setdefault(key, (title, members, []))
+        if first[key][0] != title:
+            first[key][2].append(title)
+    yield from first.values()
 
 
 def _training_charts(runs: Sequence[_DrawnRun], blank: Chart) -> Iterator[tuple[str, Chart]]:
     for name, title in (("gnorm", "gradient norm"), ("lr", "learning rate"), ("clip", "share of clipped updates")):
         curves = [curve for run in runs for curve in _training_curves(run, name, beside=len(runs) > 1)]
+        if name == "clip" and not any(curve.y.any() for curve in curves):
+            continue  # never clipped: the picture of gradient norms says so
         if curves:
             yield name, replace(blank, title=title, curves=curves, level=_clip_level(runs[0].logs, name))
 
@@ -134,14 +155,18 @@ def _training_curves(run: _DrawnRun, name: str, *, beside: bool) -> list[Curve]:
         return [Curve(*thin(x, y), run.label, run.number)]
     if name == "clip":
         return [Curve(*calm(x, y, mean=True), run.label, run.number)]
-    course = Curve(*calm(x, y), run.label or "course (median)", run.number)
-    noise = [] if beside or len(y) < 80 else [Curve(*thin(x, y), "", run.number, faint=True)]
+    course = Curve(*calm(x, y), run.label or ("as logged" if len(y) < FEW_TO_CALM else "course (median)"), run.number)
+    noise = [] if beside or len(y) < FEW_TO_CALM else [Curve(*thin(x, y), "", run.number, faint=True)]
     return [*noise, course]
 
 
 def _clip_level(logs: RunLogs, name: str) -> tuple[float, str] | None:
     clip_norm = logs.settings.get("clip_norm")
-    return (float(clip_norm), f"clipped at {clip_norm:g}") if name == "gnorm" and clip_norm else None
+    if name != "gnorm" or not clip_norm:
+        return None
+    clipped = logs.train["clip"]
+    never = ", never yet" if np.isfinite(clipped).any() and not np.nan_to_num(clipped).any() else ""
+    return float(clip_norm), f"clipped at {clip_norm:g}{never}"
 
 
 def _summary_names(logs: RunLogs, metrics: Sequence[str]) -> list[str]:
@@ -156,7 +181,19 @@ def _metric_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str],
         return _group_chart(runs, title, [(name, f"valid_{name}") for name in members], blank)
     curves = [curve for run in runs for curve in _metric_curves(run, members[0])]
     best, best_label = _best(runs[0], members[0])
-    return replace(blank, title=title, curves=curves, best=best, best_label=best_label, strokes=_TRAIN_AND_VALID)
+    unit = _unit(members[0], runs[0].logs)
+    if unit and any(run.logs.loss_unit not in {None, unit} for run in runs):
+        others = ", ".join(f"{run.label} in {run.logs.loss_unit}" for run in runs if run.logs.loss_unit != unit)
+        log.warning(f"{title}: this run is in {unit}, but {others} (1 bit = 0.693 nats): not comparable", once=True)
+        unit = f"{unit}; {others}: not comparable"
+    return replace(
+        blank, title=title, curves=curves, best=best, best_label=best_label, strokes=_TRAIN_AND_VALID, y_label=unit
+    )
+
+
+def _unit(metric: str, logs: RunLogs) -> str:
+    """Return the unit of a metric, '' where it has none or is not known."""
+    return (logs.loss_unit or "") if metric == "loss" or metric in _LIKELIHOODS else ""
 
 
 def _group_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[tuple[str, str]], blank: Chart) -> Chart:

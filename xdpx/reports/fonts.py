@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
+from pathlib import PurePath
 
-from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+from matplotlib.font_manager import FontProperties, findfont, findSystemFonts, fontManager, get_font
 
 LATIN = "DejaVu Sans"
 WIDE = (
@@ -27,13 +29,31 @@ WIDE = (
     "Unifont",
 )
 """Fonts with Chinese characters on the usual systems, best looking first."""
+FILES = (
+    "cjk", "notosanssc", "sourcehan", "wqy", "msyh", "simhei", "pingfang", "heiti", "hiragino", "arialunicode",
+    "droidsansfallback", "unifont",
+)  # fmt: skip
+"""Parts of the names of their files."""
 
 
 @cache
 def families() -> tuple[str, ...]:
     """Return the installed font families to draw with, in the order in which they are asked for a character."""
     installed = {font.name for font in fontManager.ttflist}
+    if not installed & set(WIDE):
+        installed |= _installed_since()
     return (LATIN, *(name for name in WIDE if name in installed))
+
+
+def _installed_since() -> set[str]:
+    """Add fonts that were installed after matplotlib made its list, which it keeps; return their names."""
+    known = {font.fname for font in fontManager.ttflist}
+    for path in findSystemFonts():
+        stem = "".join(letter for letter in PurePath(path).stem.lower() if letter.isalnum())
+        if path not in known and any(part in stem for part in FILES):
+            with suppress(OSError, RuntimeError):  # what FreeType cannot read draws nothing
+                fontManager.addfont(path)
+    return {font.name for font in fontManager.ttflist}
 
 
 @cache

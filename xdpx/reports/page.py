@@ -38,6 +38,11 @@ class Cell:
     good: bool = False
     title: str = ""
 
+    @property
+    def place(self) -> str:
+        """Where the text stands in its column, which its heading shares: `num` to the right, `mid`, or the left."""
+        return "mid" if self.heat is not None else "num" if self.number and self.share is None else ""
+
 
 @dataclass(frozen=True)
 class Table:

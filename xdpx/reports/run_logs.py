@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xdpx.config import catalogue
 from xdpx.config.args_file import newest_args
 from xdpx.config.faults import ConfigError
 from xdpx.config.stored_args import read_args
@@ -20,6 +21,10 @@ from xdpx.utils import io
 Floats = NDArray[np.float64]
 Columns = dict[str, Floats]
 
+UNIT_OF_OLD_RUNS = "bits"
+"""Unit of the losses of runs that began before there was the key `loss_unit`."""
+WITHOUT_UNIT = frozenset({"minilm", "mse", "pkm_local_distill", "tinybert", "tinybert_td"})
+"""Losses of which none, or not all parts, are logarithms of probabilities."""
 BLOCK = 1 << 20
 """Bytes of a log that are parsed at a time."""
 FEW_ROWS = 20_000
@@ -67,6 +72,14 @@ class RunLogs:
         """The number of training samples of one update, None when `args.py` does not say."""
         batch_size = self.settings.get("batch_size")
         return float(batch_size * (self.settings.get("update_freq") or 1)) if batch_size else None
+
+    @property
+    def loss_unit(self) -> str | None:
+        """The unit of likelihood losses; None where the loss has another, or args.py does not say which loss it is."""
+        name = self.settings.get("loss")
+        if not isinstance(name, str) or name in WITHOUT_UNIT or name not in catalogue.names("loss"):
+            return None
+        return str(self.settings.get("loss_unit", UNIT_OF_OLD_RUNS))
 
     @property
     def ascending(self) -> bool:
