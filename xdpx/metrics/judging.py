@@ -78,10 +78,12 @@ def judge_several(
 
     def describe(row: int) -> dict[str, Any]:
         return {
-            "true": [names[index] for index in np.flatnonzero(target[row])],
-            "predicted": [names[index] for index in np.flatnonzero(pred[row])],
+            "true": [names[index] for index in np.flatnonzero(target[row]).tolist()],
+            "predicted": [names[index] for index in np.flatnonzero(pred[row]).tolist()],
             "probability": float(for_wrong[row]),
-            "probabilities": {names[index]: float(prob_NC[row, index]) for index in np.flatnonzero(wrong[row])},
+            "probabilities": {
+                names[index]: float(prob_NC[row, index]) for index in np.flatnonzero(wrong[row]).tolist()
+            },
         }
 
     return Judged("several", np.arange(len(target)), ~wrong.any(axis=1), for_wrong.astype(np.float64), describe)

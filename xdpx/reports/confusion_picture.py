@@ -51,7 +51,7 @@ def confusion_picture(labels: Sequence[str], counts: Sequence[Sequence[int]], ti
             colour = "white" if shares[row, column] > 0.55 else INK if count else QUIET
             axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=9.5, color=colour)
     bar = figure.colorbar(image, ax=axes, shrink=0.75, label="share of the true class")
-    bar.outline.set_visible(False)  # type: ignore[operator] # matplotlib declares a box, but gives a spine
+    bar.outline.set_visible(False)
     buffer = BytesIO()
     figure.savefig(buffer, format=figure_format)
     return buffer.getvalue()
