@@ -56,7 +56,7 @@ CASES = {
     "x-train-freelb": Case("x-train", {}, {"task": "freelb", "rand_init_mag": 0.0}),
     "trainer-ddp": Case("Trainer", {}, {}),
     "trainer-accumulated": Case("Trainer", {}, {"gradient_accumulation_steps": 2, "optim": "sgd"}),
-    "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {}),
+    "trainer-fsdp": Case("Trainer", {"fsdp": "full_shard"}, {"ema_decay": 0.9}),
 }
 SHARDED = ("x-train-fsdp", "trainer-fsdp")
 RESUMED = ("x-train-ddp", "trainer-ddp", *SHARDED) if EVERYTHING else SHARDED

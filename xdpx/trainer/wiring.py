@@ -81,10 +81,8 @@ class Given:
                 "Trainer: `optimizers` hold the weights of one model, but `model_init` makes a new one for each "
                 "training. Override create_optimizer_and_scheduler instead."
             )
-        if (
-            str(getattr(args.optim, "value", args.optim)) in {"lomo", "adalomo"}
-            or backward_of(self.optimizer) is not None
-        ):
+        by_name = str(getattr(args.optim, "value", args.optim)) in {"lomo", "adalomo"}
+        if by_name or backward_of(self.optimizer) is not None:
             _refuse_in_backward(args, strategy)
         if strategy.writes_own_state and args.nonfinite_steps != "keep":
             raise ValueError(
@@ -115,8 +113,8 @@ def _refuse_in_backward(args: TrainingArguments, strategy: Strategy) -> None:
     found = [what for what, is_so in wrong.items() if is_so]
     if found:
         raise ValueError(
-            f"optim: LOMO steps within the backward pass of each micro-batch, but {', '.join(found)}. Change that, or use "
-            "adafactor, whose state is small."
+            f"optim: LOMO steps within the backward pass of each micro-batch, but {', '.join(found)}. Change that, or "
+            "use adafactor, whose state is small."
         )
     if args.max_grad_norm:
         log.warning("max_grad_norm: has no effect, for LOMO steps within the backward pass.", once=True)
