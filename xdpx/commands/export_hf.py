@@ -60,7 +60,7 @@ class ExportHF:
         from xdpx.trainer.files.model_files import write_weights
         from xdpx.utils.owners import new_owner_id
 
-        plan = make_plan(self.parameters, self.source)
+        plan = make_plan(self.parameters.model_copy(update={"engine": "pytorch", "mesh": None}), self.source)
         predictor = Predictor(plan, cuda=False, seed=self.parameters.seed)
         form = self._form(predictor)
         texts, without = texts_of(form, predictor.processor, tokenizer_of(plan.prepro, plan.resource_folder))
