@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -39,12 +41,35 @@ def test_the_wheel_holds_every_family_and_command_and_nothing_else(wheel: Path) 
     assert {"x-run", "x-init", "x-train"} <= {line.split(" =")[0] for line in points.splitlines()}
 
 
-def test_an_installed_package_finds_its_families_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(tmp_path / "site")
-    (tmp_path / "empty").mkdir()
-    code = "from xdpx.config.families import family_path; print(family_path('families/cls_cnn'))"
-    words = [sys.executable, "-c", code]
-    environment = {"PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run(words, cwd=tmp_path / "empty", env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(tmp_path / "site/xdpx/families/cls_cnn.hjson")
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into a folder of its own, with its commands in bin/."""
+    site = tmp_path_factory.mktemp("site")
+    words = ["pip", "install", "-q", "--no-deps", "--no-index", "--no-compile", "--target", str(site), str(wheel)]
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return site
+
+
+def run(installed: Path, folder: Path, *words: str) -> str:
+    """Run a command of the installed package in a folder, and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"}
+    program = [sys.executable, str(installed / "bin" / words[0]), *words[1:]]
+    done = subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_an_installed_package_lists_its_families_and_scripts_from_an_empty_folder(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert "families/cls_cnn " in run(installed, tmp_path, "x-init", "--list")
+    assert "aggregate_results" in run(installed, tmp_path, "x-script", "--help")
+
+
+def test_the_demo_goes_from_an_empty_folder_to_predictions(installed: Path, tmp_path: Path) -> None:
+    small = ["max_epoch=1", "embedding_dim=8", "hidden_size=8", "eval_interval=1000"]
+    told = json.loads(run(installed, tmp_path, "x-run", "--demo", "--json", *small))
+    assert told["task"] == "class"
+    predicted = (tmp_path / "out/demo/predictions.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(predicted) == told["rows"]["test"] + 1 > 400

@@ -2,6 +2,7 @@
 
 Usage: x-run FILE [save_dir=FOLDER] [model=DIR] [key=value ...] [--json]
        x-init FILE [...]      write the rows of each split and four configs, and train nothing
+       x-run --demo           the same on text that every Python has: docstrings of its library, by topic
        x-init --list          the families of configs that come with XDPX, a line each
 
 FILE is a .csv, .tsv, .txt, .jsonl, .json, .xlsx or .parquet, perhaps with .gz, .bz2 or .xz; words and tags (CoNLL);
@@ -39,7 +40,8 @@ from xdpx.metrics import share_interval
 from xdpx.tokenizers.target_map import folded, number_of
 from xdpx.utils import commit, hub, io
 
-FLAGS = ("--json", "--list", "--help", "-h", "--verbose", "--quiet", "--version")
+DEMO = "--demo"
+FLAGS = ("--json", DEMO, "--list", "--help", "-h", "--verbose", "--quiet", "--version")
 WISHES = tuple(item.name for item in fields(Wishes))
 MAIN_SCORES = {"class": ("acc",), "several": ("f1", "acc"), "tags": ("f1", "acc"), "number": ("spearman", "pearson")}
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -98,7 +100,7 @@ def read_words(command: str, words: Sequence[str]) -> Request:
     Raises:
         ConfigError: with what is wrong with them.
     """
-    words = with_settings(words, flags=FLAGS)
+    words = _with_demo(with_settings(words, flags=FLAGS))
     plain = [word for word in words if not word.startswith("-") and "=" not in word]
     flags = [word for word in words if word.startswith("-")]
     faults = [Fault(word, "no such flag.", f"There are {', '.join(FLAGS)}.") for word in flags if word not in FLAGS]
@@ -115,6 +117,21 @@ def read_words(command: str, words: Sequence[str]) -> Request:
     request.shares |= {split: _share(split, given.pop(split)) for split in ("dev", "test") if split in given}
     request.settings = [f"{key}={value}" for key, value in given.items()]
     return request
+
+
+def _with_demo(words: Sequence[str]) -> list[str]:
+    """Put the file of the demo in place of its flag; it lies in the folder of the results."""
+    if DEMO not in words:
+        return list(words)
+    from xdpx.commands.stdlib_docstrings import write_csv
+
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    folder = _folder(given.get("save_dir") or io.join("out", "demo"))
+    path = io.join(folder, "docstrings.csv")
+    if not io.isfile(path):
+        write_csv(path)
+    place = [] if "save_dir" in given else [f"save_dir={folder}"]
+    return [path, *(word for word in words if word != DEMO), *place]
 
 
 def _model(path: str | None) -> str | None:

@@ -1,0 +1,110 @@
+"""A small real data set that every machine has: docstrings of Python's standard library, labelled by topic.
+
+Nothing is imported from the modules: their source is only parsed. Two machines with the same Python agree.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import sys
+import sysconfig
+import zlib
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+from xdpx.utils import commit, io
+
+TOPICS = {
+    "concurrency": "asyncio multiprocessing threading concurrent subprocess selectors queue sched signal",
+    "files": "pathlib shutil tarfile zipfile os posixpath ntpath glob fnmatch tempfile _pyio gzip lzma bz2 filecmp "
+    "fileinput",
+    "graphics": "tkinter turtle colorsys",
+    "language": "ast inspect importlib typing tokenize dis pkgutil symtable enum dataclasses functools contextlib "
+    "pydoc traceback runpy copy abc types collections _collections_abc operator",
+    "mail": "email mailbox smtplib imaplib poplib mailcap",
+    "network": "http urllib socket socketserver ssl ftplib nntplib telnetlib xmlrpc wsgiref ipaddress cgi",
+    "numbers": "_pydecimal fractions statistics random numbers datetime calendar _pydatetime heapq bisect",
+    "testing": "unittest doctest pdb bdb cProfile profile pstats timeit trace logging",
+    "text": "string textwrap difflib codecs encodings xml html json csv configparser re gettext locale argparse",
+}
+MIN_WORDS = 4
+MAX_WORDS = 120
+
+
+def topic_of(module: str) -> str | None:
+    """Return the topic of a top-level standard module, None when it has none."""
+    return next((topic for topic, modules in TOPICS.items() if module in modules.split()), None)
+
+
+def docstrings(source: str) -> Iterator[str]:
+    """Yield each docstring of a module as one line of text, its first paragraphs only."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            words = (ast.get_docstring(node) or "").split()
+            if len(words) >= MIN_WORDS:
+                yield " ".join(words[:MAX_WORDS])
+
+
+def labelled_docstrings() -> dict[str, str]:
+    """Map each distinct docstring to its topic; a text that appears under two topics is left out."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    found: dict[str, str] = {}
+    ambiguous = set()
+    for file in sorted(library.rglob("*.py")):
+        parts = file.relative_to(library).parts
+        topic = topic_of(parts[0].removesuffix(".py"))
+        if topic is None or {"test", "tests", "idle_test"} & set(parts):
+            continue
+        with io.open(str(file), encoding="utf-8", errors="ignore") as source:
+            texts = list(docstrings(source.read()))
+        for text in texts:
+            if found.setdefault(text, topic) != topic:
+                ambiguous.add(text)
+    return {text: topic for text, topic in found.items() if text not in ambiguous}
+
+
+def split_of(text: str) -> str:
+    """Send eight in ten texts to train, one to dev and one to test, by a checksum of the text."""
+    return ("dev", "test", *["train"] * 8)[zlib.crc32(text.encode()) % 10]
+
+
+def write_csv(path: str) -> None:
+    """Write one table, `docstring,topic`, as somebody might send it."""
+    text = StringIO(newline="")
+    csv.writer(text).writerows([("docstring", "topic"), *sorted(labelled_docstrings().items())])
+    _write(path, text.getvalue())
+
+
+def _write(path: str, text: str) -> None:
+    io.makedirs(io.parent(path), exist_ok=True)
+    commit.write_text(path, text)
+
+
+def write_splits(folder: str) -> dict[str, int]:
+    """Write train.tsv, dev.tsv, test.tsv (docstring TAB topic) and unlabelled.tsv into a folder.
+
+    Returns:
+        {split: rows} of those with labels; which split a row goes to depends on its text alone.
+    """
+    rows: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    for text, topic in sorted(labelled_docstrings().items()):
+        rows[split_of(text)].append(f"{text}\t{topic}\n")
+    for split, lines in rows.items():
+        _write(io.join(folder, f"{split}.tsv"), "".join(lines))
+    _write(io.join(folder, "unlabelled.tsv"), "".join(line.split("\t")[0] + "\n" for line in rows["test"]))
+    return {split: len(lines) for split, lines in rows.items()}
+
+
+def main() -> None:
+    """Write the data into the folder that the command line names, and say what it holds."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python stdlib_docstrings.py OUTPUT_FOLDER")
+    folder = sys.argv[1]
+    counts = write_splits(folder)
+    print(f"wrote {counts['train']} train, {counts['dev']} dev and {counts['test']} test docstrings to {folder}")
