@@ -383,4 +383,70 @@ BRIDGES = [
     Row("fewer epochs than the run has done", "x-train train resume=true max_update=2", ["max_update changed", "step 4 of 2", "Raise"]),
 ]  # fmt: skip
 
-TABLE = [*BRIDGES, *WORDS, *KEYS, *NAMES, *TRAPS, *VALUES, *REFERENCES, *PATHS, *CONFLICTS, *RAW, *DAMAGE]
+REVIEWS = "text,label\n" + "".join(f"word{i} a,x\nword{i} b,y\n" for i in range(60))
+FIRST_HOUR = [
+    Row("a file of data for x-train", "x-train r.csv", ["'r.csv' holds data, not a config", "x-run r.csv"], {"r.csv": REVIEWS}),
+    Row("a file for x-run that is not there", "x-run reviws.csv", ["does not exist", "Did you mean 'reviews.csv'"], {"reviews.csv": REVIEWS}),
+    Row("two files for x-run", "x-run r.csv raw/dev.txt", ["x-run: takes one file or folder"], {"r.csv": REVIEWS}),
+    Row("an empty file for x-run", "x-run r.csv", ["is empty"], {"r.csv": ""}),
+    Row("a header alone for x-run", "x-run r.csv", ["holds 0 rows with labels"], {"r.csv": "text,label\n"}),
+    Row("a picture for x-run", "x-run r.csv", ["neither UTF-8 nor", "text file"], {"r.csv": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"}),
+    Row("texts without labels for x-run", "x-run r.csv", ["delimiter: cannot be found", "trains? no classifier"], {"r.csv": "only one column\nmore text here\nand more\n"}),
+    Row("a pointer of Git LFS for x-run", "x-run r.csv", ["pointer of Git LFS", "git lfs pull"], {"r.csv": "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n"}),
+    Row("a label column that is not there", "x-run r.csv label=lable", ["no column 'lable'", "Did you mean 'label'"], {"r.csv": REVIEWS}),
+    Row("a misspelt encoding", "x-run r.csv encoding=gkb", ["encoding: there is no 'gkb'", "gb18030"], {"r.csv": REVIEWS}),
+    Row("a task that is none", "x-run r.csv task=klass", ["task: is 'klass'", "class, number, several"], {"r.csv": REVIEWS}),
+    Row("nearly everything held out", "x-run r.csv dev=0.9", ["dev: is '0.9'", "at most 0.4"], {"r.csv": REVIEWS}),
+    Row("an encoder that is not there", "x-run r.csv model=zork/bert", ["model: is 'zork/bert'", "hf download zork/bert"], {"r.csv": REVIEWS}),
+    Row("a run in the place of a config", "x-eval run", ["'run' is a folder, not a config", "save_dir=run"]),
+    Row("a key and its value with a blank between", "x-train train learning_rate 0.1", ["learning_rate: stands where", "Write learning_rate=0.1"]),
+    Row("a key and its value with a colon between", "x-train train learning_rate:0.1", ["learning_rate:0.1", "Write learning_rate=0.1"]),
+    Row("a comma in the place of the point", "x-train train save_dir=new learning_rate=0,001", ["'0,001'", "with a point, 0.001"]),
+    Row("epochs in words", "x-train train save_dir=new max_epoch=abc", ["max_epoch", "'abc'", "integer"]),
+    Row("a rate that is no number", "x-train train save_dir=new learning_rate=nan", ["learning_rate", "'nan'", "number"]),
+    Row("an empty folder name", "x-train train save_dir=", ["save_dir", "empty path"]),
+    Row("a key of LoRA", "x-train train save_dir=new lora_rank=9", ["lora_rank", "no such key"]),
+    Row("a key inside a section of another tool", "x-train train save_dir=new --trainer.max_epoch 3", ["trainer", "no such key"]),
+    Row("a device by the name of another tool", "x-train train save_dir=new gpus=2", ["gpus", "'device_id'", "nproc=2"]),
+    Row("a verb of the shell", "x-io ls raw", ["no verb 'ls'", "Did you mean 'listdir'"]),
+    Row("an unknown shell to complete for", "x-train --completion bahs", ["'bahs'", "Did you mean 'bash'"]),
+]  # fmt: skip
+
+GROUPS = {
+    "The first hour": FIRST_HOUR,
+    "Habits from other tools": BRIDGES,
+    "The command line": WORDS,
+    "Misspelt or misplaced keys": KEYS,
+    "Names": NAMES,
+    "Traps of the config language": TRAPS,
+    "Values": VALUES,
+    "Parents, references and loops": REFERENCES,
+    "Paths": PATHS,
+    "Settings that contradict each other, the data or the disk": CONFLICTS,
+    "Raw data": RAW,
+    "Damaged files": DAMAGE,
+}
+"""What docs/mistakes.md shows, in its order."""
+
+TABLE = [row for rows in GROUPS.values() for row in rows]
+
+
+def answer(out: str, err: str, desk: str) -> str:
+    """Return what a person sees of a refusal, without lines of the log and the place of the desk."""
+    lines = [line for line in (err or out).replace(desk, "~/desk").splitlines() if line and not line.startswith("| ")]
+    return "\n".join(lines)
+
+
+def cell(text: str, most: int = 420) -> str:
+    """Return a text as the cell of a table in Markdown."""
+    text = text if len(text) <= most else text[: most - 2].rstrip() + " …"
+    for sign, escaped in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "&#124;"),
+        ("*", "&#42;"),
+        ("_", "&#95;"),
+        ("\n", "<br>"),
+    ):
+        text = text.replace(sign, escaped)
+    return text

@@ -29,6 +29,9 @@ _spec.loader.exec_module(table)
 
 Capture = pytest.CaptureFixture[str]
 MOST_LINES = 12
+PAGE = (Path(__file__).parents[2] / "docs/mistakes.md").read_text(encoding="utf-8")
+MISTAKES = {cells[1].strip(): cells[3].strip() for line in PAGE.splitlines() if len(cells := line.split("|")) == 6}
+"""{what is wrong: what the page says is printed}"""
 
 
 # ---- the desk: raw text, and what x-prepro and x-train made of it
@@ -108,6 +111,8 @@ def test_it_is_refused_in_one_message_and_nothing_is_touched(row: Any, desk: Pat
     assert code == row.code
     assert out == "" or row.command.startswith(("x-script", "x-run"))
     assert tree(desk) == before
+    shown = table.cell(table.answer(out, err, str(desk)))
+    assert f"{MISTAKES[row.what]}|".startswith(shown[:100].removesuffix(" …")), "run: python docs/build_mistakes.py"
 
 
 def test_the_table_is_large_and_names_every_row_once() -> None:

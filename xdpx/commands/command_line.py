@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from xdpx.commands.flags import as_override, take_setting
+from xdpx.commands.flags import as_override, take_setting, types_of
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, nearest
 
@@ -128,6 +128,9 @@ class _Reader:
         """Read `--key value` for the last command, or note what is wrong with the word."""
         job = self.jobs[-1] if self.jobs else Job("")
         command = job.command if job.command in self.commands else ""
+        if name in {"--config", "-c"} and command and not job.config and not types_of("config", command):
+            job.config = word.partition("=")[2] or (self.words.pop(0) if self.words else "")
+            return
         try:
             setting = take_setting(word, self.words, flags=FLAGS, command=command) if self.jobs else ""
         except ConfigError as error:
@@ -171,6 +174,10 @@ class _Reader:
             listed = f"There are {', '.join((*self.commands, *WORD_COMMANDS))}."
             return Fault(word or "''", "no such command.", f"Did you mean '{near}'?" if near else listed)
         remedy = f"After '{job}' write key=value, a flag or the next command."
+        key, colon, value = word.partition(":")
+        if types_of(key, job.command if job.command in self.commands else ""):
+            value = value if colon else self.words.pop(0) if self.words and "=" not in self.words[0] else "VALUE"
+            remedy = f"Write {key}={value}."
         return Fault(word or "''", "stands where nothing is expected.", remedy)
 
     def check_whole(self) -> None:

@@ -45,7 +45,7 @@ def take_setting(word: str, rest: list[str], *, flags: Collection[str], command:
     if not match:
         return ""
     key = _key(match[1])
-    types = _types_of(key, command)
+    types = types_of(key, command)
     if not types and key not in KEYS and nearest(word.partition("=")[0], flags):
         return ""
     if match[2]:
@@ -70,7 +70,7 @@ def with_settings(words: Sequence[str], *, flags: Collection[str], command: str 
     return found
 
 
-def _types_of(key: str, command: str) -> set[str]:
+def types_of(key: str, command: str) -> set[str]:
     """Return the types that a key has wherever it is declared; none when no module has it."""
     commands = [command] if command else [name for name in catalogue.names("command") if " " not in name]
     entries = (entry for name in commands for entry in reachable_entries(name))

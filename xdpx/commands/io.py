@@ -37,6 +37,17 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 """What may be asked, and the paths each takes, in the order of the help."""
 
+_SHELL = {
+    "ls": "listdir",
+    "dir": "listdir",
+    "rm": "remove",
+    "cp": "copy",
+    "mv": "move",
+    "mkdir": "makedirs",
+    "wc": "lines",
+}
+"""What shells call them."""
+
 _LISTDIR_OPTIONS: dict[str, dict[str, Any]] = {
     "--recursive": {"action": "store_true", "help": "list the files below it, by their path within it"},
     "--full-path": {"action": "store_true", "help": "put the folder in front of each"},
@@ -51,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         return 0 if argv else 2
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
-        near = get_close_matches(verb, VERBS, n=1)
+        near = [_SHELL[verb]] if verb in _SHELL else get_close_matches(verb, VERBS, n=1)
         remedy = f"Did you mean '{near[0]}'?" if near else "`x-io --help` lists them."
         return _complain(f"x-io: there is no verb '{verb}'. {remedy}", 2)
     try:

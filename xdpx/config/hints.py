@@ -53,6 +53,8 @@ def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
     if swallowed:
         return f". {swallowed}"
     meant = _number_in(text) if number else ""
+    if number and re.fullmatch(r"[+-]?\d+,\d+", text):
+        return f": with a point, {text.replace(',', '.')}"
     if meant and ("number" in wanted or float(meant).is_integer()):
         return f": write {meant} without quotes" if meant == text else f": write {meant}"
     if "true" in wanted and text.lower() in _WORDS:
