@@ -44,6 +44,7 @@ def test_one_command_goes_from_a_file_to_scores_and_again_repeats_nothing(
     assert told["rows"] == {"train": 128, "dev": 16, "test": 16}
     assert told["scores"]["test"]["acc"] > 0.9
     assert told["majority"] == 0.5
+    assert Path(told["page"]).read_text().startswith("<!doctype html>")
     predicted = (reviews / "out/reviews/predictions.tsv").read_text(encoding="utf-8").splitlines()
     assert len(predicted) == 17
     before = {path: path.stat().st_mtime_ns for path in (reviews / "out/reviews/run").glob("*.pt")}

@@ -50,6 +50,8 @@ def test_the_matrix_is_that_of_scikit_learn_printed_or_written(predicted, tmp_pa
     assert call("confusion_matrix", tmp_path, **predicted, out_file=str(tmp_path / "table.csv")) == 0
     written = [line.split(",") for line in (tmp_path / "table.csv").read_text().splitlines()]
     assert written == [["", *LABELS], *printed[2:]]
+    assert call("confusion_matrix", tmp_path, **predicted, out_file=str(tmp_path / "table.png")) == 0
+    assert (tmp_path / "table.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_file_with_predictions_may_be_the_first_word(predicted, tmp_path: Path, capsys) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from xdpx.config.loading import Run
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
+from xdpx.utils import io
 
 NAME = "confusion_matrix"
 
@@ -32,7 +33,10 @@ class ConfusionMatrix:
         target_map_file: str | None = param(
             None, doc="Labels, one per line: target_map.txt of the data; null: those in predict_file.", path="file"
         )
-        out_file: str | None = param(None, doc="Where to write the table, comma separated; null prints it.")
+        out_file: str | None = param(
+            None,
+            doc="Where to write the table: a picture by its ending (png, svg, pdf), else comma separated; null prints it.",
+        )
         target_col_name: str = param("target", doc="Column of the right labels.")
         pred_col_name: str = param("pred", doc="Column of the predicted labels.")
 
@@ -43,9 +47,10 @@ class ConfusionMatrix:
         """Print the table, or write it."""
         from xdpx.commands.predicted_file import read_classes, read_columns
         from xdpx.metrics import confusion
+        from xdpx.reports.references import FORMATS
         from xdpx.reports.tables import as_text
         from xdpx.tokenizers.target_map import TargetMap, folded
-        from xdpx.utils.commit import write_text
+        from xdpx.utils.commit import write_bytes, write_text
 
         known = self.parameters
         names, keys = (known.target_col_name, known.pred_col_name), ("target_col_name", "pred_col_name")
@@ -58,6 +63,13 @@ class ConfusionMatrix:
             read_classes(known.predict_file, cells, labels, key) for cells, key in zip(columns, keys, strict=True)
         )
         table = confusion(target, pred, len(labels)).tolist()
+        figure_format = io.name(known.out_file or "").rpartition(".")[2].lower()
+        if known.out_file is not None and figure_format in FORMATS:
+            from xdpx.reports.confusion_picture import confusion_picture
+
+            title = f"{io.name(known.predict_file)}, {len(target):,} rows"
+            write_bytes(known.out_file, confusion_picture(labels.labels, table, title, figure_format), own=False)
+            return
         if known.out_file is not None:
             write_text(known.out_file, _comma_separated(labels.labels, table), own=False)
             return

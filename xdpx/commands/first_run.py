@@ -19,7 +19,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, fields
 from io import StringIO
 from textwrap import shorten
@@ -291,7 +291,16 @@ def _result(request: Request, found: Found) -> dict[str, Any]:
         "mean_squared_error_of_the_mean": _error_of_the_mean(found) if found.columns.task == "number" else None,
         "folder": place.folder,
         "predictions": place.path("predictions.tsv"),
+        "page": _newest_page(place.path("run/eval")),
     }
+
+
+def _newest_page(folder: str) -> str | None:
+    """Return the page that x-eval wrote last, None where it could not write one."""
+    pages = [path for path in io.listdir(folder, full_path=True) if path.endswith(".html")] if io.isdir(folder) else []
+    with suppress(OSError):  # not every server tells when a file was written
+        pages.sort(key=io.last_modified)
+    return pages[-1] if pages else None
 
 
 def _error_of_the_mean(found: Found) -> float:
@@ -324,6 +333,7 @@ def _in_words(told: Mapping[str, Any], request: Request) -> str:
         "",
         f"test: {main_score} {value:.3f}{spread} on {rows:,} rows that no choice was made by{plain}",
         *([f"      {', '.join(others)}"] if others else []),
+        *([f"what it gets wrong, in a browser: {told['page']}"] if told["page"] else []),
         f"predictions of them: {told['predictions']}; the configs are in {place.folder}, yours to edit",
     ]
     if request.model is None:
