@@ -12,22 +12,19 @@ import shutil
 import sys
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tests.journeys.many_devices import preload
 from tests.processes import fork_ranks
 from xdpx import Trainer, TrainingArguments
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
-from xdpx.runs import training as of_x_train
 
 LARGEST = 6
-IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
-"""What each process would import by itself."""
 
 
 class Net(nn.Module):
@@ -116,10 +113,7 @@ def work(stage: Mapping[str, Any], rank: int) -> None:
 def main(folder: Path) -> None:
     os.chdir(folder)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    of_x_train.draw_figures = lambda settings: None  # takes longer than these trainings
-    for module in IMPORTED:
-        import_module(f"xdpx.{module}")
+    preload()
     for stage in json.loads(Path("stages.json").read_text()):
         for copy, source in stage["copies"].items():
             shutil.copytree(source, copy)

@@ -1,6 +1,7 @@
-"""One process of several that do the same command lines one after another: `many_devices.py FOLDER`, by a launcher.
+"""Command lines done by one process or several: `many_devices.py FOLDER` does what FOLDER/stages.json lists.
 
-FOLDER/lines.json holds the lines. Each process writes FOLDER/rank-<n>.json: the exit codes, and what it trained on.
+A stage is a number of processes and the lines that they do together, one after another. All of them are forked off one
+process that has imported everything. Each writes FOLDER/stage-<n>-<rank>.json: the exit codes, and what it trained on.
 """
 
 from __future__ import annotations
@@ -8,14 +9,21 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from tests.processes import fork_ranks
 from xdpx import run as door
 from xdpx.datasets.training_data import TrainingData
 from xdpx.runs import training
 from xdpx.tasks.default import Task
 
+IMPORTED = ("commands.train", "engines.pytorch.engine", "models.pytorch.convolutional", "reports.chart")
 LARGEST = 4
 """Rows that fit into the memory of the process that has little."""
 
@@ -44,23 +52,41 @@ def have_little_memory(failed: list[int]) -> None:
     Task.train_step = limited  # type: ignore[method-assign]
 
 
-def main(folder: Path) -> None:
-    training.draw_figures = lambda settings: None  # takes longer than these trainings
+def preload() -> None:
+    """Import what each process would import by itself; let x-train draw no figures, which take longer than training."""
+    torch.set_num_threads(1)
+    training.draw_figures = lambda settings: None
+    for module in IMPORTED:
+        import_module(f"xdpx.{module}")
+
+
+def work(lines: Sequence[list[str]], told_to: str, rank: int) -> None:
+    """Be one process of a stage."""
     seen: dict[str, list[list[int]]] = {}
     note_rows(seen)
     told = []
-    for line in json.loads((folder / "lines.json").read_text()):
+    for line in lines:
         failed: list[int] = []
         step = Task.train_step
-        if line[0] == "little memory":
-            line = line[1:]
-            if os.environ.get("RANK") == "1":
-                have_little_memory(failed)
+        words = line[1:] if line[0] == "little memory" else line
+        if words is not line and rank == 1:
+            have_little_memory(failed)
         seen.clear()
-        code = door.main(line)
+        code = door.main(words)
         Task.train_step = step  # type: ignore[method-assign]
         told.append({"code": code, "rows": dict(seen), "too large": failed})
-    (folder / f"rank-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(told))
+    Path(f"{told_to}-{rank}.json").write_text(json.dumps(told))
+
+
+def main(folder: Path) -> None:
+    os.chdir(folder)
+    preload()
+    for index, (lines, size) in enumerate(json.loads(Path("stages.json").read_text())):
+        name = f"stage-{index}"
+        codes = fork_ranks(partial(work, lines, name), size, name)
+        if any(codes):
+            said = "\n".join(Path(f"{name}-{rank}.txt").read_text()[-4000:] for rank in range(size))
+            sys.exit(f"stage {index} ended with {codes}:\n{said}")
 
 
 if __name__ == "__main__":

@@ -82,20 +82,21 @@ def write(folder: Path, name: str, values: Mapping[str, Any]) -> list[str]:
     return ["x-train", f"{name}.json"]
 
 
-def together(folder: Path, lines: Sequence[Sequence[str]], size: int) -> list[list[dict[str, Any]]]:
-    """Do command lines in so many processes; return what each of them tells of each line."""
-    (folder / "lines.json").write_text(json.dumps(lines))
-    port = str(processes.free_port())
-    environments = [
-        processes.environment(
-            RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
-        )
-        for rank in range(size)
+Stage = tuple[Sequence[Sequence[str]], int]
+"""Command lines, and the number of processes that do them together."""
+
+
+def together(folder: Path, *stages: Stage) -> list[list[list[dict[str, Any]]]]:
+    """Do one stage after another; return what each process of each stage tells of each line."""
+    (folder / "stages.json").write_text(json.dumps(stages))
+    (ended,) = processes.run_together([[sys.executable, str(SCRIPT), "."]], [processes.environment()])
+    assert ended.code == 0, processes.told([ended])
+    told = [
+        [json.loads((folder / f"stage-{index}-{rank}.json").read_text()) for rank in range(size)]
+        for index, (_, size) in enumerate(stages)
     ]
-    ended = processes.run_together([[sys.executable, str(SCRIPT), "."]] * size, environments)
-    assert not any(each.code for each in ended), processes.told(ended)
-    told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(size)]
-    assert not any(line["code"] for rank in told for line in rank), processes.told(ended)
+    bad = [line for stage in told for rank in stage for line in rank if line["code"]]
+    assert not bad, [path.read_text()[-4000:] for path in folder.glob("stage-*.txt")]
     return told
 
 
@@ -142,12 +143,12 @@ def told(place: Path) -> dict[str, list[Any]]:
             (place / f"{who}-pred.json").write_text(json.dumps({**PREDICT, **predicted}))
             lines[who] += [["x-eval", f"{who}-eval.json"], ["x-pred", f"{who}-pred.json"]]
         lines["both"][2].insert(0, "little memory")
-        alone = together(place, [["x-prepro", "prepro.json"], *lines["alone"]], 1)
-        both = together(place, lines["both"], 2)
-        together(place, [write(place, "both-blocks-begun", BLOCKS)], 2)
-        onward = [write(place, f"{who}-begun", {}) for who in ("alone", "both")]
-        together(place, [onward[1]], 1)
-        together(place, [onward[0]], 2)
+        blocks = write(place, "both-blocks-onward", {**BLOCKS, "save_dir": "both-blocks-begun"})
+        onward = [write(place, f"{who}-onward", {"save_dir": f"{who}-begun"}) for who in ("alone", "both")]
+        alone, both, *_ = together(
+            place, ([["x-prepro", "prepro.json"], *lines["alone"]], 1), (lines["both"], 2), ([blocks], 2),
+            ([onward[1]], 1), ([onward[0]], 2),
+        )  # fmt: skip
         return {"alone": [alone[0][1:]], "both": both}
     finally:
         os.chdir(before)
