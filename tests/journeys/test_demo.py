@@ -61,7 +61,7 @@ def test_a_file_of_the_user_needs_one_command(demo: Path) -> None:
     rows = (demo / "demo/raw/dev.tsv").read_text(encoding="utf-8").splitlines()
     with (demo / "reviews.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["review", "label"], *[row.split("\t") for row in rows]])
-    [line] = [text for text in LINES if "reviews.csv" in text]
+    [line] = [row for text in LINES for row in text.splitlines() if "reviews.csv" in row]
     assert "95 % interval" in typed(demo, line)
 
 
