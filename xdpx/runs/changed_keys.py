@@ -57,7 +57,11 @@ def lasting(values: Mapping[str, Any]) -> dict[str, Any]:
 def in_its_own_unit(run: Run, folder: str) -> Run:
     """Return a run whose logs stay in the unit in which they began, where its args.py does not name one yet."""
     written = newest_args(folder)
-    if written is None or "loss_unit" not in run.values or "loss_unit" in read_args(written):
+    try:
+        known = {} if written is None else read_args(written)
+    except (ConfigError, OSError):  # damaged: it is set aside later, and the state says what holds
+        return run
+    if written is None or "loss_unit" not in run.values or "loss_unit" in known:
         return run
     log.info(f"{folder}: its logs are in {UNIT_OF_OLD_RUNS}, as they began; runs that begin now are in nats")
     return replace(run, values={**run.values, "loss_unit": UNIT_OF_OLD_RUNS})
