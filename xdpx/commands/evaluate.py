@@ -262,12 +262,12 @@ def _as_name(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in io.name(text))
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """Return JSON on one line; numbers that are NaN or infinite, which JSON cannot hold, become null."""
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

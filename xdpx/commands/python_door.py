@@ -280,7 +280,7 @@ def _written(config: Mapping[str, Any], folder: str) -> str:
     return path
 
 
-def _placed(value: Any) -> Any:
+def _placed(value: object) -> Any:
     if isinstance(value, Mapping):
         return {key: _placed(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -289,7 +289,7 @@ def _placed(value: Any) -> Any:
     return io.abspath(text) if isinstance(text, str) and text.startswith(("./", "../")) else text
 
 
-def _as_text(key: str, value: Any) -> str:
+def _as_text(key: str, value: object) -> str:
     def plain(one: Any) -> Any:
         if isinstance(one, os.PathLike):
             return os.fspath(one)

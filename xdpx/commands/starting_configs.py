@@ -198,7 +198,7 @@ def _text(comment: str, values: Mapping[str, Any]) -> str:
     return "\n".join([f"// {comment}", "{", *lines, "}", ""])
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     """Write a value as people write it: without quotes where the reader needs none."""
     if isinstance(value, str):
         bare = _BARE.fullmatch(value) and value not in _LITERALS

@@ -140,7 +140,7 @@ def with_own_words(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _own_word(key, value) for key, value in values.items()}
 
 
-def _own_word(key: str, value: Any) -> Any:
+def _own_word(key: str, value: object) -> Any:
     kind = next((kind for kind in VALUES if key == kind or key.endswith(f"_{kind}")), None)
     if kind is None or not isinstance(value, str) or value not in VALUES[kind]:
         return value

@@ -70,7 +70,7 @@ def _scores(report: Report) -> Table:
     return Table(["score", "value, 95 % interval"], rows, f"{report['path']}: {report['rows']:,} rows")
 
 
-def _spread(value: Any, interval: Sequence[float] | None) -> str:
+def _spread(value: object, interval: Sequence[float] | None) -> str:
     if interval is None or not all(map(math.isfinite, interval)):
         return number(value)
     return f"{number(value)} ({number(interval[0])} to {number(interval[1])})"

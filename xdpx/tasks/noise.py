@@ -99,7 +99,7 @@ class NoisyTask(Task):
         return SameDropout(device, active=not self.parameters.no_sync_dp)
 
 
-def is_text(name: str, value: Any) -> bool:
+def is_text(name: str, value: object) -> bool:
     """Tell whether an array of a batch holds the token ids of a text."""
     named = "input_ids" in name or name.startswith("tokens")
     return named and isinstance(value, Tensor) and value.dim() == 2 and not value.is_floating_point()
@@ -114,7 +114,7 @@ def replaced(table: nn.Module, features: Features) -> Generator[None]:
     """
     waiting = cycle(features.values())  # a loss may run the model twice
 
-    def give(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    def give(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
         following = next(waiting, None)
         if following is None or following.shape != output.shape:
             problem = f"asks for token vectors {tuple(output.shape)}, which are not those of one text of the batch."

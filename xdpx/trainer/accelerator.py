@@ -232,12 +232,12 @@ class Accelerator:
         done = tuple(self._prepared(thing) for thing in things)
         return done[0] if len(done) == 1 else done
 
-    def _prepared(self, thing: Any) -> Any:
+    def _prepared(self, thing: object) -> Any:
         if isinstance(thing, nn.Module):
             return self.prepare_model(thing)
         return self.prepare_data_loader(thing) if isinstance(thing, torch.utils.data.DataLoader) else thing
 
-    def prepare_data_loader(self, data_loader: Any, *_: Any, **__: Any) -> Any:
+    def prepare_data_loader(self, data_loader: Any, *_: object, **__: object) -> Any:
         """Return this process's part of a loader."""
         data = self.dataloader_config
         return self._adopt(
@@ -245,26 +245,26 @@ class Accelerator:
             split_batches=data.split_batches, seedable=data.use_seedable_sampler,
         )  # fmt: skip
 
-    def prepare_optimizer(self, optimizer: Any, *_: Any, **__: Any) -> Any:
+    def prepare_optimizer(self, optimizer: Any, *_: object, **__: object) -> Any:
         """Return the optimizer itself."""
         return optimizer
 
     prepare_scheduler = prepare_optimizer
 
-    def prepare_model(self, model: nn.Module, evaluation_mode: bool = False, **_: Any) -> nn.Module:
+    def prepare_model(self, model: nn.Module, evaluation_mode: bool = False, **_: object) -> nn.Module:
         """Return a model on the device, spread over processes unless it is to be evaluated only."""
         self._precision.attach(model)
         return model.to(self.device) if evaluation_mode else self._strategy.prepare(model)
 
-    def unwrap_model(self, model: nn.Module, *_: Any, **__: Any) -> nn.Module:
+    def unwrap_model(self, model: nn.Module, *_: object, **__: object) -> nn.Module:
         """Return the model that the user made."""
         return self._strategy.unwrap(model)
 
-    def backward(self, loss: Tensor, **_: Any) -> None:
+    def backward(self, loss: Tensor, **_: object) -> None:
         """Add the gradients of a loss."""
         self._precision.backward(loss)
 
-    def clip_grad_norm_(self, parameters: Any, max_norm: float, *_: Any) -> Tensor:
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, *_: object) -> Tensor:
         """Scale gradients down to a norm, and return the norm they had."""
         return self._strategy.clip(list(parameters), max_norm)
 
@@ -295,7 +295,7 @@ class Accelerator:
         """Return a context in which gradients are not exchanged."""
         return self._strategy.accumulating(model, last=False)
 
-    def maybe_context_parallel(self, *_: Any, **__: Any) -> AbstractContextManager[None]:
+    def maybe_context_parallel(self, *_: object, **__: object) -> AbstractContextManager[None]:
         """Return an empty context: no sequence is shared by processes here."""
         return nullcontext()
 
@@ -311,7 +311,7 @@ class Accelerator:
         """Put the rows of all processes together."""
         return collectives.gather_objects(tensors) if use_gather_object else collectives.gather_rows(tensors)
 
-    def pad_across_processes(self, tensors: Any, *_: Any, **__: Any) -> Any:
+    def pad_across_processes(self, tensors: Any, *_: object, **__: object) -> Any:
         """Return the tensors themselves: gathering pads."""
         return tensors
 
@@ -363,6 +363,6 @@ class Accelerator:
         if self.is_main_process:
             print(*words, **options)  # noqa: T201 - it is what scripts call to print
 
-    def get_state_dict(self, model: nn.Module, **_: Any) -> dict[str, Tensor]:
+    def get_state_dict(self, model: nn.Module, **_: object) -> dict[str, Tensor]:
         """Return all weights on the host of the first process."""
         return self._strategy.weights(model)

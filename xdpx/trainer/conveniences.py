@@ -317,14 +317,14 @@ class Conveniences:
 
     # ---- callbacks
 
-    def add_callback(self, callback: Any) -> None:
+    def add_callback(self, callback: object) -> None:
         """Add a callback: an object, or a class of which one is made."""
         self.callback_handler.add_callback(callback)
 
-    def pop_callback(self, callback: Any) -> Any:
+    def pop_callback(self, callback: object) -> Any:
         """Take out a callback, or the first of a class, and return it; None when there is none."""
         return self.callback_handler.pop_callback(callback)
 
-    def remove_callback(self, callback: Any) -> None:
+    def remove_callback(self, callback: object) -> None:
         """Take out a callback, or the first of a class."""
         self.callback_handler.remove_callback(callback)

@@ -46,7 +46,7 @@ def default_space_optuna(trial: Any) -> dict[str, Any]:
     }
 
 
-def default_space_ray(trial: Any) -> dict[str, Any]:
+def default_space_ray(trial: object) -> dict[str, Any]:
     """Return the ranges of learning rate, epochs, seed and batch size."""
     from ray import tune
 

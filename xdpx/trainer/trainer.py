@@ -246,7 +246,7 @@ class Trainer(Conveniences):
         return running.train(self._run, self, resume_from_checkpoint, trial=trial, ignore_keys=ignore_keys_for_eval)
 
     def _inner_training_loop(
-        self, batch_size: int | None = None, args: Any = None, resume_from_checkpoint: str | None = None,
+        self, batch_size: int | None = None, args: object = None, resume_from_checkpoint: str | None = None,
         trial: Any = None, ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:  # fmt: skip
         if batch_size is not None:
@@ -293,11 +293,11 @@ class Trainer(Conveniences):
         """Return an empty context: mixed precision surrounds the model's own forward pass."""
         return NOTHING
 
-    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: object = None) -> nn.Module:
         return wiring.wrap(self._run, model, training=training)
 
     def _maybe_log_save_evaluate(
-        self, tr_loss: Tensor, grad_norm: Any, model: Any, trial: Any, epoch: Any, ignore_keys_for_eval: Any,
+        self, tr_loss: Tensor, grad_norm: Any, model: object, trial: Any, epoch: object, ignore_keys_for_eval: Any,
         start_time: float, learning_rate: float | None = None,
     ) -> None:  # fmt: skip
         facts = {"loss": tr_loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
@@ -394,7 +394,7 @@ class Trainer(Conveniences):
             self.lr_scheduler.step(wanted_metric(self.args.metric_for_best_model, metrics))
         return metrics
 
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+    def _determine_best_metric(self, metrics: dict[str, float], trial: object) -> bool:
         return flow.take_best(self._run, metrics)
 
     # ---- files
@@ -412,7 +412,7 @@ class Trainer(Conveniences):
         folder = self.args.output_dir if output_dir is None else output_dir
         keeping.write_model(self._run, folder, state_dict, self.saved_processing)
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: object, trial: Any) -> None:
         keeping.save_checkpoint(self._run, self, self._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

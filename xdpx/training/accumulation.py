@@ -49,7 +49,7 @@ class MetricAccumulator:
         if len(self._pending) >= PENDING_AT_MOST:
             self.settle()
 
-    def record(self, name: str, value: Any) -> None:
+    def record(self, name: str, value: object) -> None:
         """Add a number that may come at any time, and several times per update; it may still live on the device."""
         value = value.detach() if hasattr(value, "detach") else value
         total, count = self._recorded.get(name, (0.0, 0))

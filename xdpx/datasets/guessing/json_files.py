@@ -94,7 +94,7 @@ def _table(path: str, things: Iterable[Any], shape: str) -> Read:
     return plain, [[_cell(thing.get(name)) or "" for name in plain] for thing in found], shape
 
 
-def _cell(value: Any) -> str | None:
+def _cell(value: object) -> str | None:
     if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
         return JOINT.join(map(str, value))
     return cell(value)

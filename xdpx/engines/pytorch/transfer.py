@@ -77,7 +77,7 @@ def to_arrays(predictions: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _arrived(value) for name, value in predictions.items()}
 
 
-def _arrived(value: Any) -> Any:
+def _arrived(value: object) -> Any:
     if not isinstance(value, Tensor):
         return value
     if value.dim() == 0:

@@ -158,7 +158,7 @@ def bytes_per_device(shapes: Any, placed: Any) -> int:
     )
 
 
-def _is_box(leaf: Any) -> bool:
+def _is_box(leaf: object) -> bool:
     return isinstance(leaf, meta.AxisMetadata)
 
 
@@ -169,7 +169,7 @@ def _opened(leaf: Any) -> Any:
     return leaf
 
 
-def _names_of(leaf: Any) -> tuple[Any, ...]:
+def _names_of(leaf: object) -> tuple[Any, ...]:
     return tuple(getattr(leaf, "names", ())) if _is_box(leaf) else ()
 
 

@@ -204,7 +204,7 @@ def count_forward(task: SpmdTask, state: StatePlan, batch: Any) -> flops.Count:
 
 
 def _loss(task: SpmdTask) -> Callable[..., Any]:
-    def loss(params: Any, non_trainable: Any, batch: Any, key: Any) -> Any:
+    def loss(params: Any, non_trainable: Any, batch: Any, key: object) -> Any:
         return task.train_loss(Variables(params, non_trainable).as_mapping(), batch, key)[0]
 
     return loss
@@ -218,7 +218,7 @@ def _kept_for_backward(task: SpmdTask, state: StatePlan, batch: Any) -> int:
     """Return the bytes, over all devices, that the forward pass leaves for the backward pass beside the weights."""
     loss = _loss(task)
 
-    def pull(params: Any, non_trainable: Any, batch: Any, key: Any) -> Any:
+    def pull(params: Any, non_trainable: Any, batch: Any, key: object) -> Any:
         return jax.vjp(lambda weights: loss(weights, non_trainable, batch, key), params)[1]
 
     kept = jax.eval_shape(pull, state.shapes["params"], state.shapes["non_trainable"], batch, _key())

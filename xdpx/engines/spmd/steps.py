@@ -147,7 +147,7 @@ class Compiled:
         return *total, non_trainable, jax.tree.map(lambda leaf: leaf[-1], summaries)
 
     def _gradients(
-        self, params: Any, non_trainable: Any, batch: Any, key: Any, *, mean: bool = False
+        self, params: Any, non_trainable: Any, batch: Any, key: object, *, mean: bool = False
     ) -> tuple[Any, Any, Any, Any]:
         """Return (sums of facts, gradient of the loss sum or of its mean, non-trainable variables, summaries)."""
 
@@ -195,12 +195,12 @@ class Compiled:
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), state["step"]), index)
             return self._by_rows(self.task.decode(self._scored(state), batch, key), batch)
 
-    def _by_rows(self, found: Any, batch: Any) -> Any:
+    def _by_rows(self, found: object, batch: Any) -> Any:
         """Lay out what has a row per example as the batch is, the rest everywhere: each process can read its own."""
         rows = next(leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim)
         by_row = spec_of((rows,), ("batch",), self.around.rules, self.around.mesh)
 
-        def laid_out(leaf: Any) -> Any:
+        def laid_out(leaf: object) -> Any:
             leaf = jnp.asarray(leaf)
             has_rows = leaf.ndim and leaf.shape[0] == rows
             return jax.lax.with_sharding_constraint(leaf, by_row if has_rows else PartitionSpec())

@@ -96,7 +96,7 @@ class Placer:
             return jax.tree.unflatten(structure, jax.device_put(values, places))
         return jax.tree.unflatten(structure, [self._joined(*pair) for pair in zip(values, places, strict=True)])
 
-    def _joined(self, value: Any, place: NamedSharding) -> Any:
+    def _joined(self, value: object, place: NamedSharding) -> Any:
         if value is None or (isinstance(value, jax.Array) and not value.is_fully_addressable):
             return value
         return jax.make_array_from_process_local_data(place, np.asarray(value))
@@ -205,7 +205,7 @@ def mismatches(tensors: Mapping[str, Any], target: Any) -> list[str]:
     ]  # fmt: skip
 
 
-def _numeric(leaf: Any) -> Any:
+def _numeric(leaf: object) -> Any:
     """Return something a device can hold, or None."""
     if isinstance(leaf, jax.Array):
         return leaf

@@ -123,7 +123,7 @@ class Talk:
         if process_count() > 1:
             self._wait(f"{self._next()}{label and '/'}{label}")
 
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: object) -> list[Any]:
         """Return what every process said, by index. A value is what JSON can hold."""
         if process_count() == 1:
             return [value]
@@ -136,11 +136,11 @@ class Talk:
         client.key_value_delete(mine)
         return [json.loads(text) for _, text in found]
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """Return what every process said: another name of `exchange`."""
         return self.exchange(value)
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: object) -> Any:
         """Return what the first process said."""
         return self.exchange(value if process_index() == 0 else None)[0]
 

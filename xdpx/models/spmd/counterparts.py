@@ -138,7 +138,7 @@ class BertLanguageModel(Counterpart):
     required = Counterpart.required | {"masked_positions"}
     optional = frozenset({"token_type_ids"})
 
-    def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
+    def described(self, reference: object, config: dict[str, Any]) -> tuple[Any, Exchange]:
         """Return those of BertForMaskedLM."""
         return hf_bert.masked_lm(config), hf_bert.masked_lm_exchange(config)
 
@@ -181,7 +181,7 @@ class BertLanguageModel(Counterpart):
 class CausalLanguageModel(Counterpart):
     """Of `causal_lm`."""
 
-    def described(self, reference: Any, config: dict[str, Any]) -> tuple[Any, Exchange]:
+    def described(self, reference: object, config: dict[str, Any]) -> tuple[Any, Exchange]:
         """Return those of LlamaForCausalLM."""
         return hf_llama.language_model(config), hf_llama.exchange(config)
 

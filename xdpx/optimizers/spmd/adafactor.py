@@ -94,7 +94,7 @@ class ShardedAdafactor(BaseOptimizer):
         return self.hparams.factored and weight.ndim >= 2 and min(weight.shape[-2:]) >= least
 
     def _update(
-        self, updates: Tree, state: FactoredState, params: Tree = None, *, learning_rate: Any = 1.0, **_: Any
+        self, updates: Tree, state: FactoredState, params: Tree = None, *, learning_rate: Any = 1.0, **_: object
     ) -> tuple[Tree, FactoredState]:
         decay = self._decay(state.num_updates)
 

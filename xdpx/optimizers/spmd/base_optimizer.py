@@ -91,7 +91,7 @@ class BaseOptimizer(Configurable):
         def init(params: Tree) -> CountedState:
             return CountedState(jnp.zeros((), jnp.int32), rule.init(params))
 
-        def update(updates: Tree, state: CountedState, params: Tree = None, **_: Any) -> Any:
+        def update(updates: Tree, state: CountedState, params: Tree = None, **_: object) -> Any:
             rate = self.get_learning_rate(state.num_updates)
             steps, inner = rule.update(updates, state.inner, params, learning_rate=rate)
             return steps, CountedState(state.num_updates + 1, inner)

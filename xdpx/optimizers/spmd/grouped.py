@@ -141,7 +141,7 @@ class GroupedLearner:
         return kept | ({"averaged": jax.tree.map(jnp.array, params)} if self.ema_decay < 1.0 else {})
 
     def update(
-        self, grads: Tree, opt_state: Mapping[str, Any], params: Tree, *, step: Any
+        self, grads: Tree, opt_state: Mapping[str, Any], params: Tree, *, step: object
     ) -> tuple[Tree, dict[str, Any], dict[str, Any]]:
         """Take one update; a gradient that is no number leaves everything as it was."""
         weights = named(params)

@@ -17,7 +17,7 @@ STACKED = ("layers", "stage")
 """Logical names of axes along which layers are stacked."""
 
 
-def is_axes(leaf: Any) -> bool:
+def is_axes(leaf: object) -> bool:
     """Tell whether a node of a tree is the axes of one array, and no tuple of trees."""
     if leaf is None or isinstance(leaf, PartitionSpec):
         return True

@@ -19,7 +19,7 @@ Chosen = Callable[[str, jax.Array], bool]
 def stateless(function: Callable[[Tree, Tree, jax.Array], Tree]) -> Transformation:
     """Return the transformation that maps (updates, weights, learning rate) to updates."""
 
-    def update(updates: Tree, state: Any, params: Tree = None, *, learning_rate: Any = 1.0, **_: Any) -> Any:
+    def update(updates: Tree, state: Any, params: Tree = None, *, learning_rate: Any = 1.0, **_: object) -> Any:
         return function(updates, params, learning_rate), state
 
     return Transformation(lambda _: optax.EmptyState(), update)
@@ -119,7 +119,7 @@ def over_leading_axes(inner: Transformation, count: int) -> Transformation:
 
 
 def _over_leading_axis(inner: Transformation) -> Transformation:
-    def update(updates: Tree, state: Any, params: Tree = None, *, learning_rate: Any = 1.0, **_: Any) -> Any:
+    def update(updates: Tree, state: Any, params: Tree = None, *, learning_rate: Any = 1.0, **_: object) -> Any:
         def one(update_: Tree, state_: Any, params_: Tree) -> Any:
             return inner.update(update_, state_, params_, learning_rate=learning_rate)
 

@@ -19,7 +19,7 @@ def name_of(path: Iterable[Any]) -> str:
     return "/".join([ROOT, *(_text(key) for key in path)])
 
 
-def _text(key: Any) -> str:
+def _text(key: object) -> str:
     if isinstance(key, DictKey | FlattenedIndexKey):
         return str(key.key)
     if isinstance(key, GetAttrKey):

@@ -138,7 +138,7 @@ class Calling:
         self.function = function
 
     def on_log(
-        self, args: object, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+        self, args: object, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
         """Hand over what was logged."""
         if state.is_world_process_zero:

@@ -21,21 +21,21 @@ class Bars:
         self.prediction_bar: Any = None
         self.current_step = 0
 
-    def on_train_begin(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
+    def on_train_begin(self, args: object, state: Any, control: object, **kwargs: object) -> None:
         """Begin the bar, at the step where a resumed training stands."""
         self._end_training_bar()
         self.current_step = state.global_step
         if state.is_world_process_zero:
             self.training_bar = tqdm(total=state.max_steps, initial=state.global_step, dynamic_ncols=True)
 
-    def on_step_end(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
+    def on_step_end(self, args: object, state: Any, control: object, **kwargs: object) -> None:
         """Count a step."""
         if self.training_bar is not None:
             self.training_bar.update(state.global_step - self.current_step)
             self.current_step = state.global_step
 
     def on_prediction_step(
-        self, args: object, state: Any, control: object, eval_dataloader: object = None, **kwargs: Any
+        self, args: object, state: Any, control: object, eval_dataloader: object = None, **kwargs: object
     ) -> None:
         """Count a batch, where their number is known."""
         total = _length(eval_dataloader) if state.is_world_process_zero else None
@@ -45,22 +45,22 @@ class Bars:
             self.prediction_bar = tqdm(total=total, leave=self.training_bar is None, dynamic_ncols=True)
         self.prediction_bar.update(1)
 
-    def on_evaluate(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
+    def on_evaluate(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """Remove the bar over the batches."""
         self._end_prediction_bar()
 
-    def on_predict(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
+    def on_predict(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """Remove the bar over the batches."""
         self._end_prediction_bar()
 
     def on_log(
-        self, args: object, state: Any, control: object, logs: Mapping[str, Any] | None = None, **kwargs: Any
+        self, args: object, state: object, control: object, logs: Mapping[str, Any] | None = None, **kwargs: object
     ) -> None:
         """Write what is logged above the bar."""
         if self.training_bar is not None and logs is not None:
             self.training_bar.write(str(shown(logs, self.max_str_len)))
 
-    def on_train_end(self, args: object, state: Any, control: object, **kwargs: Any) -> None:
+    def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
         """Leave the bar as it is, and begin a new line."""
         self._end_training_bar()
 
@@ -79,7 +79,7 @@ class Printing:
     """Prints what is logged, on the first process of each machine."""
 
     def on_log(
-        self, args: object, state: Any, control: object, logs: Mapping[str, Any] | None = None, **kwargs: Any
+        self, args: object, state: Any, control: object, logs: Mapping[str, Any] | None = None, **kwargs: object
     ) -> None:
         """Print it; the dict itself is left as it is."""
         if state.is_local_process_zero and logs is not None:

@@ -29,7 +29,7 @@ class JsonLines:
         self._works = True
 
     def on_log(
-        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
         """Write one line. A disk that is full does not end the training: it is said once, and no more is written."""
         if not state.is_world_process_zero or not self._works:

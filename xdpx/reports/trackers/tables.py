@@ -48,7 +48,7 @@ class RunTables:
         self._best: float | None = None
         self._scored = Scored(0, Window(), 0.0)
 
-    def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
+    def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
         """Open the tables where the run stands; drop the rows of steps that will be walked again."""
         if not state.is_world_process_zero:
             return
@@ -72,7 +72,7 @@ class RunTables:
         self._course = Course.read(self._train.path, scored_at=last.get("step", 0.0))
 
     def on_log(
-        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
         """Write a row when the loss of training is logged."""
         updates = state.global_step - self._course.step
@@ -94,7 +94,7 @@ class RunTables:
         state: TrainingState,
         control: object,
         metrics: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Write a row for an evaluation within a training; several held-out sets share one."""
         if self._valid is None:
@@ -114,12 +114,12 @@ class RunTables:
         self._write(self._valid, row, instead=again)
         self._write(self._valid)
 
-    def on_save(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
         """Put every row into the files: a run that continues from this checkpoint reads them."""
         for table in (self._train, self._valid):
             self._write(table)
 
-    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
+    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
         """Put every row into the files. What is evaluated later is no part of the training."""
         self.on_save(args, state, control)
         self._train = self._valid = None

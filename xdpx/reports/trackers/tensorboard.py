@@ -33,7 +33,7 @@ class TensorBoardCallback:
         self.logging_dir: str | None = os.path.expanduser(os.environ.get(FOLDER_VARIABLE, "")) or None
 
     def on_train_begin(
-        self, args: TrainingSettings, state: TrainingState, control: object, model: object = None, **kwargs: Any
+        self, args: TrainingSettings, state: TrainingState, control: object, model: object = None, **kwargs: object
     ) -> None:
         """Begin a file, with the arguments and the config of the model as texts."""
         if not state.is_world_process_zero:
@@ -49,7 +49,7 @@ class TensorBoardCallback:
             writer.add_text("model_config", config.to_json_string())
 
     def on_log(
-        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: Any
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
     ) -> None:
         """Write what was logged; what is neither a number nor a text is named once, and left out."""
         writer = self._writer(args) if state.is_world_process_zero else None
@@ -65,7 +65,7 @@ class TensorBoardCallback:
                 log.warning(f"TensorBoard: {name} is a {type(value).__name__}, not a number or text.", once=True)
         writer.flush()
 
-    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: Any) -> None:
+    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
         """End the file; what is logged later goes into another one beside it."""
         if self.tb_writer is not None:
             self.tb_writer.close()

@@ -20,7 +20,7 @@ class BaseMetrics(Configurable):
     class HParams(BaseHParams):
         """Nothing of its own."""
 
-    def of_batch(self, metrics: Sums, per_example: Mapping[str, Any], batch: Any) -> Sums:
+    def of_batch(self, metrics: Sums, per_example: Mapping[str, Any], batch: object) -> Sums:
         """Return (sum, weight) by name for one batch; traced. By default those of the model."""
         del per_example, batch
         return metrics

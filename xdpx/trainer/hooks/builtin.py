@@ -20,7 +20,7 @@ class DefaultFlowCallback(TrainerCallback):
     """Asks for logging, evaluating and saving as the three strategies of the arguments say, and ends the training."""
 
     def on_step_end(
-        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> TrainerControl:
         """Ask at every so many steps; at the last step also for what was not due (but not for logging)."""
         step, last = state.global_step, state.global_step >= state.max_steps
@@ -39,7 +39,7 @@ class DefaultFlowCallback(TrainerCallback):
         return control
 
     def on_epoch_end(
-        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> TrainerControl:
         """Ask at the end of every epoch."""
         if args.logging_strategy == IntervalStrategy.EPOCH:
@@ -76,7 +76,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         self.early_stopping_threshold = early_stopping_threshold
         self.early_stopping_patience_counter = 0
 
-    def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Arguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         """Refuse arguments that leave nothing to compare. Raises ValueError."""
         if args.metric_for_best_model is None:
             raise MisusedCallback("EarlyStoppingCallback: set metric_for_best_model, e.g. to 'eval_loss'; it is None.")
@@ -90,7 +90,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
             )
 
     def on_evaluate(
-        self, args: Arguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
+        self, args: Arguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: object
     ) -> None:
         """Compare with the best one so far, which is noted in `state` after this."""
         name, metrics = evaluated(args.metric_for_best_model), metrics or {}

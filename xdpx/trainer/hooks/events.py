@@ -143,7 +143,7 @@ class CallbackHandler:
 
     # ---- the list
 
-    def add_callback(self, callback: Any) -> None:
+    def add_callback(self, callback: object) -> None:
         """Add a callback, or an object made of a class of callbacks, at the end."""
         callback = callback() if isinstance(callback, type) else callback
         if any(type(present) is type(callback) for present in self.callbacks):
@@ -154,14 +154,14 @@ class CallbackHandler:
             )
         self.callbacks.append(callback)
 
-    def pop_callback(self, callback: Any) -> Any:
+    def pop_callback(self, callback: object) -> Any:
         """Take out a callback, or the first of a class, and return it; None when there is none."""
         for index, present in enumerate(self.callbacks):
             if _is_a(present, callback) if isinstance(callback, type) else present == callback:
                 return self.callbacks.pop(index)
         return None
 
-    def remove_callback(self, callback: Any) -> None:
+    def remove_callback(self, callback: object) -> None:
         """Take out a callback, or the first of a class. Raises ValueError for a callback that is not there."""
         if self.pop_callback(callback) is None and not isinstance(callback, type):
             raise ValueError(f"{callback!r} is not among the callbacks, which are of\n{self.callback_list}")
@@ -232,7 +232,7 @@ def _is_a(callback: object, kind: type) -> bool:
     return any(base.__name__ == kind.__name__ for base in type(callback).__mro__)
 
 
-def _checked(answer: Any, callback: Any, event: str) -> TrainerControl:
+def _checked(answer: Any, callback: object, event: str) -> TrainerControl:
     """Return the control that a callback returned, or refuse anything else."""
     if not hasattr(answer, "should_training_stop"):
         advice = "Return the control, or nothing."

@@ -67,7 +67,7 @@ def _remedy(name: str) -> str:
     return f'{hint}There are {", ".join(callbacks)}; register your own by @register("{name}"), or write module:Class.'
 
 
-def _misfit(thing: Any, arguments: Mapping[str, Any]) -> str:
+def _misfit(thing: object, arguments: Mapping[str, Any]) -> str:
     """Say why a callback cannot be made with these arguments, "" when it can."""
     if not any(event.startswith("on_") for event in dir(thing)):
         return "has no event, such as on_step_end, so it is no callback."

@@ -146,7 +146,7 @@ class LossCalls:
             yield
             return
 
-        def note(model: nn.Module, _: Any, outputs: Any) -> None:
+        def note(model: nn.Module, _: object, outputs: Any) -> None:
             if model.training:
                 record_losses(self._run.accumulator, outputs)
 

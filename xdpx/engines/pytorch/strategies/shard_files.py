@@ -155,7 +155,7 @@ def _written(value: object) -> dict[str, Any]:
     )
 
 
-def _restored(value: Any, kind: type = object) -> Any:
+def _restored(value: object, kind: type = object) -> Any:
     if isinstance(value, Mapping) and value.keys() == {"tensor", "dtype"}:
         return torch.tensor(value["tensor"], dtype=getattr(torch, value["dtype"]))
     return tuple(value) if kind is tuple and isinstance(value, list) else value

@@ -151,7 +151,7 @@ class Sharded(HandsOver):
             torch._foreach_mul_(own + common, share.to(gradients[0].device))
         return norm
 
-    def _after_forward(self, model: nn.Module, *_: Any) -> None:
+    def _after_forward(self, model: nn.Module, *_: object) -> None:
         if not self._inside and not torch.is_grad_enabled():
             _share_out(model)
 

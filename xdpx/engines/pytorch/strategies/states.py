@@ -104,7 +104,7 @@ def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def is_shard(value: Any) -> TypeGuard[DTensor]:
+def is_shard(value: object) -> TypeGuard[DTensor]:
     """Tell whether a value is a DTensor, of which a process holds a part. Their module is slow to import."""
     return isinstance(value, Tensor) and hasattr(value, "device_mesh")
 
@@ -146,7 +146,7 @@ def refuse_other_groups(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         )
 
 
-def _whole(value: Any, *, wanted: bool, copied: bool) -> Any:
+def _whole(value: object, *, wanted: bool, copied: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
     gathered = value.full_tensor().detach() if is_shard(value) else value.detach()

@@ -59,7 +59,7 @@ class _Noise:
     def __init__(self) -> None:
         self._size: dict[tuple[float, int], float] = {}
 
-    def __call__(self, embedding: nn.Module, _: Any, output: Tensor) -> Tensor:
+    def __call__(self, embedding: nn.Module, _: object, output: Tensor) -> Tensor:
         if not embedding.training:
             return output
         key = float(embedding.neftune_noise_alpha), output.shape[-2] * output.shape[-1]  # type: ignore[arg-type]
