@@ -257,7 +257,7 @@ class Log:
             taken = {name: self._summaries.pop((of, name)) for of, name in list(self._summaries) if of == scored}
         return {name: float(total) / float(count) if count else float("nan") for name, (total, count) in taken.items()}
 
-    def add_accumulative_summary(self, name: str, values: Any, reduce_fn: ReduceFunction, prefix: str = "") -> None:
+    def add_accumulative_summary(self, name: str, values: object, reduce_fn: ReduceFunction, prefix: str = "") -> None:
         """Collect something at each step of an evaluation, to be reduced once at its end.
 
         What only training adds is reduced with the next evaluation; what both add, over the evaluation alone.

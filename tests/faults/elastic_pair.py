@@ -1,4 +1,4 @@
-"""Train on two processes of torchrun, of which one is killed in each of the first lives: `elastic_pair.py FOLDER KILLS`.
+"""Train on two processes of torchrun, one of which is killed in each of the first lives: `elastic_pair.py FOLDER N`.
 
 The life that comes to an end trains once more, undisturbed, so that both can be compared.
 """

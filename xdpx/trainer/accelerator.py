@@ -245,7 +245,7 @@ class Accelerator:
             split_batches=data.split_batches, seedable=data.use_seedable_sampler,
         )  # fmt: skip
 
-    def prepare_optimizer(self, optimizer: Any, *_: object, **__: object) -> Any:
+    def prepare_optimizer(self, optimizer: torch.optim.Optimizer, *_: object, **__: object) -> Any:
         """Return the optimizer itself."""
         return optimizer
 

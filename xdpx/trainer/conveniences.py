@@ -134,7 +134,7 @@ class Conveniences:
 
     # ---- numbers
 
-    def num_examples(self, dataloader: Any) -> int:
+    def num_examples(self, dataloader: object) -> int:
         """Return the number of samples behind a loader."""
         return plan.num_examples(dataloader, self.args.per_device_train_batch_size)
 
@@ -228,19 +228,19 @@ class Conveniences:
         if self._signature_columns is None:
             self._signature_columns = columns.wanted_columns(self.model, self.label_names)
 
-    def _remove_unused_columns(self, dataset: Any, description: str = "training") -> Any:
+    def _remove_unused_columns(self, dataset: object, description: str = "training") -> Any:
         return self._trimmed(dataset, description)[0]
 
     def _loader_options(self, batch_size: int) -> LoaderOptions:
         return LoaderOptions.of(self.args, batch_size=batch_size, config=self.accelerator.dataloader_config)
 
-    def _fitting(self, dataset: Any, description: str) -> tuple[Any, Any]:
+    def _fitting(self, dataset: object, description: str) -> tuple[Any, Any]:
         """Return a data set and the collator without columns that the model does not take."""
         if hasattr(dataset, "remove_columns"):
             dataset = self._remove_unused_columns(dataset, description)  # may be overridden
         return self._trimmed(dataset, description)
 
-    def _trimmed(self, dataset: Any, description: str) -> tuple[Any, Any]:
+    def _trimmed(self, dataset: object, description: str) -> tuple[Any, Any]:
         """Return a data set and the collator without columns that the model does not take."""
         if not self.args.remove_unused_columns:
             return dataset, self.data_collator
@@ -250,13 +250,13 @@ class Conveniences:
 
     # ---- files
 
-    def _get_output_dir(self, trial: Any) -> str:
+    def _get_output_dir(self, trial: object) -> str:
         if self.hp_search_backend is None or trial is None:
             return str(self.args.output_dir)
         name = self.hp_name(trial) if self.hp_name is not None else f"run-{self.trial_id(trial)}"
         return io.join(self.args.output_dir, name)
 
-    def trial_id(self, trial: Any) -> str:
+    def trial_id(self, trial: object) -> str:
         """Return the number or name of a trial of a search."""
         return str(getattr(trial, "number", None) if not isinstance(trial, dict) else trial.get("trial_id", "0"))
 

@@ -73,7 +73,7 @@ class Flow(Callback):
     """
 
     def __init__(
-        self, methods: FlowMethods, run: TrainerRun, *, trial: Any, ignore_keys: list[str] | None,
+        self, methods: FlowMethods, run: TrainerRun, *, trial: object, ignore_keys: list[str] | None,
         preemption: Preemption,
     ) -> None:  # fmt: skip
         self._methods, self._run, self._trial, self._ignore_keys = methods, run, trial, ignore_keys
@@ -122,7 +122,7 @@ class Flow(Callback):
             self._methods._save_checkpoint(self._run.model_wrapped, self._trial)
             self._run.fire("on_save")
 
-    def groups(self, loader: Any, place: Position) -> Generator[tuple[Position, Group]]:
+    def groups(self, loader: object, place: Position) -> Generator[tuple[Position, Group]]:
         """Yield the micro-batches of one update after another from `place` on, with the events of each epoch."""
         run = self._run
         for epoch in range(place.epoch - 1, run.plan.num_epochs):
@@ -143,7 +143,7 @@ class Flow(Callback):
             if run.control.should_training_stop:
                 return
 
-    def _groups_of(self, loader: Any, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
+    def _groups_of(self, loader: object, epoch: int, place: Position) -> Iterator[tuple[Position, Group]]:
         """Yield the micro-batches of the updates of one epoch, from `place` on."""
         run, plan, size = self._run, self._run.plan, self._run.args.gradient_accumulation_steps
         iterator = self._data_clock.timed(self._epoch_of(loader, epoch, place.batches))
@@ -198,7 +198,7 @@ class Flow(Callback):
 
 
 def log_save_evaluate(
-    run: TrainerRun, methods: FlowMethods, facts: dict[str, Any], *, trial: Any, ignore_keys: list[str] | None
+    run: TrainerRun, methods: FlowMethods, facts: dict[str, Any], *, trial: object, ignore_keys: list[str] | None
 ) -> None:
     """Log, evaluate and save, as far as the control asks for it, in this order.
 

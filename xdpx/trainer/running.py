@@ -96,7 +96,7 @@ class TrainMethods(FlowMethods, StepMethods, Searching, Protocol):
 
 
 def train(
-    run: TrainerRun, methods: TrainMethods, resume: str | bool | None, *, trial: Any, ignore_keys: list[str] | None
+    run: TrainerRun, methods: TrainMethods, resume: str | bool | None, *, trial: object, ignore_keys: list[str] | None
 ) -> TrainOutput:
     """Train, anew or from a checkpoint, with smaller batches when memory runs out and that is asked for."""
     args = run.args
@@ -156,7 +156,7 @@ def _with_fitting_batches(run: TrainerRun, attempt: Callable[[int], TrainOutput]
 
 
 def stretch(
-    run: TrainerRun, methods: TrainMethods, checkpoint: str | None, *, trial: Any, ignore_keys: list[str] | None
+    run: TrainerRun, methods: TrainMethods, checkpoint: str | None, *, trial: object, ignore_keys: list[str] | None
 ) -> TrainOutput:
     """Train one stretch through the lifecycle of all doors; return what came of it.
 
@@ -254,7 +254,7 @@ class _Stretch:
             self.output = _finish(self.run, self.methods, self.trial, self.first)
 
 
-def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: Any) -> Position:
+def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None, trial: object) -> Position:
     """Set the state of the run, new or as it was saved, and return where its data goes on."""
     args, plan = run.args, run.plan
     state, place = TrainerState(stateful_callbacks=states_of(run.exportable())), Position()
@@ -273,7 +273,7 @@ def _begin_state(run: TrainerRun, methods: TrainMethods, checkpoint: str | None,
     return place
 
 
-def _prepare(run: TrainerRun, methods: TrainMethods, loader: Any, checkpoint: str | None) -> None:
+def _prepare(run: TrainerRun, methods: TrainMethods, loader: object, checkpoint: str | None) -> None:
     """Wrap the model, build optimizer and schedule, and fill them from a checkpoint."""
     if run.made_schedule:  # its length may be another one now
         run.lr_scheduler, run.made_schedule = None, False
@@ -308,7 +308,7 @@ def _describe(run: TrainerRun, num_trainable: int, checkpoint: str | None) -> No
         log.info(f"continuing from {checkpoint}, at step {state.global_step:,}, epoch {state.epoch:.4g}")
 
 
-def _finish(run: TrainerRun, methods: TrainMethods, trial: Any, first: int) -> TrainOutput:
+def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -> TrainOutput:
     """Log what the training cost and gave, load the best model if asked for, and tell the callbacks that it ended."""
     args, state = run.args, run.state
     run.loss_total += float(run.loss_sum)

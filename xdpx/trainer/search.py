@@ -111,7 +111,7 @@ class Trials:
         finally:
             search.backend = None
 
-    def attempt(self, trial: Any, checkpoint: str | None = None) -> float:
+    def attempt(self, trial: object, checkpoint: str | None = None) -> float:
         """Train one trial, and return what it achieved."""
         search, methods = self._search, self._methods
         search.objective = None
@@ -243,7 +243,7 @@ def _report_to_ray(metrics: dict[str, float], save: Callable[[str], str] | None)
         tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(save(folder)))
 
 
-def new_model(model_init: Callable[..., Model], trial: Any) -> Model:
+def new_model(model_init: Callable[..., Model], trial: object) -> Model:
     """Call `model_init`, with the trial where it takes one.
 
     Raises:

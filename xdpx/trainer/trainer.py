@@ -160,7 +160,7 @@ class Trainer(Conveniences):
         """Return the batches of this process to predict."""
         return self._scoring_loader(test_dataset, "test")
 
-    def _scoring_loader(self, dataset: Any, description: str) -> Any:
+    def _scoring_loader(self, dataset: object, description: str) -> Any:
         """Return a loader of samples in their order."""
         dataset, collator = self._fitting(dataset, description)
         return loaders.eval_loader(
@@ -183,7 +183,7 @@ class Trainer(Conveniences):
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
         return self.loss_calls.count_over_ranks(batch_samples, device)
 
-    def set_initial_training_values(self, args: TrainingArguments, dataloader: Any) -> tuple[Any, ...]:
+    def set_initial_training_values(self, args: TrainingArguments, dataloader: object) -> tuple[Any, ...]:
         """Return epochs, steps per epoch, examples, samples, samples per step, batches per epoch, and steps in all."""
         size, processes = self._train_batch_size, args.world_size
         return plan_training(args, dataloader, batch_size=size, num_processes=processes).as_tuple()
@@ -239,7 +239,7 @@ class Trainer(Conveniences):
     # ---- training
 
     def train(
-        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None,
+        self, resume_from_checkpoint: str | bool | None = None, trial: object = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:  # fmt: skip
         """Train; with a path, or True for the newest checkpoint of `output_dir`, go on from there, exactly."""
@@ -247,7 +247,7 @@ class Trainer(Conveniences):
 
     def _inner_training_loop(
         self, batch_size: int | None = None, args: object = None, resume_from_checkpoint: str | None = None,
-        trial: Any = None, ignore_keys_for_eval: list[str] | None = None,
+        trial: object = None, ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:  # fmt: skip
         if batch_size is not None:
             self._run.batch_size = batch_size
@@ -297,7 +297,7 @@ class Trainer(Conveniences):
         return wiring.wrap(self._run, model, training=training)
 
     def _maybe_log_save_evaluate(
-        self, tr_loss: Tensor, grad_norm: Any, model: object, trial: Any, epoch: object, ignore_keys_for_eval: Any,
+        self, tr_loss: Tensor, grad_norm: Any, model: object, trial: object, epoch: object, ignore_keys_for_eval: Any,
         start_time: float, learning_rate: float | None = None,
     ) -> None:  # fmt: skip
         facts = {"loss": tr_loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
@@ -346,7 +346,7 @@ class Trainer(Conveniences):
         return PredictionOutput(output.predictions, output.label_ids, output.metrics)
 
     def evaluation_loop(
-        self, dataloader: Any, description: str, prediction_loss_only: bool | None = None,
+        self, dataloader: object, description: str, prediction_loss_only: bool | None = None,
         ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:  # fmt: skip
         """Run the model over a loader, for `evaluate` and `predict`."""
@@ -383,7 +383,7 @@ class Trainer(Conveniences):
         left_out = predictions.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
         return loss, predictions.logits_of(outputs, left_out, with_loss=with_loss), labels
 
-    def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
+    def _evaluate(self, trial: object, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
         try:
             metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         except (torch.OutOfMemoryError, MemoryError) as error:
@@ -412,7 +412,7 @@ class Trainer(Conveniences):
         folder = self.args.output_dir if output_dir is None else output_dir
         keeping.write_model(self._run, folder, state_dict, self.saved_processing)
 
-    def _save_checkpoint(self, model: object, trial: Any) -> None:
+    def _save_checkpoint(self, model: object, trial: object) -> None:
         keeping.save_checkpoint(self._run, self, self._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -450,14 +450,14 @@ class Trainer(Conveniences):
         self.compute_objective = compute_objective or search.default_objective
         return search.Trials(self._run, self).search(n_trials, direction, backend, **kwargs)
 
-    def call_model_init(self, trial: Any = None) -> nn.Module:
+    def call_model_init(self, trial: object = None) -> nn.Module:
         """Make a new model, for a trial where `model_init` takes one."""
         return search.new_model(self.model_init, trial)  # type: ignore[no-any-return]
 
-    def _hp_search_setup(self, trial: Any) -> None:
+    def _hp_search_setup(self, trial: object) -> None:
         search.take_trial(self._run, trial)
 
-    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
+    def _report_to_hp_search(self, trial: object, step: int, metrics: dict[str, float]) -> None:
         search.report(self._run, trial, step, metrics, save=self._tune_save_checkpoint)
 
     def _tune_save_checkpoint(self, checkpoint_dir: str) -> str:

@@ -210,7 +210,7 @@ def training_mode(run: TrainerRun, model: nn.Module) -> None:
     switch_optimizer(run.optimizer, "train")
 
 
-def switch_optimizer(optimizer: Any, mode: str) -> None:
+def switch_optimizer(optimizer: torch.optim.Optimizer, mode: str) -> None:
     """Tell an optimizer that averages weights by itself (schedule-free ones) which of them are wanted."""
     if keeps_average(optimizer):
         getattr(optimizer, mode)()

@@ -93,7 +93,7 @@ def all_have(value: object) -> bool:
     return int(sum_over_ranks(torch.tensor(int(bool(value))))) == num_processes()
 
 
-def apart(tree: Any) -> tuple[Any, list[Tensor]]:
+def apart(tree: object) -> tuple[Any, list[Tensor]]:
     """Take the tensors out of nested dicts, lists and tuples: a `Place` stands for each. `together` undoes it."""
     tensors: list[Tensor] = []
     return map_tensors(lambda each: _noted(each, tensors), tree), tensors
@@ -110,7 +110,7 @@ def receive(place: Place, tensors: list[Tensor]) -> Tensor:
     return broadcast_tensor_(have.contiguous())
 
 
-def broadcast_tree(tree: Any) -> Any:
+def broadcast_tree(tree: object) -> Any:
     """Return the nested dicts, lists and tuples of the first process; tensors travel one by one, to the host."""
     if num_processes() == 1:
         return tree
@@ -118,7 +118,7 @@ def broadcast_tree(tree: Any) -> Any:
     return together(broadcast_object(outline), lambda place: receive(place, tensors))
 
 
-def gather_rows(tree: Any, *, pad: float = -100) -> Any:
+def gather_rows(tree: object, *, pad: float = -100) -> Any:
     """Put the rows of all processes together, by rank.
 
     Args:
@@ -176,12 +176,12 @@ class _GatheredRows(torch.autograd.Function):
         return sum_over_ranks(gradients[0].contiguous())[ctx.own], None
 
 
-def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
+def map_tensors(change: Callable[[Tensor], Any], tree: object) -> Any:
     """Return the same nested dicts, lists and tuples with every tensor changed; None and plain values stay."""
     return _map(tree, Tensor, change)
 
 
-def _refuse_others(tree: Any) -> None:
+def _refuse_others(tree: object) -> None:
     if isinstance(tree, Mapping | list | tuple):
         for part in tree.values() if isinstance(tree, Mapping) else tree:
             _refuse_others(part)
@@ -198,7 +198,7 @@ def _noted(tensor: Tensor, tensors: list[Tensor]) -> Place:
     return Place(len(tensors) - 1, tensor.shape, tensor.dtype)
 
 
-def _map(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def _map(tree: object, kind: type, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, Mapping):

@@ -300,7 +300,7 @@ class PyTorchEngine:
             self.strategy.begin(state.optimizer)
         return state
 
-    def _refuse_with_own_average(self, optimizer: Any) -> None:
+    def _refuse_with_own_average(self, optimizer: torch.optim.Optimizer) -> None:
         """Raise ConfigError for what does not go together with an optimizer that averages weights by itself."""
         name, options = type(optimizer).__name__, self.options
         key = "ema_decay" if options.swa_start is None else "swa_start"
@@ -313,7 +313,7 @@ class PyTorchEngine:
         if found:
             raise ConfigError(THIS_RUN, found)
 
-    def _refuse_in_backward(self, task: Task, optimizer: Any) -> None:
+    def _refuse_in_backward(self, task: Task, optimizer: torch.optim.Optimizer) -> None:
         """Raise ConfigError for what would come too late where the backward pass moves the weights (LOMO)."""
         options, rates = self.options, {group["lr"] for group in optimizer.param_groups}
         wrong = {
@@ -426,7 +426,7 @@ class PyTorchEngine:
 class _Scheduled:
     """Implements `update.Rates` with a schedule that is a function of the number of the update."""
 
-    def __init__(self, optimizer: Any, schedule: Schedule | None) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:
         self._optimizer, self._schedule = optimizer, schedule
         self._rate = 0.0
 
@@ -487,7 +487,7 @@ def _resume_fault(key: str, problem: str) -> ConfigError:
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 
-def _tell_size(model: nn.Module, optimizer: Any) -> None:
+def _tell_size(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     every = sum(weight.numel() for weight in model.parameters())
     trained = sum(weight.numel() for group in optimizer.param_groups for weight in group["params"])
     log.info(f"{type(model).__name__}: {every:,} parameters, {'all' if trained == every else f'{trained:,}'} trained")

@@ -53,7 +53,7 @@ def is_able(optimizer: object, ability: str) -> bool:
     return False
 
 
-def use_row_gradients(model: nn.Module, optimizer: Any) -> None:
+def use_row_gradients(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Let large embeddings give their gradient as the rows of a batch's tokens, if the optimizer takes such.
 
     A dense gradient of an embedding is zero almost everywhere, yet every update has to allocate it, fill it, and read
@@ -68,7 +68,7 @@ def use_row_gradients(model: nn.Module, optimizer: Any) -> None:
             module.sparse = owners[id(module.weight)] == 1
 
 
-def gradients_of(optimizer: Any) -> list[Tensor]:
+def gradients_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return all gradients as they stand (sums, still multiplied by the loss scale)."""
     trained = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
     if not trained:

@@ -20,7 +20,7 @@ SCHEDULED = frozenset({"lr", "initial_lr", "betas", "momentum"})
 """What is set before each update from how the optimizer was made: never part of where it stands."""
 
 
-def check(optimizer: Any, schedule: Schedule | None) -> None:
+def check(optimizer: torch.optim.Optimizer, schedule: Schedule | None) -> None:
     """Raise ConfigError where an optimizer cannot be stepped by this engine, or not on this schedule."""
     name = type(optimizer).__name__
     try:
@@ -38,7 +38,7 @@ def _fault(key: str, problem: str, remedy: str) -> ConfigError:
     return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
 
 
-def set_rates(optimizer: Any, factor: float, momentum: float | None) -> None:
+def set_rates(optimizer: torch.optim.Optimizer, factor: float, momentum: float | None) -> None:
     """Set the learning rate of each group, unless it has a `fixed_rate`, and its first beta, or else its momentum."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * (1.0 if group.get("fixed_rate") else factor)
@@ -62,7 +62,7 @@ def take_step(optimizer: Any, scaling: Scaling) -> None:
         optimizer.step()
 
 
-def settings_of(optimizer: Any, model: nn.Module) -> list[dict[str, Any]]:
+def settings_of(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
     """Return how each group of a new optimizer was made, and the names of its weights in place of them."""
     names = {id(weight): name for name, weight in model.named_parameters()}
     return [
@@ -72,7 +72,11 @@ def settings_of(optimizer: Any, model: nn.Module) -> list[dict[str, Any]]:
 
 
 def load(
-    optimizer: Any, saved: Mapping[str, Any], *, before: Sequence[Mapping[str, Any]] | None, now: Sequence[Any]
+    optimizer: torch.optim.Optimizer,
+    saved: Mapping[str, Any],
+    *,
+    before: Sequence[Mapping[str, Any]] | None,
+    now: Sequence[Any],
 ) -> None:
     """Bring an optimizer to where it stood, under the settings that it is made with now.
 
@@ -104,7 +108,7 @@ def load(
     optimizer.load_state_dict({**own, "state": _shared_out(optimizer, kept)})
 
 
-def _shared_out(optimizer: Any, state: Mapping[int, Any]) -> dict[int, Any]:
+def _shared_out(optimizer: torch.optim.Optimizer, state: Mapping[int, Any]) -> dict[int, Any]:
     """Return the parts of whole tensors, by the number of their weight, that go with the shards of this process."""
     weights = parameters_of(optimizer)
     return {

@@ -135,7 +135,7 @@ class _InPrecision:
         return in_float32(outputs)
 
 
-def in_float32(tree: Any) -> Any:
+def in_float32(tree: object) -> Any:
     """Return the same tree with its half precision tensors as float32; what has none is given back itself."""
     halves = {torch.float16, torch.bfloat16}
     if isinstance(tree, Tensor):
@@ -145,14 +145,14 @@ def in_float32(tree: Any) -> Any:
     return map_tensors(lambda each: each.float() if each.dtype in halves else each, tree)
 
 
-def in_type(tree: Any, dtype: torch.dtype | None) -> Any:
+def in_type(tree: object, dtype: torch.dtype | None) -> Any:
     """Return the same tree with its floating point tensors in another type; None changes nothing."""
     if dtype is None:
         return tree
     return map_tensors(lambda each: each.to(dtype) if each.is_floating_point() else each, tree)
 
 
-def _any_of(tree: Any, types: set[torch.dtype]) -> bool:
+def _any_of(tree: object, types: set[torch.dtype]) -> bool:
     if isinstance(tree, Tensor):
         return tree.dtype in types
     parts: Iterable[Any] = ()

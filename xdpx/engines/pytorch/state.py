@@ -54,12 +54,12 @@ def averaging_copy(task: Task) -> Task:
     return twin
 
 
-def copied(tree: Any) -> Any:
+def copied(tree: object) -> Any:
     """Copy nested dicts and lists of tensors to the host; a tensor that stands twice is copied once."""
     return _copied(tree, {})
 
 
-def _copied(tree: Any, seen: dict[int, Tensor]) -> Any:
+def _copied(tree: object, seen: dict[int, Tensor]) -> Any:
     if isinstance(tree, Tensor):
         if id(tree) not in seen:
             seen[id(tree)] = tree.detach().to("cpu", copy=True)

@@ -13,7 +13,7 @@ NUMBERS = "biufc"
 """Kinds of numpy's types that a device can hold: neither objects nor texts."""
 
 
-def to_device(tree: Any, device: torch.device, *, non_blocking: bool = False, arrays: bool = True) -> Any:
+def to_device(tree: object, device: torch.device, *, non_blocking: bool = False, arrays: bool = True) -> Any:
     """Return the same batch on a device; what is there already, and what no device can hold, is left alone.
 
     Args:

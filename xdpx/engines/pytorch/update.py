@@ -154,7 +154,9 @@ class SummedLosses:
 
     _scaling: Scaling  # of the update that was clipped last
 
-    def __init__(self, optimizer: Any, strategy: Strategy, options: EngineOptions, loss_scale: LossScale) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, strategy: Strategy, options: EngineOptions, loss_scale: LossScale
+    ) -> None:
         self._optimizer, self._strategy, self._options, self._loss_scale = optimizer, strategy, options, loss_scale
 
     def clip(self, sums: Sums) -> Clipped:
@@ -213,7 +215,9 @@ class LossShares:
 
     max_norm = 0.0
 
-    def __init__(self, optimizer: Any, parameters: Sequence[Tensor], strategy: Strategy, precision: Precision) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], strategy: Strategy, precision: Precision
+    ) -> None:
         self.optimizer = optimizer
         self._parameters, self._strategy, self._precision = parameters, strategy, precision
 

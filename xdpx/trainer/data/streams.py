@@ -31,7 +31,7 @@ class RankStream(IterableDataset[Any]):
     """
 
     def __init__(
-        self, source: object, batch_size: int, *, rank: int, size: int, drop_last: bool = False, fills: bool = True
+        self, source: Any, batch_size: int, *, rank: int, size: int, drop_last: bool = False, fills: bool = True
     ) -> None:
         self.source, self.batch_size, self.rank, self.size = source, batch_size, rank, size
         self.drop_last, self.fills = drop_last, fills
@@ -120,7 +120,7 @@ class DealtStream(RankStream):
 class Skipping(IterableDataset[Any]):
     """A stream from some sample on. What comes before must be read; a bar shows how far that is."""
 
-    def __init__(self, source: object, skip: int) -> None:
+    def __init__(self, source: Any, skip: int) -> None:
         self.source, self.skip = source, skip
 
     def __iter__(self) -> Iterator[Any]:

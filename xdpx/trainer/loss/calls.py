@@ -146,7 +146,7 @@ class LossCalls:
             yield
             return
 
-        def note(model: nn.Module, _: object, outputs: Any) -> None:
+        def note(model: nn.Module, _: object, outputs: object) -> None:
             if model.training:
                 record_losses(self._run.accumulator, outputs)
 
@@ -166,7 +166,9 @@ def _miss_labels(inputs: Inputs) -> None:
     )
 
 
-def backward(loss: Tensor, optimizer: Any, precision: Precision, learning_rate: Callable[[], float]) -> None:
+def backward(
+    loss: Tensor, optimizer: torch.optim.Optimizer, precision: Precision, learning_rate: Callable[[], float]
+) -> None:
     """Add the gradients of a loss, or hand it to an optimizer that takes the backward pass upon itself."""
     fused = fused_backward_of(optimizer)
     if fused is None:

@@ -48,7 +48,7 @@ def ignored_outputs(model: nn.Module) -> Collection[str]:
     return getattr(config, "keys_to_ignore_at_inference", ["past_key_values"])
 
 
-def _detached(tree: Any) -> Any:
+def _detached(tree: object) -> Any:
     """Detach every tensor of nested tuples and dicts."""
     return collectives.map_tensors(torch.Tensor.detach, tree)
 

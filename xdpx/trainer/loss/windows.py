@@ -43,7 +43,7 @@ class DataClock:
         return seconds
 
 
-def record_losses(accumulator: MetricAccumulator, outputs: Any) -> None:
+def record_losses(accumulator: MetricAccumulator, outputs: object) -> None:
     """Record each output of a model whose name ends in `_loss`; the mean of one with several elements."""
     if not isinstance(outputs, dict):
         return

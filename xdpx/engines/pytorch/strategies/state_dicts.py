@@ -68,7 +68,7 @@ class HandsOver:
         """Take nothing; see `Strategy.load_state_dict`."""
         del saved
 
-    def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+    def join(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Any]:
         """Return the prepared model and its optimizer, which need not know of each other; see `Strategy.join`."""
         return model, optimizer
 

@@ -72,7 +72,7 @@ class Zero(HandsOver):
             return self.engine  # type: ignore[no-any-return]
         return model.to(self.world.device)
 
-    def join(self, model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
+    def join(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, Any]:
         """Return the engine over a model and its optimizer, and the optimizer that it makes of that one."""
         if self.engine is not None and optimizer is self.engine.optimizer:
             return self.engine, optimizer
