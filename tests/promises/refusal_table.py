@@ -370,7 +370,7 @@ BRIDGES = [
     Row("a flag without its value", "x-train train --batch_size", ["--batch_size: has no value", "batch_size=VALUE"]),
     Row("a misspelt key as a flag", "x-train train save_dir=new --batch_sise 32", ["batch_sise", "Did you mean 'batch_size'"]),
     Row("a key of the Trainer", "x-train train save_dir=new --num_train_epochs 3", ["num_train_epochs", "It is called 'max_epoch' here"]),
-    Row("keys of other tools", "x-train c", ["lr .*'learning_rate'", "max_seq_length .*'max_len'", "patience .*'tolerance'"], train("lr: 0.1", "max_seq_length: 64", "patience: 3"), faults=3),
+    Row("keys of other tools", "x-train c", ["lr .*'learning_rate'", "max_seq_length .*'max_len'", "early_stopping_patience .*'tolerance'"], train("lr: 0.1", "max_seq_length: 64", "early_stopping_patience: 3"), faults=3),
     Row("a key of another tool for x-run", "x-run r.csv lr=0.1", ["lr", "'learning_rate'"], {"r.csv": "text,label\n" + "".join(f"word{i} a,x\nword{i} b,y\n" for i in range(60))}),
     Row("F1 of a class by its name", "x-train train save_dir=new major_metric=f1_pos --dry", ["gives no 'f1_pos'", "Did you mean 'f1'"]),
     Row("the run of an args.py again, in its own folder", "x-train run/args.py", ["'run' holds a run already", "save_dir|resume"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from xdpx.config import catalogue
+from xdpx.config import catalogue, synonyms
 from xdpx.config.catalogue import declarations_by_key, owner_of, reachable_entries, reachable_kinds
 from xdpx.config.declarations import Declaration, Entry
 from xdpx.config.faults import ConfigError, Fault, nearest
@@ -91,7 +91,8 @@ def topic_help(topic: str, commands: Iterable[str] = ()) -> str:
     if not parts:
         near = nearest(topic, [*by_key, *(entry.name for entry in entries)])
         where = f"{', '.join(commands)} knows" if commands else "there is"
-        remedy = f"Did you mean '{near}'?" if near else "--help after a command lists its keys and modules."
+        guess = f"Did you mean '{near}'?" if near else "--help after a command lists its keys and modules."
+        remedy = synonyms.remedy(topic, by_key) or guess
         raise ConfigError("--help", [Fault(topic, f"{where} no such key or name.", remedy)])
     return "\n\n".join(parts)
 

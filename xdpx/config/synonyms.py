@@ -57,14 +57,14 @@ KEYS: dict[str, Called] = {
         "warmup_ratio warmup_proportion warmup_fraction",
         "warmup_steps", note="A number below 1 is a share of all updates.",
     ),
-    **_called("warmup num_warmup_steps warmup_updates", "warmup_steps"),
+    **_called("num_warmup_steps warmup_updates", "warmup_steps"),
     **_called("wd l2 l2_penalty", "weight_decay"),
     **_called("beta1 beta2 betas adam_beta1 adam_beta2", "adam_betas", note="It is a list: [0.9, 0.999]."),
     **_called("eps epsilon adam_epsilon", "adam_eps"),
     **_called("metric metric_for_best_model monitor best_metric eval_metric", "major_metric"),
     **_called("greater_is_better maximize", "ascending_metric"),
     **_called(
-        "patience early_stopping early_stopping_patience early_stop",
+        "early_stopping early_stopping_patience early_stop",
         "tolerance", note="It counts updates since the best score, not evaluations.",
     ),
     **_called(
