@@ -53,3 +53,10 @@ def test_an_occupied_folder_is_refused_with_a_way_out(found: run_folder.Content)
     text = str(run_folder.occupied("out/run", found))
     assert "out/run" in text
     assert ("overwrite: true" in text) == (found == "run")
+
+
+def test_pages_of_scores_go_with_the_run_that_they_are_of(tmp_path):
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "checkpoint-5-dev.html").write_text("<!doctype html>")
+    assert run_folder.clear(str(tmp_path)) == []
+    assert not (tmp_path / "eval").exists()
