@@ -56,7 +56,7 @@ def shown_lines(output: str) -> list[str]:
     table = next(number for number, line in enumerate(lines) if line.startswith("| test, each class"))
     end = next(number for number, line in enumerate(lines) if number > table and not line.startswith("|"))
     steps = [f"{line[: WIDTH - 22]}... <- best so far" for line in lines[begin:table] if line.endswith("best so far")]
-    matrix = next((number for number, line in enumerate(lines) if line.startswith("| true \\")), end)
+    matrix = next((number for number in range(table, end) if lines[number].startswith("| true \\")), end)
     told = ("| worst", "| page")
     classes = [*lines[table:matrix], "  ⋮", *[line for line in lines[matrix:end] if line.startswith(told)]]
     ending = [line for line in lines[end:] if "model=DIR" not in line]
