@@ -54,7 +54,7 @@ class CSVParser(LineParser):
             return found
 
     def __init__(self, parameters: Parameters) -> None:
-        super().__init__(parameters)  # type: ignore[arg-type]  # its keys are those of lines, and its own
+        super().__init__(parameters)
         self.delimiter = _plain(parameters.delimiter)
         by_custom = '"' if self.delimiter in QUOTED_BY_CUSTOM else None
         self.quotechar = by_custom if parameters.quotechar == AUTO else parameters.quotechar

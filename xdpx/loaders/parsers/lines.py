@@ -13,7 +13,7 @@ from xdpx.loaders.parsers.files import line_blocks
 class LineParser(Parser):
     """Read every line whole, as one column."""
 
-    class Parameters(TextParameters):
+    class Parameters(TextParameters, Parser.Parameters):
         """What parsers of lines can be told."""
 
         start_line: int = param(0, doc="How many lines at the top of a file to skip, e.g. 1 for a header.", ge=0)
