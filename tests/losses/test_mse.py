@@ -42,3 +42,9 @@ def test_labels_are_ordered_by_their_value() -> None:
 
 def test_labels_that_are_no_numbers_are_refused_before_training() -> None:
     assert [key for key, _ in RegressionParameters().conflicts()] == ["label_values"]
+
+
+def test_several_numbers_for_a_row_are_refused_also_where_they_are_as_many_as_the_rows(loss: Any) -> None:
+    batch = {"net_input": {"score": torch.zeros(2, 2)}, "target": torch.tensor([1, 2])}
+    with pytest.raises(ConfigError, match=r"shape \(2,\) for each row.*cnn_regression"):
+        loss(Given(), batch)

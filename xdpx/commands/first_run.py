@@ -331,7 +331,7 @@ def _in_words(told: Mapping[str, Any], request: Request) -> str:
         plain = f"; mean squared error {scores['loss']:.4g}, of always the mean {of_the_mean:.4g}"
     lines = [
         "",
-        f"test: {main_score} {value:.3f}{spread} on {rows:,} rows that no choice was made by{plain}",
+        f"test: {main_score} {value:.3f}{spread} on {rows:,} held-out rows{plain}",
         *([f"      {', '.join(others)}"] if others else []),
         *([f"what it gets wrong, in a browser: {told['page']}"] if told["page"] else []),
         f"predictions of them: {told['predictions']}; the configs are in {place.folder}, yours to edit",

@@ -32,7 +32,8 @@ def report_counts(split: str, counts: Counts, *, max_len: int, unit: str) -> Non
             f"{split}: texts longer than max_len {max_len:,} are read in windows, {counts.windows:,} more than texts"
         )
     if counts.too_long:
-        log.info(f"{split}: {counts.too_long:,} samples were cut to max_len {max_len:,}")
+        cut = "sample was" if counts.too_long == 1 else "samples were"
+        log.info(f"{split}: {counts.too_long:,} {cut} cut to max_len {max_len:,}")
     if counts.too_short:
         log.info(f"{split}: {counts.too_short:,} texts were shorter than min_len, and dropped")
     if counts.num_bad:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import RegressionParameters
@@ -74,4 +75,8 @@ class MeanSquaredError(Loss):
         return ([f"{score:.6g}"] for score in np.asarray(predictions["score"]).tolist())
 
     def _wanted(self, batch: Batch, score: Tensor) -> Tensor:
+        if score.dim() != 1:  # rows would be compared with columns, silently where there are as many
+            problem = f"gives numbers of shape {tuple(score.shape)[1:]} for each row, and loss mse compares one."
+            remedy = "Choose a network for a number: cnn_regression, re2_regression or bert_regression."
+            raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
         return self._label_values.like(score)[batch["target"]]
