@@ -82,7 +82,7 @@ def resident_bytes() -> int:
 
 def peak_bytes() -> tuple[int, str]:
     """Return the most bytes ever taken, and whose they are: `GPU ` where PyTorch has begun to use one, else ``."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # type: ignore[no-untyped-call]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves this untyped
         return torch.cuda.max_memory_allocated(), "GPU "
     return _most_resident(), ""
 
