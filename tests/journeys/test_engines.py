@@ -226,7 +226,7 @@ REFUSED = [
     ("bert_classification", {"model": "cls_cnn", "embedding_dim": 4},
      ["model: is 'cls_cnn', which the engine spmd does not compute. Use one of: bert_classification"]),
     ("bert_classification", {"engine": "pytorch", "mesh": [8, 1, 1]}, ["mesh"]),
-    ("bert_classification", {"engine": "jax"}, ["engine: is 'jax'"]),
+    ("bert_classification", {"engine": "theano"}, ["engine: is 'theano'"]),
 ]  # fmt: skip
 
 

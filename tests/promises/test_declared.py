@@ -26,6 +26,7 @@ FOREIGN = {
     "is_quantized": "models of transformers",
     "generate": "models of transformers",
     "xla": "fsdp_config of the original",
+    "fused_backward": "LOMO of the package lomo-optim",
     "to": "batches that move themselves",
     "detach": "a tensor of torch where only JAX is needed",
     "names": "a partition of flax",

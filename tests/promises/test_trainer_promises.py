@@ -913,7 +913,7 @@ def test_34_the_reference_has_no_gaps() -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    page = module.trainer_page()
+    page = "\n".join(module.trainer_page(title) for title in module.TRAINER_PAGES)
     names = [field.name for field in fields(door.Seq2SeqTrainingArguments)]
     for kind in (door.Trainer, door.Seq2SeqTrainer, door.TrainingArguments):
         names += [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
