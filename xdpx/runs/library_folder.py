@@ -51,6 +51,12 @@ class LibraryFolder(Callback):
 
     def on_start(self, session: Session) -> None:
         """Find out what the network is in transformers, and write what lies beside its weights."""
+        try:
+            self._begin(session)
+        except Exception as error:  # what a user's tokenizer, loss or config cannot tell must not end the training
+            log.warning(f"{self._folder} is not kept: {type(error).__name__}: {error}")
+
+    def _begin(self, session: Session) -> None:
         form = self._form(session)
         if form is None:
             return
