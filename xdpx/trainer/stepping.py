@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.placing import find_batch_size
 from xdpx.trainer.loss.calls import LossCalls
 from xdpx.trainer.parts import TrainerRun
+
+NOTHING = nullcontext()
 
 
 class Group(list[Any]):
@@ -77,10 +80,10 @@ class OverrideEngine:
         run.accumulation = len(group)
         run.fire("on_step_begin")
         agreed = run.args.auto_find_batch_size and run.parts.begins_anew_together
-        with heard_by_all(agreed):
+        with heard_by_all(agreed) if agreed else NOTHING:
             sums = self._taker.add_gradients(state, group, partial(self._micro_batch, state, group.num_items))
         losses.optimizer, losses.max_norm = run.optimizer, run.args.max_grad_norm
-        with heard_by_all(agreed):
+        with heard_by_all(agreed) if agreed else NOTHING:
             taken = self._taker.take(run.state.global_step + 1, sums)
         loss = sums[LOSS]
         if taken.left_out:

@@ -63,11 +63,22 @@ class MetricAccumulator:
         """
         pending, self._pending = self._pending, []
         recorded, self._recorded = self._recorded, {}
-        flat = {f"{index} {name}": value for index, (_, facts) in enumerate(pending) for name, value in facts.items()}
+        flat = {
+            f"{index} {name}": value
+            for index, (_, facts) in enumerate(pending)
+            for name, value in facts.items()
+            if not isinstance(value, float | int)  # the host has them already
+        }
         flat |= {f"recorded {name}": total for name, (total, _) in recorded.items()}
         numbers = self._fetch(flat) if flat else {}
         for index, (number, facts) in enumerate(pending):
-            self._enter(number, {name: numbers[f"{index} {name}"] for name in facts})
+            self._enter(
+                number,
+                {
+                    name: float(value) if isinstance(value, float | int) else numbers[f"{index} {name}"]
+                    for name, value in facts.items()
+                },
+            )
         sums = {name: (numbers[f"recorded {name}"], count) for name, (_, count) in recorded.items()}
         seconds = self.stopwatch.lap()
         for window in self._windows.values():

@@ -65,10 +65,11 @@ def to_float(facts: Mapping[str, Any]) -> dict[str, float]:
     waiting: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
     for name, value in facts.items():
         if isinstance(value, Tensor):
-            waiting.setdefault((value.device, value.dtype), {})[name] = value.detach().reshape(())
+            value = value if value.dim() == 0 else value.reshape(())
+            waiting.setdefault((value.device, value.dtype), {})[name] = value
     arrived: dict[str, float] = {}
     for values in waiting.values():
-        arrived |= zip(values, map(float, torch.stack([*values.values()]).tolist()), strict=True)
+        arrived |= zip(values, map(float, torch.stack([*values.values()]).detach().tolist()), strict=True)
     return {name: arrived[name] if name in arrived else float(value) for name, value in facts.items()}
 
 
