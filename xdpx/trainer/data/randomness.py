@@ -28,7 +28,8 @@ class Randomness(NamedTuple):
     def now(cls, *, python: bool = True, numpy: bool = True) -> Self:
         """Take the states as they are. Those of Python and NumPy take ten and fifty times as long as that of torch."""
         return cls(
-            random.getstate() if python else None, np.random.get_state() if numpy else None,
+            random.getstate() if python else None,
+            np.random.get_state() if numpy else None,
             torch.default_generator.get_state(),
         )
 
