@@ -134,6 +134,12 @@ def test_rows_of_delimiters_alone_are_told(tmp_path: Path) -> None:
     assert (found.rows, found.left_out) == (ROWS, ("2 rows of delimiters alone, such as line 31",))
 
 
+def test_a_header_that_comes_again_where_files_were_joined_is_no_row(tmp_path: Path) -> None:
+    part = "text,label\n" + "".join(map(quoted, ROWS))
+    found = table(tmp_path, "f.csv", part * 3)
+    assert (found.rows, found.left_out) == (ROWS * 3, ("2 rows that repeat the header",))
+
+
 NO_TABLES = [
     ("", "is empty"),
     ("a\0b", "NUL"),

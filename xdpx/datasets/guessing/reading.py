@@ -141,7 +141,13 @@ def _delimited(path: str, text: str, lines: Sequence[str], wishes: Wishes) -> tu
         Decision("format", shown, sure, "delimiter=..."),
         Decision("header", header_shown, header_sure, f"header={str(not header).lower()}"),  # type: ignore[arg-type]
     ]
-    return Table(path, names, bool(header), rows[1:] if header else rows, left_out, delimiter=delimiter), decisions
+    if header:  # again further down where files were put behind one another
+        first, several = rows[0], len(rows) - 1
+        rows = [row for row in rows[1:] if row != first]
+        if again := several - len(rows):
+            told = f"{again:,} rows that repeat the header" if again > 1 else "a row that repeats the header"
+            left_out = (*left_out, told)
+    return Table(path, names, bool(header), rows, left_out, delimiter=delimiter), decisions
 
 
 def numbered(count: int) -> list[str]:
