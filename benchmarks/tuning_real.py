@@ -1,0 +1,76 @@
+"""The same table on a real space: 320 small CNN classifiers of SST-2, whose recorded learning curves are replayed.
+
+Training is deterministic and promotion exact, so a replayed search spends what a real one would. The curves were
+recorded once (`tuning_curves.py`); methods that restart are charged for the samples that they train again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks import tuning_curves
+from benchmarks.report import Row
+from benchmarks.tuning import (
+    DEFAULT,
+    FIVE_RUNGS,
+    METHODS,
+    ONE_EPOCH,
+    RANDOM,
+    RESTARTED,
+    Method,
+    Problem,
+    compare,
+    ours,
+    rows_of,
+)
+from xdpx.search.schedules import Budget
+from xdpx.search.spaces import Space, Values
+
+SEEDS = range(20)
+"""Of the search; replaying is cheap. Methods with a model run on the first five."""
+
+ONE_THIRD, WHOLE = 1 / tuning_curves.POINTS, 3 / tuning_curves.POINTS
+"""First rungs, as shares of a run: a third of an epoch, the first point of a recorded curve; and one epoch."""
+
+
+@dataclass(frozen=True)
+class RealProblem(Problem):
+    """What was recorded. An "epoch" of a curve is one of its points, a third of a pass over the data."""
+
+    @property
+    def budget(self) -> Budget:
+        """The length of a whole run."""
+        return Budget(tuning_curves.TOTAL, tuning_curves.BATCH_SIZE, tuning_curves.ROWS)
+
+
+def problem() -> RealProblem:
+    """Return the recorded space."""
+    curves = tuning_curves.read()
+
+    def curve(values: Values, points: int) -> Sequence[float]:
+        return curves[tuning_curves.key_of(values)][:points]
+
+    size = tuning_curves.TOTAL // tuning_curves.POINTS
+    return RealProblem(Space.read(tuning_curves.SPACE), curve, tuning_curves.POINTS, size)
+
+
+FITTED: dict[str, Method] = {
+    RANDOM: METHODS[RANDOM],
+    ONE_EPOCH: METHODS[ONE_EPOCH],
+    DEFAULT: ours("asha", assess_start_step=WHOLE),
+    "asha (eta 3), first rung one epoch": ours("asha", eta=3, assess_start_step=WHOLE),
+    FIVE_RUNGS: ours("asha", eta=3, assess_start_step=ONE_THIRD),
+    RESTARTED: ours("asha", eta=3, assess_start_step=ONE_THIRD, restart=True),
+    "hyperband (eta 3)": ours("hyperband", eta=3, assess_start_step=ONE_THIRD),
+    "asha (eta 3) + tpe, first rung one epoch": ours("asha", "tpe", eta=3, assess_start_step=WHOLE),
+    "one_epoch + tpe": ours("one_epoch", "tpe"),
+    **{name: method for name, method in METHODS.items() if name.startswith(("Optuna", "Ray"))},
+}
+"""As on the surfaces, the default begins with one epoch. The curves have room for four rungs, not five, at eta 3."""
+
+
+def measure() -> Iterator[Row]:
+    """Compare all methods on the recorded space."""
+    real = problem()
+    yield from rows_of(compare([(real, seed) for seed in SEEDS], FITTED), "a real CNN space")

@@ -1,0 +1,246 @@
+"""Schedules with rungs, eta times as far apart: successive halving in brackets, without waiting, and its simplest form.
+
+A rung is a number of samples at which trials are compared; the best 1/eta of a rung are resumed until the next.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from xdpx.config import parameters as declare
+from xdpx.config.parameters import param
+from xdpx.search.schedules import Budget, Move, Schedule, refuse, share_conflicts
+from xdpx.search.trials import Trial, Trials, ranked
+
+GROUP = "tune"
+
+
+class RungParameters(declare.Parameters):
+    """Where the rungs are."""
+
+    eta: int | float = param(3, gt=1, group=GROUP, doc="One in so many trials goes on to a rung eta times as far.")
+    assess_start_step: int | float | None = param(
+        None, gt=0, group=GROUP,
+        doc="The first rung: steps (int) or share (float) of a whole run; null: about 1/80, a power of eta below it.",
+    )  # fmt: skip
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse a share above the whole."""
+        return share_conflicts("assess_start_step", self.assess_start_step)
+
+
+def rungs_between(first: int, total: int, eta: float) -> list[int]:
+    """Return the rungs in samples: first, first·eta, first·eta², … and the total.
+
+    The last but one is left out when the total is less than the root of eta beyond it: that would be no comparison.
+    """
+    rungs = [float(first)]
+    while rungs[-1] * eta < total:
+        rungs.append(rungs[-1] * eta)
+    if len(rungs) > 1 and rungs[-1] * math.sqrt(eta) > total:
+        rungs.pop()
+    return [*(math.floor(rung + 0.5) for rung in rungs), total]
+
+
+class Halving(Schedule):
+    """What schedules with rungs share. `rungs` are in samples, ascending; the last is the whole run."""
+
+    Parameters = RungParameters
+
+    def __init__(self, parameters: Any, *, budget: Budget, parallel: int, max_trials: int) -> None:
+        super().__init__(parameters, budget=budget, parallel=parallel, max_trials=max_trials)
+        self.eta = float(parameters.eta)
+        start = parameters.assess_start_step
+        first = budget.samples_of(start) if start is not None else self._usual_first()
+        if first >= budget.total:
+            raise refuse(
+                "assess_start_step", f"is {first} samples, but a whole run has {budget.total}.", "Assess earlier."
+            )
+        self.rungs = rungs_between(first, budget.total, self.eta)
+
+    def _usual_first(self) -> int:
+        """Return the whole run over the power of eta that is nearest to 81: five rungs with eta 3, four with 4."""
+        power = max(1, round(math.log(81) / math.log(self.eta)))
+        return max(1, math.floor(self.budget.total / self.eta**power + 0.5))
+
+    def reached(self, trials: list[Trial], rung: int) -> list[Trial]:
+        """Return the trials that were trained as far as a rung, or failed on the way, best first."""
+        at = self.rungs[rung]
+        return ranked([one for one in trials if _has_reached(one, at)], at, at // 2)
+
+
+def _has_reached(trial: Trial, samples: int) -> bool:
+    """Tell whether a trial has seen so many samples. One that failed or ended by itself is where it was sent."""
+    return trial.samples >= samples or (trial.state in {"failed", "finished"} and trial.aim >= samples)
+
+
+class AshaParameters(RungParameters):
+    """Where the rungs are, and how many trials run to the end."""
+
+    eta: int | float = param(4, gt=1, group=GROUP, doc="One in so many trials goes on to a rung eta times as far.")
+    keep_best: int = param(
+        3, ge=1, group=GROUP, doc="Trials that run to the end, one after another, where the rungs promote fewer."
+    )
+
+
+class Asha(Halving):
+    """Asynchronous successive halving: a trial is promoted as soon as it is in the best 1/eta of its rung.
+
+    Source: Li et al., MLSys 2020, algorithm 2, with an end: of a limited number of trials the best run to the end.
+    """
+
+    Parameters = AshaParameters
+
+    def next(self, trials: Trials, *, more: bool) -> Move | None:
+        """Promote the best that can be, of the highest rung; when there is none, begin a new trial."""
+        for rung in reversed(range(len(self.rungs) - 1)):
+            members = self.reached(trials, rung)
+            best = members[: int(len(members) / self.eta)]
+            for rank, trial in enumerate(best, start=1):
+                if trial.state == "waiting" and trial.samples < self.rungs[rung + 1]:
+                    why = f"rank {rank} of {len(members)} at {self.rungs[rung]} samples"
+                    return Move(self.rungs[rung + 1], why, trial)
+        if more:
+            return Move(self.rungs[0], "grows the first rung")
+        return self._last(trials)
+
+    def _last(self, trials: Trials) -> Move | None:
+        """Bring the best to the end when no rung promotes any more: few trials do not fill the last rung.
+
+        One after another, so that whoever watches may stop when the first is good enough.
+        """
+        if any(trial.state == "running" for trial in trials):
+            return None
+        waiting = [trial for trial in trials if trial.state == "waiting"]
+        there = sum(trial.samples >= self.budget.total or trial.ended for trial in trials)
+        if there >= self.parameters.keep_best or not waiting:
+            return None
+        best = max(waiting, key=lambda one: (one.samples, one.merit, -one.number))
+        return Move(self.budget.total, "the best of the highest rung", best)
+
+    def reason_to_end(self, trial: Trial) -> str:
+        """Say which rung the trial stayed on."""
+        return f"not in the best 1/{self.parameters.eta} at {trial.aim} samples"
+
+
+class Hyperband(Halving):
+    """Brackets of successive halving that begin at different rungs: stopping is aggressive in some, absent in one.
+
+    Bracket s (s_max, …, 0) begins n_s = ceil((s_max + 1) / (s + 1) · eta^s) trials at rung R / eta^s. `max_trials` of
+    them are shared out in this proportion: with as many as the brackets have together it is the algorithm of the paper,
+    and with a multiple of it the sweep is repeated. While a bracket waits for its round, the next one is begun.
+
+    Source: Li et al., JMLR 2018, algorithm 1.
+    """
+
+    def __init__(self, parameters: Any, *, budget: Budget, parallel: int, max_trials: int) -> None:
+        super().__init__(parameters, budget=budget, parallel=parallel, max_trials=max_trials)
+        self.sizes = bracket_sizes(len(self.rungs) - 1, self.eta, max_trials)
+
+    def next(self, trials: Trials, *, more: bool) -> Move | None:
+        """Go on in the earliest bracket that has something to do."""
+        for bracket, size in enumerate(self.sizes):
+            members = [trial for trial in trials if trial.bracket == bracket]
+            begun = len(members) == size or not more
+            move = self._promotion(members, bracket, trials) if begun else None
+            if move is not None:
+                return move
+            if not begun:
+                return Move(self.rungs[self._first(bracket)], f"bracket {bracket}", bracket=bracket)
+        return None
+
+    def _first(self, bracket: int) -> int:
+        """Return the index of the rung at which a bracket begins."""
+        return bracket % len(self.rungs)
+
+    def _promotion(self, members: list[Trial], bracket: int, trials: Trials) -> Move | None:
+        """Return who goes on in a bracket whose trials are all begun; None while a round is open, or at the end."""
+        alive = [trial for trial in members if trial.state == "waiting"]
+        if not alive:
+            return None
+        promoted = [trial for trial in alive if trial.samples < trial.aim]
+        if not promoted:
+            if any(trial.state == "running" for trial in members):
+                return None
+            promoted = self._end_round(alive, members, bracket, trials)
+        trial = min(promoted, key=lambda one: one.number)
+        return Move(trial.aim, f"bracket {bracket}", trial)
+
+    def _end_round(self, alive: list[Trial], members: list[Trial], bracket: int, trials: Trials) -> list[Trial]:
+        """Cull all but the best 1/eta of a rung, and return those."""
+        rung = self.rungs.index(alive[0].aim)
+        order = self.reached(members, rung)
+        keep = max(1, math.floor(len(members) / self.eta ** (rung + 1 - self._first(bracket)) + 1e-9))
+        kept = [trial for trial in order if trial in alive][:keep]
+        for rank, trial in enumerate(order, start=1):
+            if trial in kept:
+                trial.aim = self.rungs[rung + 1]
+            elif trial in alive:
+                trials.cull(trial, f"rank {rank} of {len(order)} at {self.rungs[rung]} samples in bracket {bracket}")
+        return kept
+
+
+def bracket_sizes(s_max: int, eta: float, max_trials: int) -> list[int]:
+    """Return how many trials each bracket begins, from the most aggressive on; sweep after sweep.
+
+    The sizes of the paper are scaled so that they add up to `max_trials`; what is left of one after rounding down goes
+    to the brackets that lost most, the earlier of two first.
+    """
+    sweep = [math.ceil((s_max + 1) / (s + 1) * eta**s - 1e-9) for s in range(s_max, -1, -1)]
+    sweeps = max(1, round(max_trials / sum(sweep)))
+    exact = [size * max_trials / (sweeps * sum(sweep)) for size in sweep] * sweeps
+    sizes = [math.floor(size + 1e-9) for size in exact]
+    by_loss = sorted(range(len(exact)), key=lambda index: (sizes[index] - exact[index], index))
+    for index in by_loss[: max_trials - sum(sizes)]:
+        sizes[index] += 1
+    return sizes
+
+
+class OneEpochParameters(declare.Parameters):
+    """How long the first look is, and how many go on."""
+
+    assess_start_step: int | float | None = param(
+        None, gt=0, group=GROUP, doc="The first look: steps (int) or share (float) of a whole run; null: one epoch."
+    )
+    keep_best: int = param(3, ge=1, group=GROUP, doc="Trials that run to the end.")
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse a share above the whole."""
+        return share_conflicts("assess_start_step", self.assess_start_step)
+
+
+class OneEpoch(Schedule):
+    """Every trial runs for one epoch, then the best few run to the end.
+
+    Source: Egele et al., "Is One Epoch All You Need For Multi-Fidelity Hyperparameter Optimization?", arXiv 2307.15422.
+    """
+
+    Parameters = OneEpochParameters
+
+    def __init__(self, parameters: Any, *, budget: Budget, parallel: int, max_trials: int) -> None:
+        super().__init__(parameters, budget=budget, parallel=parallel, max_trials=max_trials)
+        start = parameters.assess_start_step
+        if start is None and not budget.per_epoch:
+            problem = "is null, one epoch, but how many samples an epoch has is not known."
+            raise refuse("assess_start_step", problem, "Give the steps, or the share of a run.")
+        self.first = budget.per_epoch if start is None else budget.samples_of(start)
+        if self.first >= budget.total:
+            problem = f"is {self.first} samples, but a whole run has {budget.total}."
+            raise refuse("assess_start_step", problem, "Look earlier, or train for longer.")
+
+    def next(self, trials: Trials, *, more: bool) -> Move | None:
+        """Begin all trials, wait for them, and let the best run to the end."""
+        if more:
+            return Move(self.first, "first look")
+        if any(trial.state == "running" and trial.aim == self.first for trial in trials):
+            return None
+        order = ranked(trials, self.first, self.first // 2)
+        for rank, trial in enumerate(order, start=1):
+            if trial.state == "waiting" and rank <= self.parameters.keep_best:
+                return Move(self.budget.total, f"rank {rank} of {len(order)} at {self.first} samples", trial)
+        return None
+
+    def reason_to_end(self, trial: Trial) -> str:
+        """Say that others were better at the first look."""
+        return f"not in the best {self.parameters.keep_best} at {self.first} samples"

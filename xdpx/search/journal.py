@@ -1,0 +1,254 @@
+"""What a search did, on disk: one line per order and result, synced before anybody acts on it, so that nothing is lost.
+
+    {"search": 1, "facts": {...}, "crc": "..."}           what is searched: a journal continues no other search
+    {"order": 0, "trial": 0, "values": {...}, ...}        written before the order is handed out
+    {"result": 0, "samples": 100, "score": 0.7, ...}      written before the search hears of it
+
+A killed search is replayed: the results are told anew, in the order in which they came, and give the same orders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hints import shown
+from xdpx.search.search import Search
+from xdpx.search.spaces import Values
+from xdpx.search.trials import Order, Result
+from xdpx.utils.commit import Lease, write_bytes
+from xdpx.utils.io_utils import io
+from xdpx.utils.paths import StrPath
+from xdpx.utils.replacing import adding
+
+FORMAT = 1
+FILE_NAME = "search.jsonl"
+Line = dict[str, Any]
+Build = Callable[[Mapping[int, Values]], Search]
+"""Makes the search, given the values of the trials that a journal recorded."""
+
+
+class Journal:
+    """A search that outlives its process. A context manager: while it is open, this process alone may write.
+
+    Args:
+        folder: where `search.jsonl` is, or will be; any path.
+        facts: what decides the search, as plain values: space, names and parameters, seed, number of trials, base
+            config. A journal of other facts is refused.
+        build: makes the search.
+        lease: whether to take the lease of the folder; False where the caller holds it.
+
+    Attributes:
+        search: the search, as far as the journal brought it.
+    """
+
+    search: Search
+
+    def __init__(self, folder: StrPath, *, facts: Mapping[str, object], build: Build, lease: bool = True) -> None:
+        self.path = io.join(io.plain(folder), FILE_NAME)
+        self._facts = json.loads(json.dumps(facts))
+        self._build = build
+        self._lease = Lease(folder) if lease else None
+        self._known_orders = 0
+        self._lines: list[bytes] = []
+        """All lines, for places that cannot append."""
+
+    def __enter__(self) -> Self:
+        if self._lease:
+            self._lease.acquire()
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lease:
+            self._lease.release()
+
+    def tell(self, result: Result) -> None:
+        """Keep a result, then let the search hear of it; the orders that follow are kept before this returns.
+
+        Raises:
+            ValueError: no such order is open.
+            OSError: it could not be kept; the search has not heard of it.
+        """
+        if self._lease:
+            self._lease.check()
+        self.search.check(result)
+        self._append([_result_line(result)])
+        self.search.tell(result)
+        self._keep_new_orders()
+
+    # ---- opening
+
+    def _open(self) -> None:
+        """Read what is there, replay it, and write what is missing.
+
+        Raises:
+            ConfigError: it is the journal of another search.
+            OSError: it is damaged before its last line.
+        """
+        lines = self._read()
+        if not lines:
+            self.search = self._build({})
+            self._append([{"search": FORMAT, "facts": self._facts}])
+            self._keep_new_orders()
+            return
+        self._check_facts(lines[0])
+        orders = [line for line in lines if "order" in line]
+        self.search = self._build({line["trial"]: line["values"] for line in orders})
+        for line in lines[1:]:
+            if "result" in line:
+                self.search.tell(_result_of(line))
+        self._check_orders(orders)
+        self._known_orders = len(orders)
+        self._keep_new_orders()
+
+    def _read(self) -> list[Line]:
+        """Return the lines that were written whole. A torn last one, of a writer that was killed, is cut off."""
+        if not io.isfile(self.path):
+            return []
+        with io.open(self.path, "rb") as file:
+            content = bytes(file.read())
+        whole, found = content.splitlines(keepends=True), list[Line]()
+        for number, text in enumerate(whole, start=1):
+            line = _checked(text)
+            if line is None and number < len(whole):
+                advice = "Restore the file, or choose another folder to begin anew."
+                raise OSError(f"{self.path}: line {number} is damaged, and {len(whole) - number} follow it. {advice}")
+            if line is None:
+                self._cut_to(b"".join(whole[:-1]))
+                whole.pop()
+                break
+            found.append(line)
+        self._lines = whole
+        return found
+
+    def _cut_to(self, content: bytes) -> None:
+        write_bytes(self.path, content)
+
+    def _check_facts(self, first: Line) -> None:
+        if first.get("search") != FORMAT:
+            raise OSError(f"{self.path}: is no journal of a search that this version can read (format {FORMAT}).")
+        before, now = first["facts"], self._facts
+        changed = [key for key in {**before, **now} if key not in before or key not in now or before[key] != now[key]]
+        remedy = "Put it back to continue the search, or choose another folder to begin anew."
+        faults = [
+            Fault(key, f"is {_told(now, key)}, but the search was begun with {_told(before, key)}.", remedy)
+            for key in changed
+        ]
+        if faults:
+            raise ConfigError(self.path, faults)
+
+    def _check_orders(self, orders: list[Line]) -> None:
+        """Hold the replayed orders against those that were kept: different ones would mix two searches."""
+        for line, order in zip(orders, self.search.orders, strict=False):
+            if line != _order_line(order):
+                raise OSError(
+                    f"{self.path}: order {order.number} was trial {line['trial']} to {line['samples']} samples, and "
+                    f"now it is trial {order.trial} to {order.samples}. Continue with the version that began it."
+                )
+        if len(orders) > len(self.search.orders):
+            raise OSError(f"{self.path}: has {len(orders)} orders, but its results lead to {len(self.search.orders)}.")
+
+    # ---- writing
+
+    def _keep_new_orders(self) -> None:
+        new = self.search.orders[self._known_orders :]
+        if new:
+            self._append([_order_line(order) for order in new])
+        self._known_orders += len(new)
+
+    def _append(self, lines: Iterable[Line]) -> None:
+        """Add lines and wait until they are on the disk. Where nothing can be appended the file is put anew."""
+        texts = [_sealed(line) for line in lines]
+        self._lines += texts
+        if not io.islocal(self.path):
+            write_bytes(self.path, b"".join(self._lines))
+            return
+        is_new = not io.isfile(self.path)
+        try:
+            with adding(self.path) as file:
+                file.write(b"".join(texts).decode())
+                io.local_files.sync(file)
+        except OSError:
+            self._lines = self._lines[: -len(texts)]
+            with contextlib.suppress(OSError):  # what was half written would damage the lines that follow
+                self._cut_to(b"".join(self._lines))
+            raise
+        if is_new:
+            io.local_files.sync_folder(io.parent(self.path))
+
+
+def facts_of(search: Search) -> dict[str, object]:
+    """Return what decides a search, for `Journal(facts=...)`; add what decides the training of a trial."""
+    budget, tuner, schedule = search.schedule.budget, search.tuner, search.schedule
+    return {
+        "space": search.space.describe(),
+        "tuner": type(tuner).__name__,
+        **{f"tuner.{key}": value for key, value in tuner.parameters.model_dump().items()},
+        "schedule": type(schedule).__name__,
+        **{f"schedule.{key}": value for key, value in schedule.parameters.model_dump().items()},
+        "seed": tuner.seed,
+        "direction": search.direction,
+        "max_trials": search.max_trials,
+        "parallel": search.parallel,
+        "total_samples": budget.total,
+        "samples_per_step": budget.per_step,
+        "samples_per_epoch": budget.per_epoch,
+    }
+
+
+# ---- lines
+
+
+def _sealed(line: Line) -> bytes:
+    """Return a line with its checksum, as bytes."""
+    body = json.dumps(line, sort_keys=True, ensure_ascii=True)
+    return f"{json.dumps({**line, 'crc': _crc(body)}, sort_keys=True)}\n".encode()
+
+
+def _crc(body: str) -> str:
+    return f"{zlib.crc32(body.encode()):08x}"
+
+
+def _checked(text: bytes) -> Line | None:
+    """Return a line that is whole and unharmed, without its checksum; otherwise None."""
+    if not text.endswith(b"\n"):
+        return None
+    try:
+        line: Line = json.loads(text)
+        found = line.pop("crc")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return None
+    return line if found == _crc(json.dumps(line, sort_keys=True, ensure_ascii=True)) else None
+
+
+def _order_line(order: Order) -> Line:
+    line: Line = {"order": order.number, "trial": order.trial, "samples": order.samples, "begin": order.begin}
+    return {**line, "values": order.values}
+
+
+def _result_line(result: Result) -> Line:
+    history = [[int(seen), float(score)] for seen, score in result.history if math.isfinite(score)]
+    score = None if result.score is None or not math.isfinite(result.score) else float(result.score)
+    return {
+        "result": result.order, "samples": int(result.samples), "score": score, "history": history,
+        "ended": bool(result.ended), "note": result.note,
+    }  # fmt: skip
+
+
+def _result_of(line: Line) -> Result:
+    history = tuple((seen, score) for seen, score in line["history"])
+    return Result(line["result"], line["samples"], line["score"], history, line["ended"], line["note"])
+
+
+def _told(facts: Mapping[str, object], key: str) -> str:
+    return shown(facts[key]) if key in facts else "not set"

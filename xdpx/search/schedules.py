@@ -1,0 +1,107 @@
+"""Who goes on: each schedule decides what a free worker does next. See `bracket`, `halving` for those with rungs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from xdpx.config import parameters as declare
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.config.registry import Registry
+from xdpx.search.trials import Trial, Trials
+
+schedules: Registry[Any] = Registry(
+    "schedule",
+    {
+        "asha": "xdpx.search.halving:Asha",
+        "bracket": "xdpx.search.bracket:Bracket",
+        "full": "xdpx.search.schedules:Full",
+        "hyperband": "xdpx.search.halving:Hyperband",
+        "one_epoch": "xdpx.search.halving:OneEpoch",
+    },
+)
+register = schedules.register
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long one whole run is, in training samples, so that runs of different batch sizes can be compared.
+
+    Attributes:
+        total: samples seen by a run that goes to its end.
+        per_step: samples per step of the base config: what an integer number of steps stands for.
+        per_epoch: samples per pass over the data; 0 when unknown.
+    """
+
+    total: int
+    per_step: int = 1
+    per_epoch: int = 0
+
+    def samples_of(self, length: int | float) -> int:
+        """Turn steps (an int), or a share of the whole (a float of at most 1), into samples: at least 1."""
+        samples = length * self.total if isinstance(length, float) else length * self.per_step
+        return max(1, math.floor(samples + 0.5))
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a free worker does next: train `trial`, or a new one of `bracket` when None, until `samples`."""
+
+    samples: int
+    why: str
+    trial: Trial | None = None
+    bracket: int = 0
+
+
+class Schedule:
+    """Decides who goes on. It sees only results that were consumed, so it decides the same on every machine.
+
+    Args:
+        parameters: of the class.
+        budget: length of a whole run.
+        parallel: orders that may be under way at once.
+        max_trials: trials of the whole search.
+    """
+
+    Parameters = declare.Parameters
+
+    def __init__(self, parameters: Any, *, budget: Budget, parallel: int, max_trials: int) -> None:
+        self.parameters = parameters
+        self.budget, self.parallel, self.max_trials = budget, parallel, max_trials
+
+    def next(self, trials: Trials, *, more: bool) -> Move | None:
+        """Return what a free worker does next, None to wait for results.
+
+        Args:
+            trials: all so far; the schedule may `cull` those that wait.
+            more: whether a new trial can be begun: neither `max_trials` nor the tuner's proposals are used up.
+        """
+        raise NotImplementedError
+
+    def reason_to_end(self, trial: Trial) -> str:
+        """Say why a trial that still waits when nothing is left to do was never ordered further."""
+        return "the search ended before it was promoted"
+
+
+class Full(Schedule):
+    """Every trial runs to its end: nothing is stopped early."""
+
+    class Parameters(declare.Parameters):
+        """Nothing to configure."""
+
+    def next(self, trials: Trials, *, more: bool) -> Move | None:
+        """Begin the next trial."""
+        return Move(self.budget.total, "to the end") if more else None
+
+
+def refuse(key: str, problem: str, remedy: str = "") -> ConfigError:
+    """Return the error for one fault of a schedule that only shows beside the length of the run."""
+    return ConfigError(THIS_RUN, [Fault(key, problem, remedy)])
+
+
+def share_conflicts(key: str, value: float | None) -> list[tuple[str, str]]:
+    """Return what is wrong with a number of steps or a share of a run."""
+    if isinstance(value, float) and value > 1:
+        return [(key, f"is {value}. Use a whole number of steps, or a share of the run of at most 1.0.")]
+    return []

@@ -1,0 +1,228 @@
+"""One search: it issues orders, consumes results, and decides the same whichever worker was faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from xdpx.config.declarations import declarations_of
+from xdpx.config.faults import ConfigError, Fault, nearest, unknown_name
+from xdpx.config.parameters import Parameters
+from xdpx.search.schedules import Budget, Move, Schedule, schedules
+from xdpx.search.spaces import Space, Value, Values
+from xdpx.search.trials import Decision, Direction, Order, Result, Trial, Trials
+from xdpx.search.tuners import Tuner, tuners
+
+
+class Search:
+    """Decides what is trained next.
+
+    Workers run at different speeds, so a decision may not depend on which of them was first. The search keeps a clock
+    of its own, on which an order takes as long as it has samples to train and `parallel` workers are served in turn. A
+    result is consumed when that clock reaches the end of its order, however early it came. So at most `parallel` orders
+    are under way, and the same results give the same orders on every machine and after every interruption.
+
+    Args:
+        space: the search space.
+        tuner: proposes its points.
+        schedule: decides who goes on.
+        max_trials: most trials to begin.
+        parallel: orders under way at once.
+        direction: whether the score is maximized or minimized.
+        recorded: values of the first trials as a journal kept them; the tuner is not asked for these again.
+    """
+
+    def __init__(
+        self, space: Space, tuner: Tuner, schedule: Schedule, *, max_trials: int, parallel: int = 1,
+        direction: Direction = "maximize", recorded: Mapping[int, Values] | None = None,
+    ) -> None:  # fmt: skip
+        self.space, self.tuner, self.schedule = space, tuner, schedule
+        self.max_trials, self.parallel, self.direction = max_trials, parallel, direction
+        self.trials = Trials()
+        self.orders: list[Order] = []
+        self._recorded = dict(recorded or {})
+        self._results: dict[int, Result] = {}
+        self._ends: dict[int, int] = {}
+        self._clock = 0
+        self._exhausted = False
+        self._advance()
+
+    # ---- what a driver asks
+
+    def ready(self) -> list[Order]:
+        """Return the orders that are to be carried out or are being so: issued, and without a result."""
+        return [self.orders[number] for number in sorted(self._ends) if number not in self._results]
+
+    def tell(self, result: Result) -> None:
+        """Take a result, in any order. New orders may be ready afterwards.
+
+        Raises:
+            ValueError: as `check` does.
+        """
+        self.check(result)
+        self._results[result.order] = result
+        self._advance()
+
+    def check(self, result: Result) -> None:
+        """Raise ValueError when no such order is open, or when it was not carried out to its end."""
+        if result.order in self._results or result.order not in self._ends:
+            known = 0 <= result.order < len(self.orders)
+            raise ValueError(f"order {result.order} {'has a result already' if known else 'was never issued'}.")
+        order = self.orders[result.order]
+        if result.score is not None and not result.ended and result.samples < order.samples:
+            raise ValueError(
+                f"order {order.number}: trial {order.trial} has seen {result.samples} of {order.samples} samples, and "
+                "did not end by itself."
+            )
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._ends
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best score consumed so far."""
+        return self.trials.best()
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Who was begun, promoted, culled and finished, at how many samples and why, in that order."""
+        return self.trials.decisions
+
+    @property
+    def samples(self) -> int:
+        """How many samples were trained on for the results consumed so far."""
+        return sum(trial.samples for trial in self.trials)
+
+    # ---- the clock
+
+    def _advance(self) -> None:
+        """Issue and consume until a result is missing that must be consumed next, or nothing is left."""
+        while True:
+            while len(self._ends) < self.parallel and self._issue():
+                pass
+            if not self._ends:
+                self._close()
+                return
+            number = min(self._ends, key=lambda each: (self._ends[each], each))
+            if number not in self._results:
+                return
+            self._clock = self._ends.pop(number)
+            self._consume(self.orders[number], self._results[number])
+
+    def _issue(self) -> bool:
+        """Issue one order if the schedule has one; False when it waits."""
+        move = self._next_move()
+        if move is None:
+            return False
+        trial = move.trial
+        verdict = "begun" if trial is None else "promoted"
+        if trial is None:
+            trial = self._begun(move)
+            if trial is None:
+                self._exhausted = True
+                return self._issue()
+        order = Order(len(self.orders), trial.number, trial.values, move.samples, trial.samples)
+        trial.state, trial.aim = "running", move.samples
+        self.trials.note(
+            trial, "promoted" if verdict == "promoted" else "begun", f"to {move.samples} samples: {move.why}"
+        )
+        self.orders.append(order)
+        self._ends[order.number] = self._clock + max(order.samples - order.begin, 0)
+        return True
+
+    def _next_move(self) -> Move | None:
+        more = not self._exhausted and len(self.trials) < self.max_trials
+        return self.schedule.next(self.trials, more=more)
+
+    def _begun(self, move: Move) -> Trial | None:
+        number = len(self.trials)
+        values = self._recorded.get(number) or self.tuner.propose(number, self.trials)
+        if values is None:
+            return None
+        trial = Trial(number, values, 1 if self.direction == "maximize" else -1, move.bracket)
+        self.trials.append(trial)
+        return trial
+
+    def _consume(self, order: Order, result: Result) -> None:
+        trial = self.trials[order.trial]
+        trial.samples = max(result.samples, trial.samples)
+        score = None if result.score is None or not math.isfinite(result.score) else float(result.score)
+        points = [*result.history, *([] if score is None else [(result.samples, score)])]
+        known = dict(trial.history) | {int(seen): float(one) for seen, one in points if math.isfinite(one)}
+        trial.history = sorted(known.items())
+        trial.ended = result.ended
+        if score is None:
+            trial.state = "failed"
+            self.trials.note(trial, "failed", result.note or "no finite score")
+        elif result.ended or trial.samples >= self.schedule.budget.total:
+            trial.state = "finished"
+            self.trials.note(
+                trial, "finished", result.note or ("ended by itself" if result.ended else "all samples seen")
+            )
+        else:
+            trial.state = "waiting"
+
+    def _close(self) -> None:
+        for trial in self.trials:
+            if trial.state == "waiting":
+                self.trials.cull(trial, self.schedule.reason_to_end(trial))
+
+
+def make_search(  # noqa: PLR0913 - what a search is, all of it by name
+    space: Space | Mapping[str, object],
+    *,
+    budget: Budget,
+    max_trials: int,
+    tuner: str = "random",
+    schedule: str = "full",
+    parallel: int = 1,
+    seed: int = 1,
+    direction: Direction = "maximize",
+    recorded: Mapping[int, Values] | None = None,
+    **options: Value,
+) -> Search:
+    """Return a search by the names of its tuner and schedule; `options` are their parameters.
+
+    Raises:
+        ConfigError: an unknown name or option, a value that is not allowed, or a space that cannot be.
+    """
+    found = space if isinstance(space, Space) else Space.read(space)
+    parts = [(tuners, "tuner", tuner), (schedules, "schedule", schedule)]
+    faults = [unknown_name(key, name, table) for table, key, name in parts if name not in table]
+    if faults:
+        raise ConfigError("search", faults)
+    classes = [table[name] for table, _, name in parts]
+    chosen, scheduled = _typed_options(classes, options)
+    return Search(
+        found,
+        classes[0](chosen, space=found, seed=seed, direction=direction),
+        classes[1](scheduled, budget=budget, parallel=parallel, max_trials=max_trials),
+        max_trials=max_trials, parallel=parallel, direction=direction, recorded=recorded,
+    )  # fmt: skip
+
+
+def _typed_options(classes: Sequence[type[Tuner] | type[Schedule]], options: Mapping[str, Value]) -> list[Parameters]:
+    """Share the options out among the Parameters of the classes, and type them."""
+    declared = [{each.key for each in declarations_of(one.Parameters)} for one in classes]
+    known = sorted(set().union(*declared))
+    faults = []
+    for key in options:
+        if key not in known:
+            near = nearest(key, known)
+            remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(known) or 'none'}."
+            faults.append(Fault(key, "is no option of this tuner and schedule.", remedy))
+    typed = []
+    for one, keys in zip(classes, declared, strict=True):
+        try:
+            typed.append(one.Parameters(**{key: value for key, value in options.items() if key in keys}))
+        except ValidationError as error:
+            faults += [Fault(str((each["loc"] or ("option",))[0]), f"{each['msg']}.") for each in error.errors()]
+            continue
+        faults += [Fault(key, problem) for key, problem in typed[-1].conflicts()]
+    if faults:
+        raise ConfigError("search", faults)
+    return typed

@@ -1,0 +1,536 @@
+"""Search spaces: which values a parameter may take, and when. Read from hjson or built in Python.
+
+{
+    optimizer: {type: categorical, values: [adam, sgd]}
+    learning_rate: {type: float, values: [1e-5, 2e-4], log: true}
+    hidden_size: {type: int, values: [100, 300], step: 50}
+    momentum: {type: float, values: [0.5, 0.99], when: {optimizer: sgd}}
+}
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.hints import shown
+
+Value = float | int | str | bool | None | list["Value"] | dict[str, "Value"]
+Values = dict[str, Value]
+"""One point of a space: the value of each parameter that exists there."""
+
+KEYS = ("type", "values", "log", "step", "when")
+TYPES = ("float", "int", "categorical")
+MOST_DIGITS = 6
+"""Significant digits of a drawn float: `1.23457e-05` in a config instead of seventeen."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One parameter: its name, and when it exists. `when` maps other parameters to the values that call for it."""
+
+    name: str
+    when: Mapping[str, Sequence[Value]] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def size(self) -> float:
+        """How many values there are; infinite for a float."""
+        raise NotImplementedError
+
+    def at(self, place: float) -> Value:
+        """Return the value at a place of the unit interval [0, 1); equal lengths are equally likely."""
+        raise NotImplementedError
+
+    def place_of(self, value: Value) -> float:
+        """Return the place of a value in the unit interval: the middle of those that `at` maps to it."""
+        raise NotImplementedError
+
+    def grid(self, float_samples: int) -> list[Value]:
+        """Return the values of a grid in order: all of them, or so many of a float, both ends included."""
+        raise NotImplementedError
+
+    def holds(self, values: Mapping[str, Value]) -> bool:
+        """Tell whether the parameter exists beside these values of the others."""
+        return all(
+            name in values and any(_same(values[name], each) for each in wanted) for name, wanted in self.when.items()
+        )
+
+    def fault_of(self, value: object) -> str:
+        """Return what is wrong with a value, '' when the dimension holds it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Float(Dimension):
+    """A number in [low, high]; with `log`, each factor is equally likely, so 1e-5 to 1e-4 as often as 1e-4 to 1e-3."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def size(self) -> float:
+        """Infinity, or 1 when both ends are one."""
+        return math.inf if self.low < self.high else 1
+
+    def at(self, place: float) -> float:
+        """Return the number at a place, rounded to six digits and never beyond the ends."""
+        if self.log:
+            value = math.exp(math.log(self.low) + place * (math.log(self.high) - math.log(self.low)))
+        else:
+            value = self.low + place * (self.high - self.low)
+        return self.rounded(value)
+
+    def rounded(self, value: float) -> float:
+        """Round a number to six digits, within the ends."""
+        return min(max(float(f"{value:.{MOST_DIGITS}g}"), float(self.low)), float(self.high))
+
+    def place_of(self, value: Value) -> float:
+        """Return the share of the way from low to high, in logarithms with `log`."""
+        number, low, high = float(value), self.low, self.high  # type: ignore[arg-type]
+        if low == high:
+            return 0.5
+        if self.log:
+            number, low, high = math.log(number), math.log(low), math.log(high)
+        return (number - low) / (high - low)
+
+    def grid(self, float_samples: int) -> list[Value]:
+        """Return evenly spaced numbers (in logarithms with `log`), both ends included; the middle when one is asked."""
+        if float_samples == 1 or self.size == 1:
+            return [self.at(0.5)]
+        return [self.at(index / (float_samples - 1)) for index in range(float_samples)]
+
+    def fault_of(self, value: object) -> str:
+        """Return what is wrong with a value."""
+        if not _is_number(value):
+            return f"{shown(value)} is no number"
+        return "" if self.low <= value <= self.high else f"{shown(value)} is not in [{self.low}, {self.high}]"  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Int(Dimension):
+    """A whole number in [low, high]: each `step`, or with `log` low, low·step, …; without step, log-uniform."""
+
+    low: int
+    high: int
+    step: int | None = None
+    log: bool = False
+
+    @property
+    def size(self) -> float:
+        """How many numbers there are."""
+        if self.log and self.step is not None:
+            return len(self._powers())
+        return (self.high - self.low) // (self.step or 1) + 1
+
+    def _powers(self) -> list[int]:
+        powers = [self.low]
+        while self.step is not None and powers[-1] * self.step <= self.high:
+            powers.append(powers[-1] * self.step)
+        return powers
+
+    def _bounds(self) -> tuple[float, float]:
+        """Return the ends of the log-uniform range in which each whole number owns half a unit to either side."""
+        return math.log(self.low - 0.5), math.log(self.high + 0.5)
+
+    def at(self, place: float) -> int:
+        """Return the number at a place."""
+        if self.log and self.step is None:
+            low, high = self._bounds()
+            return min(max(round(math.exp(low + place * (high - low))), self.low), self.high)
+        index = min(int(place * self.size), int(self.size) - 1)
+        return self._powers()[index] if self.log else self.low + index * (self.step or 1)
+
+    def place_of(self, value: Value) -> float:
+        """Return the middle of the places of a number."""
+        number = int(value)  # type: ignore[arg-type]
+        if self.log and self.step is None:
+            low, high = self._bounds()
+            return (math.log(number) - low) / (high - low)
+        index = self._powers().index(number) if self.log else (number - self.low) // (self.step or 1)
+        return (index + 0.5) / self.size
+
+    def grid(self, float_samples: int) -> list[Value]:
+        """Return every number there is."""
+        if self.log and self.step is not None:
+            return list(self._powers())
+        return list(range(self.low, self.high + 1, self.step or 1))
+
+    def fault_of(self, value: object) -> str:
+        """Return what is wrong with a value."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            return f"{shown(value)} is no integer"
+        if not self.low <= value <= self.high:
+            return f"{shown(value)} is not in [{self.low}, {self.high}]"
+        reached = value in self._powers() if self.log and self.step else (value - self.low) % (self.step or 1) == 0
+        return (
+            ""
+            if reached or (self.log and not self.step)
+            else f"{value} is not reached from {self.low} by step {self.step}"
+        )
+
+
+@dataclass(frozen=True)
+class Categorical(Dimension):
+    """One of a few values, each as likely."""
+
+    values: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        """Turn tuples within into lists, as a journal reads them back."""
+        object.__setattr__(self, "values", tuple(_plain(value) for value in self.values))
+
+    @property
+    def size(self) -> float:
+        """How many values there are."""
+        return len(self.values)
+
+    def at(self, place: float) -> Value:
+        """Return the value at a place."""
+        return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
+
+    def place_of(self, value: Value) -> float:
+        """Return the middle of the places of a value."""
+        return (self.index_of(value) + 0.5) / len(self.values)
+
+    def index_of(self, value: object) -> int:
+        """Return the index of a value. Raises ValueError when it is none of them; 1 and true are different."""
+        for index, known in enumerate(self.values):
+            if _same(known, value):
+                return index
+        raise ValueError(f"{shown(value)} is none of {shown(list(self.values))}")
+
+    def grid(self, float_samples: int) -> list[Value]:
+        """Return every value."""
+        return list(self.values)
+
+    def fault_of(self, value: object) -> str:
+        """Return what is wrong with a value."""
+        try:
+            self.index_of(value)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+
+class Space:
+    """A set of dimensions, ordered so that each stands after those on which it depends.
+
+    Args:
+        dimensions: the parameters.
+        source: where the space was written, for messages.
+
+    Raises:
+        ConfigError: two have one name, or a condition names a parameter or a value that does not exist, or a circle.
+    """
+
+    def __init__(self, dimensions: Sequence[Dimension], *, source: str = "space") -> None:
+        faults = _condition_faults(dimensions)
+        if not dimensions:
+            faults.append(
+                Fault("space", "holds no parameter.", "Name at least one: {type: float, values: [low, high]}.")
+            )
+        if faults:
+            raise ConfigError(source, faults)
+        self.dimensions = tuple(_ordered(dimensions))
+        self.source = source
+
+    @classmethod
+    def read(cls, table: Mapping[str, object], *, source: str = "space") -> Space:
+        """Return the space that a mapping (of hjson) describes.
+
+        Raises:
+            ConfigError: with everything that is wrong, together.
+        """
+        faults: list[Fault] = []
+        read = [_dimension(str(name), written, faults) for name, written in table.items()]
+        dimensions = [one for one in read if one is not None]
+        if len(dimensions) == len(read):
+            faults += _condition_faults(dimensions)
+        if faults:
+            raise ConfigError(source, faults)
+        return cls(dimensions, source=source)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parameters."""
+        return [dimension.name for dimension in self.dimensions]
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some parameter exists only beside certain values of others."""
+        return any(dimension.when for dimension in self.dimensions)
+
+    @property
+    def size(self) -> float:
+        """How many different points there are; infinite with a float."""
+        return _count(self.dimensions, {})
+
+    def sample(self, rng: random.Random) -> Values:
+        """Draw a point. Every dimension draws, so that a condition changes no other draw."""
+        return self.at([rng.random() for _ in self.dimensions])
+
+    def at(self, places: Sequence[float]) -> Values:
+        """Return the point at a place of the unit cube, one coordinate in [0, 1) per dimension."""
+        values: Values = {}
+        for dimension, place in zip(self.dimensions, places, strict=True):
+            if dimension.holds(values):
+                values[dimension.name] = dimension.at(place)
+        return values
+
+    def places_of(self, values: Mapping[str, Value]) -> list[float]:
+        """Return where a point stands in the unit cube; NaN for a parameter that does not exist there."""
+        return [
+            dimension.place_of(values[dimension.name]) if dimension.name in values else math.nan
+            for dimension in self.dimensions
+        ]
+
+    def grid(self, float_samples: int) -> Iterator[Values]:
+        """Yield every point of the grid once, the last dimension fastest."""
+        yield from _grid(self.dimensions, {}, float_samples)
+
+    def describe(self) -> dict[str, dict[str, object]]:
+        """Return the space as plain values, as `read` takes it; equal for equal spaces."""
+        return {dimension.name: _written(dimension) for dimension in self.dimensions}
+
+    def faults_of(self, values: Mapping[str, object]) -> list[Fault]:
+        """Return what is wrong with a point that somebody gave."""
+        found = []
+        for dimension in self.dimensions:
+            if dimension.name in values and (problem := dimension.fault_of(values[dimension.name])):
+                found.append(Fault(dimension.name, f"{problem}."))
+            if dimension.name not in values and dimension.holds(values):  # type: ignore[arg-type]
+                found.append(Fault(dimension.name, "is missing."))
+        return found
+
+
+# ---- reading
+
+
+def _dimension(name: str, written: object, faults: list[Fault]) -> Dimension | None:
+    """Return the dimension that was written, None when anything about it is wrong."""
+    before = len(faults)
+    if not isinstance(written, Mapping):
+        faults.append(Fault(name, f"is {shown(written)}.", "Write {type: float, values: [low, high]}."))
+        return None
+    for key in written:
+        if key not in KEYS:
+            near = nearest(str(key), KEYS)
+            faults.append(
+                Fault(
+                    f"{name}.{key}", "is not known.", f"Did you mean '{near}'?" if near else f"Use: {', '.join(KEYS)}."
+                )
+            )
+    kind = written.get("type")
+    if kind not in TYPES:
+        near = nearest(kind, TYPES) if isinstance(kind, str) else None
+        problem = f"is {shown(kind)}." if "type" in written else "is missing."
+        faults.append(
+            Fault(f"{name}.type", problem, f"Did you mean '{near}'?" if near else f"Use one of: {', '.join(TYPES)}.")
+        )
+        return None
+    when = _when(name, written.get("when", {}), faults)
+    values = written.get("values")
+    if not isinstance(values, list | tuple):
+        problem = f"is {shown(values)}." if "values" in written else "is missing."
+        faults.append(
+            Fault(
+                f"{name}.values",
+                problem,
+                f"Write {'the values to choose from' if kind == 'categorical' else '[low, high]'} in a list.",
+            )
+        )
+        return None
+    if kind == "categorical":
+        made: Dimension | None = _categorical(name, written, values, when, faults)
+    else:
+        made = _range(name, written, values, when, faults)
+    return made if len(faults) == before else None
+
+
+def _when(name: str, written: object, faults: list[Fault]) -> dict[str, tuple[Value, ...]]:
+    if not isinstance(written, Mapping):
+        faults.append(
+            Fault(
+                f"{name}.when",
+                f"is {shown(written)}.",
+                "Write {other_parameter: value} or {other_parameter: [values]}.",
+            )
+        )
+        return {}
+    return {str(key): tuple(value) if isinstance(value, list | tuple) else (value,) for key, value in written.items()}
+
+
+def _categorical(
+    name: str,
+    written: Mapping[str, object],
+    values: Sequence[Value],
+    when: Mapping[str, Sequence[Value]],
+    faults: list[Fault],
+) -> Categorical:
+    if not values:
+        faults.append(Fault(f"{name}.values", "is empty.", "List at least one value."))
+    seen = [shown(value) for value in values]
+    for twice in sorted({text for text in seen if seen.count(text) > 1}):
+        faults.append(Fault(f"{name}.values", f"holds {twice} twice.", "List each value once."))
+    for key in ("log", "step"):
+        if written.get(key):
+            faults.append(Fault(f"{name}.{key}", "means nothing for categorical values.", "Remove it."))
+    return Categorical(name, tuple(values), when=when)
+
+
+def _range(
+    name: str,
+    written: Mapping[str, object],
+    values: Sequence[object],
+    when: Mapping[str, Sequence[Value]],
+    faults: list[Fault],
+) -> Dimension | None:
+    kind, log, step = written["type"], written.get("log", False), written.get("step")
+    fits = _is_number if kind == "float" else _is_integer
+    wrong = [value for value in values if not fits(value)]
+    if len(values) != 2 or wrong:
+        said = "[low, high], two numbers" if kind == "float" else "[low, high], two integers"
+        faults.append(
+            Fault(
+                f"{name}.values",
+                f"is {shown(list(values))}.",
+                f"Write {said}; for a list of choices, use type: categorical.",
+            )
+        )
+        return None
+    low, high = values
+    if low > high:  # type: ignore[operator]
+        faults.append(
+            Fault(
+                f"{name}.values",
+                f"has its low end {shown(low)} above its high end {shown(high)}.",
+                f"Write [{shown(high)}, {shown(low)}].",
+            )
+        )
+    if not isinstance(log, bool):
+        faults.append(Fault(f"{name}.log", f"is {shown(log)}.", "Use true or false."))
+    elif log and low <= 0:  # type: ignore[operator]
+        faults.append(
+            Fault(
+                f"{name}.log",
+                f"is true, but {shown(low)} has no logarithm.",
+                "Let the low end be above 0, or remove log.",
+            )
+        )
+    if kind == "float":
+        if step is not None:
+            faults.append(
+                Fault(
+                    f"{name}.step", "is only for type: int.", "Remove it, or list the numbers with type: categorical."
+                )
+            )
+        return Float(name, float(low), float(high), bool(log), when=when)  # type: ignore[arg-type]
+    least = 2 if log else 1
+    if step is not None and not (_is_integer(step) and step >= least):  # type: ignore[operator]
+        faults.append(
+            Fault(
+                f"{name}.step",
+                f"is {shown(step)}.",
+                f"Use an integer of at least {least}" + (": with log, it is a factor." if log else "."),
+            )
+        )
+        return None
+    return Int(name, low, high, step, bool(log), when=when)  # type: ignore[arg-type]
+
+
+def _plain(value: Value | tuple[Value, ...]) -> Value:
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _same(one: object, other: object) -> bool:
+    """Tell whether two values are one; 1 and true are different."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# ---- conditions
+
+
+def _condition_faults(dimensions: Sequence[Dimension]) -> list[Fault]:
+    """Return what is wrong between dimensions: names used twice, conditions that can never hold, circles."""
+    by_name = {dimension.name: dimension for dimension in dimensions}
+    names = [dimension.name for dimension in dimensions]
+    faults = [Fault(name, "is there twice.", "Name each parameter once.") for name in by_name if names.count(name) > 1]
+    for dimension in dimensions:
+        for other, wanted in dimension.when.items():
+            key = f"{dimension.name}.when.{other}"
+            if other not in by_name:
+                near = nearest(other, [name for name in by_name if name != dimension.name])
+                faults.append(
+                    Fault(
+                        key,
+                        "is no parameter of the space.",
+                        f"Did you mean '{near}'?" if near else f"There are: {', '.join(by_name)}.",
+                    )
+                )
+                continue
+            if not wanted:
+                faults.append(Fault(key, "is empty.", "List at least one value."))
+            for value in wanted:
+                if problem := by_name[other].fault_of(value):
+                    faults.append(Fault(key, f"can never hold: {problem}.", f"Use a value of {other}."))
+    if not faults and len(_ordered(dimensions)) < len(dimensions):
+        circle = sorted(set(names) - {dimension.name for dimension in _ordered(dimensions)})
+        faults.append(
+            Fault(f"{circle[0]}.when", f"goes in a circle: {', '.join(circle)} wait for each other.", "Break it.")
+        )
+    return faults
+
+
+def _ordered(dimensions: Sequence[Dimension]) -> list[Dimension]:
+    """Return the dimensions so that each follows those it depends on; those of a circle are left out."""
+    left, done = list(dimensions), list[Dimension]()
+    while ready := next((one for one in left if set(one.when) <= {other.name for other in done}), None):
+        left.remove(ready)
+        done.append(ready)
+    return done
+
+
+def _count(dimensions: Sequence[Dimension], values: Values) -> float:
+    if not dimensions:
+        return 1
+    first, rest = dimensions[0], dimensions[1:]
+    if not first.holds(values):
+        return _count(rest, values)
+    if first.size == math.inf or not any(first.name in later.when for later in rest):
+        return first.size * _count(rest, {**values, first.name: first.at(0.5)})
+    return sum(_count(rest, {**values, first.name: value}) for value in first.grid(1))
+
+
+def _grid(dimensions: Sequence[Dimension], values: Values, float_samples: int) -> Iterator[Values]:
+    if not dimensions:
+        yield dict(values)
+        return
+    first, rest = dimensions[0], dimensions[1:]
+    choices: Sequence[Value | None] = first.grid(float_samples) if first.holds(values) else (None,)
+    for value in choices:
+        beside = {**values, first.name: value} if first.holds(values) else values
+        yield from _grid(rest, beside, float_samples)
+
+
+def _written(dimension: Dimension) -> dict[str, object]:
+    when = {"when": {name: list(wanted) for name, wanted in dimension.when.items()}} if dimension.when else {}
+    if isinstance(dimension, Categorical):
+        return {"type": "categorical", "values": list(dimension.values), **when}
+    if isinstance(dimension, Int):
+        step = {"step": dimension.step} if dimension.step is not None else {}
+        return {"type": "int", "values": [dimension.low, dimension.high], **step, "log": dimension.log, **when}
+    if isinstance(dimension, Float):
+        return {"type": "float", "values": [dimension.low, dimension.high], "log": dimension.log, **when}
+    raise TypeError(f"{dimension.name}: {type(dimension).__name__} cannot be written.")

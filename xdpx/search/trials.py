@@ -1,0 +1,154 @@
+"""What a search knows: orders, their results, the trials they belong to, and what was decided about each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from xdpx.search.spaces import Values
+
+State = Literal["running", "waiting", "culled", "finished", "failed"]
+"""waiting: it has done what was ordered, and may go on; finished: it has seen all samples, or ended itself."""
+
+Verdict = Literal["begun", "promoted", "culled", "finished", "failed"]
+Direction = Literal["maximize", "minimize"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Train one trial until it has seen so many samples, then evaluate it.
+
+    Attributes:
+        number: 0, 1, 2, … in the order in which they were decided.
+        trial: number of the trial, from 0.
+        values: its point of the search space.
+        samples: training samples to have been seen at the end, counted from the trial's beginning.
+        begin: samples that it has seen already: 0 for a new trial, otherwise it is resumed.
+    """
+
+    number: int
+    trial: int
+    values: Values
+    samples: int
+    begin: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of an order.
+
+    Attributes:
+        order: its number.
+        samples: training samples that the trial has seen since its beginning.
+        score: of the last evaluation; None when the trial failed and cannot go on.
+        history: (samples, score) of each evaluation within this order, oldest first; may be empty.
+        ended: the run ended by itself (early stopping, its own limits) and has nothing left to train.
+        note: why it failed or ended, for the table of decisions.
+    """
+
+    order: int
+    samples: int
+    score: float | None
+    history: Sequence[tuple[int, float]] = ()
+    ended: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of the table of decisions."""
+
+    number: int
+    trial: int
+    verdict: Verdict
+    samples: int
+    score: float | None
+    why: str
+
+
+@dataclass
+class Trial:
+    """One point of the space and how it has done so far.
+
+    Attributes:
+        number: from 0, in the order in which trials were begun.
+        values: its point of the search space.
+        sign: 1 when a greater score is better, -1 when a smaller one is.
+        bracket: the bracket it belongs to, for schedules that have several.
+        samples: training samples seen, as far as known.
+        aim: training samples that it was last ordered to reach.
+        history: (samples, score) of each evaluation, oldest first.
+        ended: the run ended by itself.
+    """
+
+    number: int
+    values: Values
+    sign: int = 1
+    bracket: int = 0
+    samples: int = 0
+    aim: int = 0
+    state: State = "running"
+    history: list[tuple[int, float]] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def best(self) -> float | None:
+        """The best score so far, that of the checkpoint which the run keeps; None before the first."""
+        return max((score for _, score in self.history), key=lambda score: self.sign * score, default=None)
+
+    def best_at(self, samples: int, deviation: int = 0) -> float | None:
+        """Return the best score by the evaluation nearest to so many samples.
+
+        Args:
+            samples: where to look.
+            deviation: allowed difference in samples.
+
+        Returns:
+            None when no evaluation is so near. A run that ended by itself before keeps the score it ended with.
+        """
+        if not self.history:
+            return None
+        nearest = min((seen for seen, _ in self.history), key=lambda seen: (abs(seen - samples), seen))
+        if abs(nearest - samples) > deviation and not (self.ended and nearest < samples):
+            return None
+        return max((score for seen, score in self.history if seen <= nearest), key=lambda score: self.sign * score)
+
+    def merit_at(self, samples: int, deviation: int = 0) -> float:
+        """Return `best_at` so that greater is better; -inf when there is no score there."""
+        score = self.best_at(samples, deviation)
+        return -math.inf if score is None else self.sign * score
+
+    @property
+    def merit(self) -> float:
+        """`best`, so that greater is better; -inf when there is no score."""
+        return -math.inf if self.best is None else self.sign * self.best
+
+
+class Trials(list[Trial]):
+    """The trials of a search in order of their numbers, and the table of what was decided about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions: list[Decision] = []
+
+    def note(self, trial: Trial, verdict: Verdict, why: str) -> None:
+        """Write a row of the table of decisions."""
+        row = Decision(len(self.decisions), trial.number, verdict, trial.samples, trial.best, why)
+        self.decisions.append(row)
+
+    def cull(self, trial: Trial, why: str) -> None:
+        """Stop a trial for good."""
+        trial.state = "culled"
+        self.note(trial, "culled", why)
+
+    def best(self) -> Trial | None:
+        """Return the trial with the best score, the earlier of two equal ones; None while none has a score."""
+        scored = [trial for trial in self if trial.best is not None]
+        return max(scored, key=lambda trial: (trial.merit, -trial.number), default=None)
+
+
+def ranked(trials: Sequence[Trial], samples: int, deviation: int = 0) -> list[Trial]:
+    """Sort trials by their score at so many samples, best first; of equal ones the earlier first."""
+    return sorted(trials, key=lambda trial: (-trial.merit_at(samples, deviation), trial.number))

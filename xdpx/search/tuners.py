@@ -1,0 +1,88 @@
+"""Who proposes: each tuner returns the values of the next trial."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from xdpx.config import parameters as declare
+from xdpx.config.parameters import param
+from xdpx.config.registry import Registry
+from xdpx.search.spaces import Space, Values
+from xdpx.search.trials import Direction, Trial
+
+tuners: Registry[Any] = Registry(
+    "tuner",
+    {
+        "gp": "xdpx.search.models:GaussianProcess",
+        "grid": "xdpx.search.tuners:Grid",
+        "random": "xdpx.search.tuners:Random",
+        "tpe": "xdpx.search.models:Tpe",
+    },
+)
+register = tuners.register
+
+GROUP = "tune"
+MOST_DRAWS = 1000
+"""Draws until a point of a finite space is given up as tried: the last free one of 100 is missed once in 23,000."""
+
+
+class Tuner:
+    """Proposes points of a space. A proposal depends on the seed, its number and the history alone.
+
+    Args:
+        parameters: of the class.
+        space: where points come from.
+        seed: decides all randomness.
+        direction: whether scores are maximized or minimized.
+    """
+
+    Parameters = declare.Parameters
+
+    def __init__(self, parameters: Any, *, space: Space, seed: int = 1, direction: Direction = "maximize") -> None:
+        self.parameters = parameters
+        self.space, self.seed, self.direction = space, seed, direction
+
+    def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
+        """Return the values of trial `number`, None when every point was proposed.
+
+        Args:
+            number: of the trial, from 0.
+            history: the trials 0 to number - 1, some of which may be running.
+        """
+        raise NotImplementedError
+
+
+class Random(Tuner):
+    """Independent draws. In a finite space none comes twice."""
+
+    class Parameters(declare.Parameters):
+        """Nothing to configure."""
+
+    def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
+        """Draw a point from the stream of this seed and number."""
+        rng = random.Random(f"{self.seed}/{number}")
+        for _ in range(MOST_DRAWS):
+            values = self.space.sample(rng)
+            if all(trial.values != values for trial in history):
+                return values
+        return None
+
+
+class GridParameters(declare.Parameters):
+    """How fine the grid is."""
+
+    float_samples: int = param(5, ge=1, doc="Values of each float parameter, both ends included.", group=GROUP)
+
+
+class Grid(Tuner):
+    """Every point of a grid once, in order."""
+
+    Parameters = GridParameters
+
+    def propose(self, number: int, history: Sequence[Trial]) -> Values | None:
+        """Return point `number` of the grid."""
+        points = self.space.grid(self.parameters.float_samples)
+        return next(itertools.islice(points, number, None), None)
