@@ -1,4 +1,4 @@
-"""The commands from Python: `load_run` for x-pred and x-eval, `train` for x-train, `preprocess` for x-prepro."""
+"""The commands from Python: `load_run` for x-pred and x-eval, `train`, `tune`, and `preprocess` for x-prepro."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from xdpx.inference.answers import Prediction
     from xdpx.inference.predictor import Predictor
     from xdpx.logger import Progress
+    from xdpx.search.spaces import Space
 
 Config = str | os.PathLike[str] | Mapping[str, Any]
 Text = str | Iterable[str] | Mapping[str, str]
@@ -233,6 +234,60 @@ def preprocess(config: Config, **overrides: Any) -> str:
         return str(run.values["data_dir"])
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found. `tune` makes it.
+
+    Attributes:
+        save_dir: the folder of the search.
+        values: the best value of each parameter.
+        score: the best score of the major metric.
+        trial: the number of the best trial.
+        config: a config of x-train with the best values, ready to train.
+    """
+
+    save_dir: str
+    values: dict[str, Any]
+    score: float
+    trial: int
+    config: str
+
+    @property
+    def run_dir(self) -> str:
+        """The folder of the best trial, for `load_run`; of one of several runs the folder above them."""
+        return io.join(self.save_dir, f"trial_{self.trial}")
+
+
+def tune(config: Config, *, space: Mapping[str, Any] | Space | None = None, **overrides: Any) -> Tuned:
+    """Search as x-tune does, with the same checks, files and log, and return what was found.
+
+    Args:
+        config: a file, or the values as a dict, whose `base_config` may be a dict, too.
+        space: the search space, as a dict or built of `xdpx.search.spaces`; None for that of space_config.
+        **overrides: values of keys, which win over the config: `max_trials=32`.
+
+    Raises:
+        ConfigError: with every fault of the configs, before anything is touched; or no trial could be trained.
+        KeyboardInterrupt: it was interrupted, after saving; the same call goes on.
+        SystemExit: another signal than that of Ctrl-C did so; the code is 85.
+    """
+    with TemporaryDirectory() as folder:
+        parts = {"base_config": config.get("base_config")} if isinstance(config, Mapping) else {}
+        parts |= {"base_config": overrides["base_config"]} if "base_config" in overrides else {}
+        parts["space_config"] = space if space is None or isinstance(space, Mapping) else space.describe()
+        for key, part in parts.items():
+            if isinstance(part, Mapping):
+                overrides[key] = io.join(folder, f"{key}.json")
+                write_text(overrides[key], _as_text(key, _placed(part)))
+        if isinstance(config, Mapping):
+            config = {key: value for key, value in config.items() if key not in overrides}
+        with _done("x-tune", config, overrides) as run:
+            found = batch.stored_status(run)
+            save_dir = str(run.values["save_dir"])
+            best = io.join(save_dir, "best.hjson")
+            return Tuned(save_dir, found["best_values"], found["best_score"], found["best_trial"], best)
+
+
 @contextmanager
 def _done(command: str, config: Config, overrides: Mapping[str, Any]) -> Generator[Run]:
     """Check and do one run of a command, and yield it."""
@@ -250,10 +305,10 @@ def _done(command: str, config: Config, overrides: Mapping[str, Any]) -> Generat
         run = replace(runs[0], source=LITERAL) if isinstance(config, Mapping) else runs[0]
         code = batch.run_all([run])
     if code == EXIT_CODE:
-        status = read_status(run.values["save_dir"])
-        if status is not None and "SIGINT" not in status.reason:
+        reason = str(batch.stored_status(run).get("reason", ""))
+        if reason and "SIGINT" not in reason:
             raise SystemExit(EXIT_CODE)
-        raise KeyboardInterrupt(status.reason if status else "")
+        raise KeyboardInterrupt(reason)
     if code:
         raise RuntimeError(f"{command} ended with exit code {code}; the log above says why.")
     yield run

@@ -119,6 +119,7 @@ class LogParameters(declare.Parameters):
     viz_ref_dir: str | list[str] | dict[str, str] | None = param(
         None, doc="Runs to draw beside this one: a folder, a list, or label: folder; at most 4.", group="trainer/log"
     )
+    plots: bool = param(True, doc="Draw figures into plots; without them, x-viz draws them later.", group="trainer/log")
     figext: str = param(
         "png", doc="Format of the figures: png, svg, pdf or another that matplotlib writes.", group="trainer/log"
     )
@@ -193,6 +194,15 @@ class EvaluationParameters(declare.Parameters):
         None, gt=0, doc="Also keep a state to resume from after every so many updates.",
         when=("save", "is", True), group="trainer/evaluation",
     )  # fmt: skip
+    save_in_background: bool = param(
+        False, doc="Write states to resume from while training goes on, which waits only until they are copied.",
+        when=("save", "is", True), group="trainer/evaluation",
+    )  # fmt: skip
+    memory_copy_interval: int = param(
+        0, ge=0, group="trainer/evaluation", when=("save", "is", True),
+        doc="Updates from one copy of the state in each machine's shared memory to the next, from which a restart goes "
+        "on where nothing newer was saved; 0 keeps none.",
+    )  # fmt: skip
 
 
 class OptimizationParameters(declare.Parameters):
@@ -225,6 +235,16 @@ class DeviceParameters(declare.Parameters):
     nproc: int | None = param(
         None, ge=1, group="trainer/distributed",
         doc="Processes to start on this machine, a device each; null: one for each visible GPU, or one.",
+    )  # fmt: skip
+    max_restarts: int = param(
+        3, ge=0, group="trainer/distributed",
+        doc="How often the processes of nproc are started again when one was killed, froze or hung; each time they go "
+        "on from the newest whole state. Never with auto_suffix. 0: the job ends, as with a launcher's processes.",
+    )  # fmt: skip
+    hang_seconds: float = param(
+        30.0, ge=0, group="trainer/distributed",
+        doc="Seconds after which several processes end because one of them is frozen, or takes an update longer than "
+        "that beyond twice the longest one; stacks of all go into save_dir/stacks. 0 watches none.",
     )  # fmt: skip
     device_id: int | Literal["auto"] = param(
         "auto", doc="Number of the one GPU to use; auto: all that are visible.", group="trainer/distributed"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from itertools import count
 
+from xdpx.checkpoints.memory_copies import IDENTITY
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS
 from xdpx.config.faults import Fault
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
@@ -21,8 +22,8 @@ RESOURCES = ("vocab.txt", "word_vocab.txt", "target_map.txt", "embeddings.pt", "
 OWN = (
     "checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "args.resume-*.py",
     "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "resources.manifest.json", "plots", "eval",
-    "transformers", "log.txt", "config.json", "bert_config.json", ARGS_FILE, PREPRO_ARGS, STARTER_CONFIG, TRAIN_LOG,
-    VALID_LOG, SNAPSHOT, STATUS_FILE, *RESOURCES,
+    "transformers", "stacks", IDENTITY, "log.txt", "config.json", "bert_config.json", ARGS_FILE, PREPRO_ARGS,
+    STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, *RESOURCES,
 )  # fmt: skip
 """Everything that a run writes into its save_dir."""
 

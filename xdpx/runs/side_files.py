@@ -16,7 +16,7 @@ from xdpx.utils import commit, io
 from xdpx.utils.aside import is_unreadable, reason_of, set_aside
 from xdpx.utils.verified import RESOURCES, altered
 
-_FOLDERS = frozenset({"plots", "transformers"})
+_FOLDERS = frozenset({"plots", "transformers", "stacks"})
 _CHECKPOINT = re.compile(r"checkpoint-.*")
 _THEN = "the run goes on without it"
 

@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import xdpx
+from xdpx.config import families
+from xdpx.config.config_files import kept
+from xdpx.config.user_modules import folders
 from xdpx.logger import log
 from xdpx.utils import commit, io
 from xdpx.utils.redaction import holds_secret
 
 SNAPSHOT = "snapshot.zip"
-KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed")
+KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed", ".j2")
 SKIPPED_FOLDERS = frozenset({"__pycache__", "venv", "env", "node_modules", "build", "dist"})
 LARGEST_FILE = 1_000_000
 LARGEST_SNAPSHOT = 100_000_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of zip: equal code gives equal bytes
 
 
-def write_snapshot(path: str, *, config: str) -> None:
-    """Write a zip of the package, of user/modules below the working directory, and of the config file.
+def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | None = None) -> list[str]:
+    """Write a zip of the package, of the user's modules, and of the config file; return what was left out.
 
     Files that are large or no text are left out, and so is everything beyond 100 MB; both are told. So is what looks as
     if a secret stood in it: a snapshot is handed on with the model.
+
+    Args:
+        path: the zip.
+        config: the config file; '' for none.
+        more: {name in the zip: file} of what goes in as well.
     """
     total = 0
-    left_out, secret = [], []
+    left_out, secret = list[str](), list[str]()
     with (
         commit.replacing(path, "wb", own=True, private=True) as target,
         zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
-        for name, file in _files(config):
+        for name, file in (*_files(config), *(more or {}).items()):
             size = io.size(file)
             if size > LARGEST_FILE or total + size > LARGEST_SNAPSHOT:
                 left_out.append(name)
@@ -46,6 +54,7 @@ def write_snapshot(path: str, *, config: str) -> None:
         log.warning(f"{', '.join(secret)}: looks as if secrets stood in it, left out of {io.name(path)}")
     if left_out:
         log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
+    return [*secret, *left_out]
 
 
 def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
@@ -60,12 +69,18 @@ def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
 def _files(config: str) -> Iterator[tuple[str, str]]:
     """Yield (name in the zip, file), sorted, without what no text editor would open."""
     package = io.parent(io.abspath(str(xdpx.__file__)))
-    for root, prefix in ((package, "xdpx"), (io.abspath("user/modules"), "user/modules")):
+    users = [(io.abspath(str(folder)), "user/modules") for folder in folders()]
+    shipped = [(families.folder(), "xdpx/families")] if families.folder() else []
+    seen = set()
+    for root, prefix in ((package, "xdpx"), *shipped, *users):
         for file in sorted(_text_files(root)):
-            yield f"{prefix}{file[len(root) :]}", file
+            name = f"{prefix}{file[len(root) :]}"
+            if name not in seen:
+                seen.add(name)
+                yield name, file
     for suffix in ("", ".hjson"):
-        if config and io.isfile(config + suffix):
-            yield f"config/{io.name(config + suffix)}", config + suffix
+        if config and io.isfile(kept(config + suffix)):
+            yield f"config/{io.name(config + suffix)}", kept(config + suffix)
             return
 
 

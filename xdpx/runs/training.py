@@ -9,8 +9,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from xdpx.checkpoints import background
 from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
 from xdpx.checkpoints.folders import Ranks
+from xdpx.checkpoints.memory_copies import MemoryCopies
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run, fingerprint
 from xdpx.config.spmd_keys import SPMD
@@ -95,7 +97,11 @@ def _train_in(folder: str, run: Run, ranks: Ranks, *, new: bool = False) -> Stop
 
     with Preemption() as preemption, claimed(folder, ranks, then=look) as claim:
         training = _Training(run, settings, Checkpointer(folder, writes=is_master()), preemption, ranks)
-        return live(training, claim, preemption=preemption, log_file=settings.log_file)
+        if settings.save and settings.memory_copy_interval:
+            training.copies = MemoryCopies(folder, ranks, interval=settings.memory_copy_interval)
+        return live(
+            training, claim, preemption=preemption, log_file=settings.log_file, hang_seconds=settings.hang_seconds
+        )
 
 
 def refuse_if_occupied(run: Run, settings: TrainParameters) -> None:
@@ -116,12 +122,15 @@ class _Training:
     ranks: Ranks
     saved: Mapping[str, Any] = field(default_factory=dict)  # the full state that it continues from
     changed: changed_keys.Changes = field(default_factory=dict)  # since that was saved
+    copies: MemoryCopies | None = None  # of its state; None where none are wanted
     adapter: CallbackAdapter | None = None  # of the callbacks that the config lists
     parts: Parts = field(init=False)
 
     def begin(self) -> Session:
         """Build everything and begin, or continue from a full state; try out what would fail later."""
         run, settings = self.run, self.settings
+        if self.copies is not None and settings.resume:
+            self.copies.bring_back()
         step = by_the_first(lambda: resuming.step_to_continue(run, settings, self.checkpointer))
         saved = resuming.load(self.checkpointer, step) if step is not None else {}
         by_the_first(lambda: side_files.bring_back(settings.save_dir, saved.get("metadata", {}).get("texts", {})))
@@ -161,6 +170,8 @@ class _Training:
     def settle(self, session: Session) -> None:
         """Delete what an overwritten run left, now that this one works; then leave what this run is."""
         by_the_first(lambda: self._settle(session))
+        if self.copies is not None:
+            self.copies.begin(anew=not self.saved)
 
     def _settle(self, session: Session) -> None:
         folder = self.settings.save_dir
@@ -258,7 +269,7 @@ class _Training:
             policy = save_policy(settings)
             saving = Saving(
                 self.checkpointer, policy, callbacks=kept, accumulator=accumulator, metadata=self._metadata,
-                values=changed_keys.lasting(self.run.values),
+                values=changed_keys.lasting(self.run.values), background=self._background(), copies=self.copies,
             )  # fmt: skip
         user_callbacks = [*own_trackers(settings.report_to), *listed.build(settings.callbacks)]
         if user_callbacks:
@@ -278,7 +289,14 @@ class _Training:
             )  # fmt: skip
         if settings.inspect_gradient:
             callbacks.append(Inspecting(partial(draw_gradients, settings), accumulator.stopwatch))
-        return [*callbacks, Estimating(peak_memory), Plotting(partial(draw_figures, settings), accumulator.stopwatch)]
+        callbacks.append(Estimating(peak_memory))
+        if settings.plots:
+            callbacks.append(Plotting(partial(draw_figures, settings), accumulator.stopwatch))
+        return callbacks
+
+    def _background(self) -> background.Background | None:
+        """Return what writes states while training goes on, where that is asked for."""
+        return background.Background() if self.settings.save_in_background else background.asked_for()
 
     def _held_out(self) -> Iterable[Batch]:
         """Return the batches to score on; callbacks hear of each."""

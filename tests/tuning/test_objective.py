@@ -1,0 +1,28 @@
+"""Scores of several runs are averaged at equal samples; a run that ended by itself keeps the score it ended with."""
+
+from __future__ import annotations
+
+import pytest
+
+from xdpx.tuning.objective import Progress, interval_at, mean_curve
+
+
+def test_folds_are_averaged_where_all_of_them_were_evaluated() -> None:
+    parts = [
+        Progress(30, [(10, 0.5), (20, 0.7), (30, 0.9)], over=False),
+        Progress(30, [(10, 0.3), (30, 0.7)], over=False),
+    ]
+    assert mean_curve(parts) == [(10, pytest.approx(0.4)), (30, pytest.approx(0.8))]
+
+
+def test_a_fold_that_ended_early_counts_with_its_last_score() -> None:
+    parts = [Progress(30, [(10, 0.5), (30, 0.9)], over=True), Progress(10, [(10, 0.3)], over=True)]
+    assert mean_curve(parts) == [(10, pytest.approx(0.4)), (30, pytest.approx(0.6))]
+
+
+def test_the_interval_of_a_mean_is_that_of_student() -> None:
+    parts = [Progress(10, [(10, score)], over=True) for score in (0.5, 0.6, 0.7)]
+    low, high = interval_at(parts, 10) or (0, 0)
+    assert low == pytest.approx(0.6 - 4.303 * 0.1 / 3**0.5)
+    assert high == pytest.approx(0.6 + 4.303 * 0.1 / 3**0.5)
+    assert interval_at(parts[:1], 10) is None

@@ -1,0 +1,100 @@
+"""All configs are checked before anything starts; trials are compared at equal samples, whatever their batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.config.loading import load
+from xdpx.run import main
+from xdpx.tuning.plan import Plan, make_plan
+
+Words = Callable[..., list[str]]
+
+
+def faults_of(words: list[str]) -> str:
+    from xdpx.commands import batch
+
+    with pytest.raises(ConfigError) as raised:
+        load(words[1], "x-tune", inspect=batch.inspect)
+    return str(raised.value)
+
+
+def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned/thesis.tex").write_text("mine")
+    space = {
+        "learning_rte": {"type": "float", "values": [1e-3, 1e-1]}, "dropout": {"type": "float", "values": [0.0, 1.5]},
+        "loss": {"type": "categorical", "values": ["cross_entropy", "crss"]},
+    }  # fmt: skip
+    told = faults_of(search(space=space))
+    assert "'learning_rate'" in told
+    assert "space_config: dropout: is 1.5" in told
+    assert "'crss'" in told
+    assert "no search of x-tune" in told
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"space": {"max_update": {"type": "int", "values": [1, 9]}}}, "cannot be searched"),
+        ({"space": {"save_best_only": {"type": "categorical", "values": [True]}}}, "decided by the search itself"),
+        ({"base": {"data_dir": "nowhere"}}, "nowhere"),
+        ({"min_ref": 3}, "none would be culled"),
+        ({"seeds": [1, 1]}, "twice"),
+        ({"folds": True}, "there are no folds to take the mean over"),
+        ({"base_config": "./trian"}, "train.json"),
+    ],
+)
+def test_what_no_search_can_do_is_refused(search: Words, keys: dict[str, Any], words: str) -> None:
+    assert words in faults_of(search(**keys))
+
+
+def test_a_batch_of_half_the_size_gets_twice_the_updates_and_as_many_samples(planned: Callable[..., Plan]) -> None:
+    plan = planned(base={"tolerance": 40})
+    [half] = plan.runs_of(0, {"batch_size": 8})
+    assert {key: half.values[key] for key in ("max_update", "eval_interval", "tolerance")} == {
+        "max_update": 24, "eval_interval": 8, "tolerance": 80,
+    }  # fmt: skip
+    assert [plan.stages_of([half], 0, samples)[0].until for samples in (64, 65, 192)] == [8, 9, 24]
+
+
+def test_a_parameter_with_a_condition_is_not_there_where_it_does_not_hold(planned: Callable[..., Plan]) -> None:
+    space = {
+        "lr_scheduler": {"type": "categorical", "values": ["one_cycle", "constant"]},
+        "warmup_steps": {"type": "int", "values": [1, 3], "when": {"lr_scheduler": "one_cycle"}},
+    }
+    plan = planned(space=space)
+    assert "warmup_steps" not in plan.runs_of(0, {"lr_scheduler": "constant"})[0].values
+    assert plan.runs_of(0, {"lr_scheduler": "one_cycle", "warmup_steps": 2})[0].values["warmup_steps"] == 2
+
+
+def test_a_trial_trains_every_fold_with_every_seed(search: Words, tmp_path: Path) -> None:
+    words = search(folds=True, seeds=[1, 2])
+    base = json.loads((tmp_path / "train.json").read_text())
+    parents = [base.pop("__parent__"), [{"train_subset": "train"}, {"train_subset": "other"}]]
+    (tmp_path / "train.json").write_text(json.dumps({"__parent__": parents, **base}))
+    plan = make_plan(load(words[1], "x-tune")[0])
+    found = {(run.values["train_subset"], run.values["seed"]): run.values["save_dir"] for run in plan.runs_of(5, {})}
+    assert len(found) == 4
+    assert found["other", 2].endswith("tuned/trial_5/fold_1.seed_2")
+    assert "set folds: true" in faults_of_one(words, tmp_path)
+
+
+def faults_of_one(words: list[str], tmp_path: Path) -> str:
+    config = json.loads((tmp_path / "tune.json").read_text())
+    (tmp_path / "tune.json").write_text(json.dumps({**config, "folds": False}))
+    return faults_of(words)
+
+
+def test_dry_says_what_will_be_searched_and_touches_nothing(
+    search: Words, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*search(), "--dry"]) == 0
+    assert "at most 3 trials over learning_rate, batch_size" in capsys.readouterr().out
+    assert not (tmp_path / "tuned").exists()

@@ -1,0 +1,51 @@
+"""Where stages are trained: processes of this machine, or a Ray cluster. All executors keep the same few promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from xdpx.tuning.parameters import TuneParameters
+from xdpx.tuning.stages import Outcome, Stage
+
+
+class Executor(Protocol):
+    """Trains stages, `capacity` of them at a time. A stage that is lost with its worker is tried once more."""
+
+    capacity: int
+
+    def start(self, stage: Stage) -> None:
+        """Begin a stage; there is room for it."""
+        ...
+
+    def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
+        """Return the stages that have ended since, at the latest after so many seconds; perhaps none."""
+        ...
+
+    def stop(self) -> None:
+        """Ask every stage that is under way to save and end; `wait` then returns each as interrupted."""
+        ...
+
+    def close(self) -> None:
+        """End at once what is still under way, and free everything."""
+        ...
+
+
+def executor_named(
+    name: Literal["local", "ray"], needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output: str
+) -> Executor:
+    """Return an executor.
+
+    Args:
+        name: where stages are trained.
+        needs: what the config of the search says.
+        stage: an example of what will be trained, which tells the devices that a run takes.
+        preload: modules that every run imports.
+        output: folder for what the processes write to their consoles.
+    """
+    if name == "ray":
+        from xdpx.tuning.executors import ray as chosen
+    else:
+        from xdpx.tuning.executors import local as chosen  # type: ignore[no-redef]
+    made: Executor = chosen.make(needs, stage=stage, preload=preload, output=output)
+    return made

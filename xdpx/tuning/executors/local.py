@@ -1,0 +1,246 @@
+"""Stages in processes of this machine, forked off one that has torch and our modules imported already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from xdpx.config.user_modules import load_user_modules
+from xdpx.logger import log
+from xdpx.tuning.parameters import TuneParameters
+from xdpx.tuning.stages import Outcome, Stage, train_to
+from xdpx.utils import io
+
+GIGABYTE = 1 << 30
+START = "forkserver"
+"""How processes are started; `fork` serves tests, whose own process has imported everything."""
+SECONDS_TO_SAVE = 20.0
+"""How long a process may take to save and end once its driver is gone; then it is killed."""
+TRIES = 2
+"""A process that is killed from outside begins again where it stood; when that happens twice, its trial has failed."""
+
+
+def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output: str) -> LocalExecutor:
+    """Return an executor with room for as many runs as the config allows and this machine can hold."""
+    devices = gpus_for(stage)
+    each = max(1, int(stage.run.values.get("nproc") or 1))
+    groups = [devices[first : first + each] for first in range(0, len(devices) - each + 1, each)]
+    capacity = room(needs, processors=os.cpu_count() or 1, gpu_groups=len(groups) if devices else None)
+    return LocalExecutor(capacity, gpus=groups, preload=preload, output=output)
+
+
+def room(needs: TuneParameters, *, processors: int, gpu_groups: int | None) -> int:
+    """Return how many runs may go at once.
+
+    Args:
+        needs: what the config says of runs and memory.
+        processors: of this machine; they bound runs that compute on them.
+        gpu_groups: how many runs the GPUs are enough for; None where runs use none.
+    """
+    memory = available_memory() / GIGABYTE if needs.available_rss is None else needs.available_rss
+    devices = processors if gpu_groups is None else gpu_groups
+    return max(1, min(needs.parallel_runs, int(memory // needs.min_rss), devices))
+
+
+def available_memory() -> float:
+    """Return the bytes of memory that programs can still have; all of it where the system does not say."""
+    with suppress(OSError, StopIteration, ValueError), io.open("/proc/meminfo") as file:
+        line = next(line for line in file if line.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024.0
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def gpus_for(stage: Stage) -> list[str]:
+    """Return the GPUs to share out, by the numbers or names that CUDA_VISIBLE_DEVICES has; none for runs on CPUs."""
+    values = stage.run.values
+    if values.get("cuda") is False or values.get("engine") == "spmd" or values.get("device_id", "auto") != "auto":
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    import torch
+
+    return [str(index) for index in range(torch.cuda.device_count())]
+
+
+@dataclass
+class _Work:
+    """A stage that is under way."""
+
+    stage: Stage
+    gpus: list[str] | None
+    tries: int = 1
+    process: BaseProcess = field(init=False)
+    answers: Connection = field(init=False)
+
+
+class LocalExecutor:
+    """Keeps up to `capacity` stages under way.
+
+    Args:
+        capacity: how many.
+        gpus: groups of GPUs, one for each run; empty where runs use none.
+        preload: modules that the process from which others are forked imports.
+        output: folder for what the processes write to their consoles.
+    """
+
+    def __init__(
+        self, capacity: int, *, gpus: Sequence[list[str]] = (), preload: Sequence[str] = (), output: str = ""
+    ) -> None:
+        self.capacity = capacity
+        self._free_gpus = list(gpus)
+        self._output = output
+        self._active: list[_Work] = []
+        self._stopping = False
+        self._context: Any = multiprocessing.get_context(START)
+        self._context.set_forkserver_preload(list(preload))
+
+    def start(self, stage: Stage) -> None:
+        """Begin a stage in a process of its own."""
+        self._begin(_Work(stage, self._free_gpus.pop(0) if self._free_gpus else None))
+
+    def _begin(self, work: _Work) -> None:
+        work.answers, there = self._context.Pipe(duplex=False)
+        threads = max(1, (os.cpu_count() or 1) // self.capacity)
+        arguments = (work.stage, there, work.gpus, threads, self._output)
+        work.process = self._context.Process(target=_work, args=arguments, name=work.stage.name)
+        with _as_library():
+            work.process.start()
+        there.close()
+        self._active.append(work)
+
+    def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
+        """Return the stages that have ended; one whose process was killed from outside is begun again, once."""
+        wait([work.process.sentinel for work in self._active], timeout=seconds)
+        ended = []
+        for work in [work for work in self._active if not work.process.is_alive()]:
+            self._active.remove(work)
+            outcome = _outcome(work)
+            killed = outcome is None and (work.process.exitcode or 0) < 0
+            if killed and not self._stopping and work.tries < TRIES:
+                log.warning(f"{work.stage.name}: its process {_how(work)}; it is started once more.")
+                work.tries += 1
+                self._begin(work)
+                continue
+            if work.gpus is not None:
+                self._free_gpus.append(work.gpus)
+            ended.append((work.stage, outcome or self._lost(work, killed=killed)))
+        return ended
+
+    def _lost(self, work: _Work, *, killed: bool) -> Outcome:
+        """Return what it means that a process said nothing before it ended."""
+        if self._stopping:
+            return Outcome("interrupted")
+        if killed:
+            return Outcome("failed", f"its process {_how(work)}, {work.tries} times")
+        return Outcome("world", f"its process {_how(work)}; see {io.join(self._output, work.stage.name)}.txt.")
+
+    def stop(self) -> None:
+        """Ask every process to save and end."""
+        self._stopping = True
+        for work in self._active:
+            work.process.terminate()
+
+    def close(self) -> None:
+        """Kill what is still under way."""
+        for work in self._active:
+            work.process.kill()
+            work.process.join()
+        self._active.clear()
+
+
+def _outcome(work: _Work) -> Outcome | None:
+    """Return what a process said before it ended; None when it was killed before it could."""
+    work.process.join()
+    try:
+        found: Outcome = work.answers.recv()
+    except (EOFError, OSError):
+        return None
+    finally:
+        work.answers.close()
+    return found
+
+
+def _how(work: _Work) -> str:
+    code = work.process.exitcode or 0
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    return f"was killed by {name}" + (" (perhaps memory ran out: see min_rss)" if name == "SIGKILL" else "")
+
+
+@contextmanager
+def _as_library() -> Generator[None]:
+    """Start a process that finds what this one finds, but does not import the user's program.
+
+    That would start the search again in there. And the process from which others are forked is not told of `sys.path`.
+    """
+    main, paths = sys.modules["__main__"], os.environ.get("PYTHONPATH")
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        os.environ.pop("PYTHONPATH")
+        if paths is not None:
+            os.environ["PYTHONPATH"] = paths
+
+
+# ---- in the process
+
+
+def _work(stage: Stage, answers: Connection, gpus: list[str] | None, threads: int, output: str) -> None:
+    """Train a stage as the whole work of a process, and say how that went."""
+    os.setpgrp()  # the terminal's Ctrl-C reaches the driver alone, which passes it on once
+    _end_with_driver()
+    _write_to(io.join(output, f"{stage.name}.txt") if output and io.islocal(output) else os.devnull)
+    if gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        io.when_remote(load_user_modules)
+        load_user_modules()
+        outcome = train_to(stage)
+    except BaseException as error:
+        outcome = Outcome("world", f"{type(error).__name__}: {error}")
+    with suppress(OSError):
+        answers.send(outcome)
+    answers.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # what libraries do at the end of a process is of no use here, and takes as long as some stages
+
+
+def _end_with_driver() -> None:
+    """When the driver is gone (kill -9), save and end as one that is preempted; then, if that takes long, at once."""
+    driver = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if driver is not None:
+            driver.join()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(SECONDS_TO_SAVE)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True, name="watch-driver").start()
+
+
+def _write_to(path: str) -> None:
+    """Let all that this process writes to its console go to the end of a file."""
+    with io.open(path, "ab") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)

@@ -1,0 +1,255 @@
+"""Stages as tasks of a Ray cluster, whose machines see the folders of the search under the same paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.spmd_keys import SPMD
+from xdpx.logger import log
+from xdpx.tuning.parameters import TuneParameters
+from xdpx.tuning.stages import Outcome, Stage
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+GIGABYTE = 1 << 30
+ADDRESS = "RAY_ADDRESS"
+TRIES = 2
+"""A worker that is killed begins again where its run stood; that often without any progress, its trial has failed."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one stage takes of a machine of the cluster.
+
+    Attributes:
+        cpus: processors, and threads of torch.
+        gpus: whole GPUs.
+        memory: bytes.
+    """
+
+    cpus: int
+    gpus: int
+    memory: int
+
+    def words(self) -> dict[str, float]:
+        """Return it as Ray counts the resources of a machine."""
+        wanted = {"CPU": float(self.cpus), "GPU": float(self.gpus), "memory": float(self.memory)}
+        return {name: amount for name, amount in wanted.items() if amount}
+
+
+def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output: str) -> RayExecutor:
+    """Return an executor on the cluster at RAY_ADDRESS, or on a Ray of this machine that ends with the search.
+
+    Raises:
+        ConfigError: Ray is not installed.
+        OSError: the cluster cannot be reached.
+    """
+    del output  # Ray keeps what workers print
+    own = _connect()
+    demand = demand_of(needs, stage)
+    _warn_where_none_fits(demand)
+    return RayExecutor(needs.parallel_runs, demand, preload=preload, own=own)
+
+
+def _connect() -> bool:
+    """Connect to Ray, and tell whether this process started it."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        fault = Fault("executor", "is 'ray', which is not installed.", "Run: pip install 'xdpx[tune]'.")
+        raise ConfigError("x-tune", [fault]) from error
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
+    quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+    if os.environ.get(ADDRESS, "local") != "local":
+        try:
+            ray.init(address=os.environ[ADDRESS], **quiet)
+        except (ConnectionError, RuntimeError) as error:
+            raise OSError(f"{ADDRESS}: no Ray cluster answers at {os.environ[ADDRESS]}: {error}") from error
+        return False
+    ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    return True
+
+
+def demand_of(needs: TuneParameters, stage: Stage) -> Demand:
+    """Return what one run takes: as many GPUs as it has processes where there are any, and its share of processors."""
+    there, values = _resources(), stage.run.values
+    each = max(1, int(values.get("nproc") or 1))
+    on_cpus = values.get("cuda") is False or values.get("engine") == SPMD
+    gpus = each if there.get("GPU", 0) >= each and not on_cpus else 0
+    cpus = max(each, int(there.get("CPU", 1)) // needs.parallel_runs)
+    largest = max((int(node["Resources"].get("CPU", 1)) for node in _nodes()), default=1)
+    return Demand(min(cpus, max(each, largest)), gpus, int(needs.min_rss * GIGABYTE))
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """Return what Ray tells of each machine that is there."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _resources() -> dict[str, float]:
+    """Return what all machines have together."""
+    found: dict[str, float] = {}
+    for node in _nodes():
+        for name, amount in node["Resources"].items():
+            found[name] = found.get(name, 0.0) + amount
+    return found
+
+
+def _warn_where_none_fits(demand: Demand) -> None:
+    """Say so when no machine is large enough: Ray itself would wait without a word."""
+    wanted = demand.words()
+    if any(all(node["Resources"].get(name, 0) >= amount for name, amount in wanted.items()) for node in _nodes()):
+        return
+    log.warning(
+        f"no machine of the cluster has {wanted['CPU']:.0f} processors, {wanted.get('GPU', 0):.0f} GPUs and "
+        f"{wanted['memory'] / GIGABYTE:.1f} gigabytes: trials wait until one joins. Lower min_rss, or stop and look at "
+        "`ray status`."
+    )
+
+
+@dataclass
+class _Work:
+    """A stage that is under way.
+
+    Attributes:
+        step: of the newest state of its run when it was begun.
+        tries: times that it was begun from there.
+    """
+
+    stage: Stage
+    step: int
+    tries: int = 1
+
+
+class RayExecutor:
+    """Keeps up to `capacity` stages under way; Ray decides where.
+
+    Args:
+        capacity: how many.
+        demand: of each.
+        preload: modules that a worker imports first.
+        own: whether Ray ends with this executor.
+    """
+
+    def __init__(self, capacity: int, demand: Demand, *, preload: Sequence[str] = (), own: bool = False) -> None:
+        import ray
+
+        self.capacity = capacity
+        self._demand, self._preload, self._own = demand, list(preload), own
+        self._active: dict[ObjectRef[Any], _Work] = {}
+        self._stopping = False
+        self._remote: Any = ray.remote(max_retries=0)(_work)
+
+    def start(self, stage: Stage) -> None:
+        """Begin a stage as a task."""
+        self._begin(_Work(stage, _newest(stage)))
+
+    def _begin(self, work: _Work) -> None:
+        task = self._remote.options(
+            name=work.stage.name, num_cpus=self._demand.cpus, num_gpus=self._demand.gpus, memory=self._demand.memory
+        )
+        self._active[task.remote(work.stage, self._preload, self._demand.cpus, os.getcwd())] = work
+
+    def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
+        """Return the stages that have ended; one whose worker was killed is begun again where its run stands."""
+        import ray
+
+        if not self._active:
+            return []
+        ended = []
+        ray.wait(list(self._active), timeout=seconds)
+        done, _ = ray.wait(list(self._active), num_returns=len(self._active), timeout=0)
+        for reference in done:
+            work = self._active.pop(reference)
+            outcome = self._outcome(reference, work)
+            if outcome is not None:
+                ended.append((work.stage, outcome))
+        return ended
+
+    def _outcome(self, reference: ObjectRef[Any], work: _Work) -> Outcome | None:
+        """Return how a stage went; None when its worker was killed and it is begun once more."""
+        import ray
+        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+
+        try:
+            found: Outcome = ray.get(reference)
+        except TaskCancelledError:
+            return Outcome("interrupted")
+        except RayTaskError as error:  # an exception of ours, or of the user's modules
+            return Outcome("world", str(error))
+        except RayError as error:  # the worker, or its machine, is gone
+            if self._stopping:
+                return Outcome("interrupted")
+            reason = str(error).strip().splitlines()[0]
+            return self._once_more(work, f"{type(error).__name__}: {reason}")
+        return found
+
+    def _once_more(self, work: _Work, reason: str) -> Outcome | None:
+        step = _newest(work.stage)
+        tries = work.tries + 1 if step <= work.step else 1
+        if tries > TRIES:
+            return Outcome("failed", f"its worker was lost {TRIES} times at update {step}, last by {reason}")
+        log.warning(f"{work.stage.name}: its worker is gone ({reason}); it goes on at update {step}.")
+        self._begin(_Work(work.stage, step, tries))
+        return None
+
+    def stop(self) -> None:
+        """Ask every stage to save and end; one that has not begun never does."""
+        import ray
+
+        self._stopping = True
+        for reference in self._active:
+            ray.cancel(reference, force=False)
+
+    def close(self) -> None:
+        """End what is still under way, and Ray where it was started for this search."""
+        import ray
+
+        for reference in self._active:
+            with suppress(Exception):
+                ray.cancel(reference, force=True)
+        self._active.clear()
+        if self._own:
+            ray.shutdown()
+
+
+def _newest(stage: Stage) -> int:
+    """Return the step of the newest state of a run; -1 where there is none, or it cannot be told."""
+    with suppress(OSError, ValueError):
+        if io.isdir(stage.folder):
+            return Checkpointer(stage.folder).newest_state() or -1
+    return -1
+
+
+# ---- in a worker
+
+
+def _work(stage: Stage, preload: Sequence[str], threads: int, folder: str) -> Outcome:
+    """Train a stage in a worker of Ray; it runs on its main thread, so that signals and `ray.cancel` are heard."""
+    from importlib import import_module
+
+    with suppress(OSError):  # on another machine, paths are absolute or remote
+        os.chdir(folder)
+    import torch
+
+    torch.set_num_threads(threads)
+    for name in preload:
+        import_module(name)
+    from xdpx.config.user_modules import load_user_modules
+    from xdpx.tuning.stages import train_to
+
+    io.when_remote(load_user_modules)
+    load_user_modules()
+    return train_to(stage)

@@ -1,0 +1,40 @@
+"""What the folder of a search holds, by name, and who may go on with it."""
+
+from __future__ import annotations
+
+from xdpx.config.faults import Fault
+from xdpx.search.journal import FILE_NAME as JOURNAL
+from xdpx.tuning.parameters import TuneParameters
+from xdpx.utils import io
+
+CONFIGS = "configs"
+OUTPUT = "output"
+RESULTS = "results.tsv"
+DECISIONS = "decisions.tsv"
+IMPORTANCE = "importance.tsv"
+IMPORTANCE_FIGURE = "importance.png"
+OVERVIEW = "overview.png"
+BEST = "best.hjson"
+
+
+def holds_search(folder: str) -> bool:
+    """Tell whether a search was begun in a folder."""
+    return io.isfile(io.join(folder, JOURNAL))
+
+
+def fault_of(settings: TuneParameters) -> Fault | None:
+    """Return what stands against searching in save_dir, None when nothing does. The journal knows whose it is."""
+    folder = settings.save_dir
+    if holds_search(folder):
+        if settings.resume:
+            return None
+        remedy = "Set resume: auto to go on with it, or choose another folder."
+        return Fault("save_dir", f"'{folder}' holds a search already.", remedy, code="occupied")
+    if settings.resume is True:
+        remedy = "Name the save_dir of the search, or use resume: auto to begin if there is none."
+        return Fault("save_dir", f"'{folder}' holds no search to go on with.", remedy)
+    names = io.listdir(folder) if io.isdir(folder) else []
+    if any(not name.startswith(".") and ".tmp-" not in name for name in names):
+        remedy = "It is never deleted or mixed with a search: choose a folder that does not exist, or is empty."
+        return Fault("save_dir", f"'{folder}' holds files that are no search of x-tune.", remedy)
+    return None

@@ -1,0 +1,105 @@
+"""What a trial is judged by: the scores that its runs wrote down, over all of its folds and seeds, at equal samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from xdpx.reports.run_logs import read_run
+from xdpx.search.trials import Order, Result
+from xdpx.training.status import read_status
+from xdpx.tuning.stages import Outcome, Stage, ended_early
+
+Curve = list[tuple[int, float]]
+"""(samples seen, score) of each evaluation, oldest first."""
+
+T975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""Student's t for 1, 2, ... 30 degrees of freedom: 95 % lie within so many standard errors."""
+Z975 = 1.960
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one run of a trial has come.
+
+    Attributes:
+        samples: seen so far.
+        curve: of its major metric.
+        over: it will not go on: its schedule has ended, or a rule of its own (tolerance, min_lr) ended it.
+        why: in words.
+    """
+
+    samples: int
+    curve: Curve
+    over: bool
+    why: str = ""
+
+
+def progress_of(stage: Stage) -> Progress:
+    """Return how far the run of a stage has come, read from its folder; nothing beyond the stage."""
+    values, status = stage.run.values, read_status(stage.folder)
+    each = values["batch_size"] * values["update_freq"]
+    logs = read_run(stage.folder, train=False)
+    steps, scores = logs.valid["step"], logs.valid[f"valid_{values['major_metric']}"]
+    curve = [(int(step) * each, float(score)) for step, score in zip(steps, scores, strict=True) if step <= stage.until]
+    if status is None:
+        return Progress(0, curve, over=False)
+    whole = status.status == "finished" and status.step >= status.total_steps
+    return Progress(
+        status.step * each, curve, over=whole or ended_early(status),
+        why="all samples seen" if whole else status.reason,
+    )  # fmt: skip
+
+
+def result_of(order: Order, stages: Sequence[Stage], outcomes: Sequence[Outcome]) -> Result:
+    """Return what came of an order, once all of its stages are done or have failed."""
+    failed = next((outcome for outcome in outcomes if outcome.kind == "failed"), None)
+    parts = [progress_of(stage) for stage in stages]
+    going = [part.samples for part in parts if not part.over]
+    samples = min(going) if going else max(part.samples for part in parts)
+    if failed is not None:
+        return Result(order.number, samples, None, ended=True, note=failed.reason)
+    curve = mean_curve(parts)
+    if not curve or not math.isfinite(curve[-1][1]):
+        problem = "its score is NaN" if curve else "it was never evaluated"
+        return Result(order.number, samples, None, curve, ended=True, note=problem)
+    over = all(part.over for part in parts)
+    note = next((part.why for part in parts if part.over and part.why != "all samples seen"), "all samples seen")
+    return Result(order.number, max(samples, curve[-1][0]), curve[-1][1], curve, ended=over, note=note if over else "")
+
+
+def mean_curve(parts: Sequence[Progress]) -> Curve:
+    """Return the mean of the curves where all runs were evaluated at equal samples; one that is over keeps its end."""
+    places = sorted({seen for part in parts for seen, _ in part.curve})
+    found = []
+    for place in places:
+        scores = [_score_at(part, place) for part in parts]
+        known = [score for score in scores if score is not None]
+        if len(known) == len(parts):
+            found.append((place, fmean(known)))
+    return found
+
+
+def _score_at(part: Progress, samples: int) -> float | None:
+    exact = next((score for seen, score in part.curve if seen == samples), None)
+    if exact is None and part.over and part.curve and part.curve[-1][0] < samples:
+        return part.curve[-1][1]
+    return exact
+
+
+def interval_at(parts: Sequence[Progress], samples: int) -> tuple[float, float] | None:
+    """Return the ends of the 95 % interval of the mean score at so many samples; None for fewer than two runs.
+
+    Source: Student, "The probable error of a mean", Biometrika 6 (1908).
+    """
+    scores = [score for part in parts if (score := _score_at(part, samples)) is not None]
+    if len(scores) < 2 or len(scores) < len(parts):
+        return None
+    degrees = len(scores) - 1
+    reach = (T975[degrees - 1] if degrees <= len(T975) else Z975) * stdev(scores) / math.sqrt(len(scores))
+    return fmean(scores) - reach, fmean(scores) + reach

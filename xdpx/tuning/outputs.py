@@ -1,0 +1,233 @@
+"""What a search leaves: a config for each trial, tables, figures, how it stands, and the best config ready to train."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from typing import Any, Literal
+
+from xdpx.checkpoints import aliases, layout
+from xdpx.config.args_file import starter_text
+from xdpx.config.faults import ConfigError
+from xdpx.config.loading import Run
+from xdpx.logger import log
+from xdpx.reports.run_logs import read_run
+from xdpx.reports.tables import as_tsv
+from xdpx.search.importance import importances
+from xdpx.search.search import Search
+from xdpx.search.trials import Trial
+from xdpx.training.status import STATUS_FILE
+from xdpx.tuning import overview, tables
+from xdpx.tuning.folder import BEST, CONFIGS, IMPORTANCE, IMPORTANCE_FIGURE, OVERVIEW
+from xdpx.tuning.objective import interval_at, progress_of
+from xdpx.tuning.plan import Plan
+from xdpx.utils import io
+from xdpx.utils.commit import write_bytes, write_text
+from xdpx.utils.decisions import is_better
+
+State = Literal["running", "finished", "preempted", "failed"]
+SHARE_OF_TIME = 0.02
+"""So much of the time may go into drawing while a search is at work; at its end everything is drawn."""
+WEIGHTS = ("checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "transformers")
+"""What save_above_score removes of a trial; its logs and tables stay."""
+
+_next_drawing = 0.0
+
+
+def trial_folder(plan: Plan, trial: int) -> str:
+    """Return the folder of a trial."""
+    return io.join(plan.settings.save_dir, f"trial_{trial}")
+
+
+# ---- configs
+
+
+def write_trial(plan: Plan, trial: int, runs: Sequence[Run]) -> None:
+    """Write configs/trial_N.hjson: what the trial is trained with; x-train goes on to the end of its schedule."""
+    path = io.join(plan.settings.save_dir, CONFIGS, f"trial_{trial}.hjson")
+    if not io.isfile(path):
+        write_text(path, config_text(runs), private=True)
+
+
+def config_text(runs: Sequence[Run], *, heading: str = "") -> str:
+    """Return the config of one run, or of a loop over several."""
+    texts = [starter_text(run, run.meta_keys) for run in runs]
+    if len(texts) == 1:
+        return heading + texts[0]
+    return heading + "[\n" + "".join(f"{text.rstrip()}\n" for text in texts) + "]\n"
+
+
+def write_best(plan: Plan, trial: Trial) -> None:
+    """Write best.hjson: the base config with the best values, to be trained into a folder of its own."""
+    runs = plan.runs_of(trial.number, trial.values, as_trial=False)
+    path = io.join(plan.settings.save_dir, BEST)
+    write_text(path, config_text(runs, heading=_heading(plan, trial)), private=True)
+
+
+def _heading(plan: Plan, trial: Trial) -> str:
+    where = ", ".join(filter(None, (best_weights(folder) for folder in member_folders(plan, trial.number))))
+    seen = tables.best_samples(trial)
+    return (
+        f"// trial {trial.number} of {plan.settings.save_dir}: {plan.metric} {trial.best:.6g} after {seen} samples\n"
+        f"// its weights: {where or 'were not kept'}\n"
+    )
+
+
+def member_folders(plan: Plan, trial: int) -> list[str]:
+    """Return the folders of the runs of a trial."""
+    folder = trial_folder(plan, trial)
+    return [io.join(folder, member.name) if member.name else folder for member in plan.members]
+
+
+def best_weights(folder: str) -> str:
+    """Return the file of the best weights of a run; '' when there is none."""
+    try:
+        return io.join(folder, layout.weights_file(aliases.best_step(folder)))
+    except FileNotFoundError:
+        return ""
+
+
+# ---- while it is at work, and at its end
+
+
+def write_progress(plan: Plan, search: Search) -> None:
+    """Write the tables and how the search stands; draw the overview as often as it costs little."""
+    global _next_drawing
+    tables.write_tables(plan.settings.save_dir, search, intervals(plan, search))
+    write_state(plan, search, "running")
+    begun = time.monotonic()
+    if begun >= _next_drawing and search.best is not None:
+        draw(plan, search)
+        _next_drawing = time.monotonic() + (time.monotonic() - begun) / SHARE_OF_TIME
+
+
+def write_all(plan: Plan, search: Search) -> None:
+    """Write and draw everything that a search has at this moment."""
+    tables.write_tables(plan.settings.save_dir, search, intervals(plan, search))
+    if search.best is not None:
+        write_best(plan, search.best)
+        draw(plan, search)
+
+
+def finish(plan: Plan, search: Search) -> None:
+    """Remove the weights that nobody asked for, and tell what was found."""
+    best = search.best
+    if best is None:
+        return
+    prune(plan, search)
+    _write_importance(plan, search)
+    write_best(plan, best)
+    interval = intervals(plan, search).get(best.number)
+    spread = f" (95 % interval {interval[0]:.4g} to {interval[1]:.4g})" if interval else ""
+    log.info(f"best: trial {best.number} with {plan.metric} {best.best:.6g}{spread}")
+    for name, value in best.values.items():
+        log.info(f"  {name}: {value}")
+    where = ", ".join(filter(None, map(best_weights, member_folders(plan, best.number))))
+    log.info(f"its weights: {where or 'were not kept (save_above_score)'}")
+    _draw_run(member_folders(plan, best.number))
+    log.info(f"to train with these values: x-train {io.join(plan.settings.save_dir, BEST)}")
+
+
+def intervals(plan: Plan, search: Search) -> dict[int, tuple[float, float]]:
+    """Return the 95 % interval of the best score of each trial that consists of several runs."""
+    if len(plan.members) < 2:
+        return {}
+    found = {}
+    for trial in search.trials:
+        samples = tables.best_samples(trial)
+        if samples is None:
+            continue
+        runs = plan.runs_of(trial.number, trial.values)
+        parts = [progress_of(stage) for stage in plan.stages_of(runs, trial.number, plan.budget.total)]
+        interval = interval_at(parts, samples)
+        if interval is not None:
+            found[trial.number] = interval
+    return found
+
+
+def draw(plan: Plan, search: Search) -> None:
+    """Draw overview.png. A picture that fails is a warning: a search is worth more."""
+    best, settings = search.best, plan.settings
+    try:
+        picture = overview.draw_overview(
+            search.trials, metric=plan.metric, total=plan.budget.total, best=best.number if best else None,
+            title=f"{io.name(settings.save_dir.rstrip('/'))}: {settings.schedule}, {settings.tuner}",
+            references={folder: _reference(folder, plan) for folder in settings.ref_runs},
+        )  # fmt: skip
+        write_bytes(io.join(settings.save_dir, OVERVIEW), picture)
+    except Exception as error:  # whatever is wrong with a picture
+        log.warning(f"{OVERVIEW} was not drawn: {type(error).__name__}: {error}", once=True)
+
+
+def _reference(folder: str, plan: Plan) -> overview.Curve:
+    logs = read_run(folder, train=False, thinned=True)
+    each = logs.samples_per_step or plan.budget.per_step
+    scores = logs.valid[f"valid_{plan.metric}"]
+    known = [(int(step * each), float(score)) for step, score in zip(logs.valid["step"], scores, strict=True)]
+    return overview.best_so_far([point for point in known if point[1] == point[1]], 1 if logs.ascending else -1)
+
+
+def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> None:
+    """Write status.json: how the search stands, for people and for whoever starts it again."""
+    best = search.best
+    facts: dict[str, Any] = {
+        "status": state, "reason": reason, "fingerprint": plan.run_fingerprint, "metric": plan.metric,
+        "trials": len(search.trials), "max_trials": search.max_trials, "samples": search.samples,
+        "best_score": None if best is None else best.best, "best_trial": None if best is None else best.number,
+        "best_values": None if best is None else best.values,
+        "best_weights": [] if best is None else [best_weights(each) for each in member_folders(plan, best.number)],
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+    write_text(io.join(plan.settings.save_dir, STATUS_FILE), text)
+
+
+def prune(plan: Plan, search: Search) -> None:
+    """Remove the weights of the trials whose score is not better than save_above_score."""
+    limit = plan.settings.save_above_score
+    if limit is None:
+        return
+    ascending = plan.direction == "maximize"
+    poor = [each for each in search.trials if each.best is None or not is_better(each.best, limit, ascending=ascending)]
+    for trial in poor:
+        for folder in member_folders(plan, trial.number):
+            for name in io.listdir(folder) if io.isdir(folder) else []:
+                if any(fnmatch(name, pattern) for pattern in WEIGHTS):
+                    path = io.join(folder, name)
+                    io.rmtree(path) if io.isdir(path) else io.remove(path)
+    if poor:
+        log.info(f"save_above_score {limit}: the weights of {len(poor)} of {len(search.trials)} trials were removed")
+
+
+def _draw_run(folders: Sequence[str]) -> None:
+    """Draw the figures of the best trial; those of others x-viz draws."""
+    from xdpx.reports.figures import draw_run
+
+    try:
+        for folder in folders:
+            draw_run(folder)
+    except Exception as error:  # whatever is wrong with a picture
+        log.warning(f"the figures of the best trial were not drawn: {type(error).__name__}: {error}")
+
+
+def _write_importance(plan: Plan, search: Search) -> None:
+    """Write and draw how much each parameter decides the score, where there are trials enough to tell."""
+    folder = plan.settings.save_dir
+    try:
+        found = importances(search.space, search.trials)
+    except ConfigError as error:  # Optuna is not installed
+        log.info(f"{IMPORTANCE} is not written: {error.faults[0].problem} {error.faults[0].remedy}")
+        return
+    if not found:
+        return
+    rows = [{"parameter": each.name, "share": each.share, "low": each.low, "high": each.high} for each in found]
+    write_text(io.join(folder, IMPORTANCE), as_tsv(rows, ("parameter", "share", "low", "high")))
+    bars = [(each.name, each.share, each.low, each.high) for each in found]
+    try:
+        picture = overview.draw_importance(bars, title=f"{io.name(folder.rstrip('/'))}: what decides {plan.metric}")
+        write_bytes(io.join(folder, IMPORTANCE_FIGURE), picture)
+    except Exception as error:  # whatever is wrong with a picture
+        log.warning(f"{IMPORTANCE_FIGURE} was not drawn: {type(error).__name__}: {error}")

@@ -1,0 +1,373 @@
+"""A tune config -> what is searched and how each trial is trained; all is checked before anything starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+from xdpx.config import catalogue
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import RUN_ONLY_KEYS, Run, fingerprint, load
+from xdpx.config.reading import read_runs
+from xdpx.runs.length import Length, length_of
+from xdpx.search.journal import facts_of
+from xdpx.search.schedules import Budget
+from xdpx.search.search import Search, make_search
+from xdpx.search.spaces import Categorical, Dimension, Space, Values
+from xdpx.search.trials import Direction
+from xdpx.tuning.parameters import KEPT_FROM_TRIALS, TuneParameters
+from xdpx.tuning.stages import Stage
+from xdpx.utils import io
+
+FORCED: Mapping[str, Any] = {
+    "save": True, "save_best_only": True, "save_last_only": False, "save_full_checkpoint": True,
+    "save_above_score": None, "overwrite": False, "auto_suffix": False, "resume": "auto", "train_steps": None,
+    "plots": False,
+}  # fmt: skip
+"""What every trial is trained with, so that it can go on exactly where it stood; x-viz draws its figures."""
+
+IN_UPDATES = ("max_update", "eval_interval", "eval_interval_warmup", "save_interval", "tolerance", "min_steps")
+"""Keys that count updates and mean samples: they follow the samples of an update, to keep trials comparable."""
+
+OF_SEARCH = (set(FORCED) | {"save_dir", "resume", "log_file"}) - {"train_steps"}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a trial: of some fold, with some seed."""
+
+    fold: int
+    seed: int | None
+    name: str
+    """Its folder in that of the trial; '' where the trial has this run alone."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search does.
+
+    Attributes:
+        run: the tune config.
+        space: what is searched.
+        base: path of the base config.
+        base_runs: its runs, one for each fold, as they are without any trial.
+        options: of the tuner and the schedule.
+    """
+
+    run: Run
+    space: Space
+    base: str
+    base_runs: Sequence[Run]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def settings(self) -> TuneParameters:
+        """The keys of x-tune."""
+        settings: TuneParameters = self.run.parameters("command")
+        return settings
+
+    @property
+    def source(self) -> str:
+        """The name of the tune config, for messages."""
+        return self.run.source
+
+    @cached_property
+    def run_fingerprint(self) -> str:
+        """The hash by which a loop over searches knows one that has finished."""
+        return fingerprint(self.run)
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric that decides."""
+        return str(self.base_runs[0].values["major_metric"])
+
+    @property
+    def direction(self) -> Direction:
+        """Which scores are better."""
+        return "maximize" if self.base_runs[0].values["ascending_metric"] else "minimize"
+
+    @cached_property
+    def length(self) -> Length:
+        """How long a whole run of the base config is."""
+        return length_of(self.base_runs[0])
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The samples of a whole run, which are the same for all trials."""
+        length = self.length
+        per_epoch = length.samples // length.per_update * length.per_update
+        return Budget(length.updates * length.per_update, length.per_update, per_epoch)
+
+    @property
+    def _seeds(self) -> list[int | None]:
+        return [*self.settings.seeds] if self.settings.seeds else [None]
+
+    @cached_property
+    def members(self) -> list[Member]:
+        """The runs of which each trial consists."""
+        folds, seeds = len(self.base_runs), self._seeds
+        found = []
+        for fold in range(folds):
+            for seed in seeds:
+                words = [f"fold_{fold}"] * (folds > 1) + [f"seed_{seed}"] * (len(seeds) > 1)
+                found.append(Member(fold, seed, ".".join(words)))
+        return found
+
+    def search(self, recorded: Mapping[int, Values] | None = None) -> Search:
+        """Return the search at its beginning.
+
+        Raises:
+            ConfigError: tuner and schedule do not go with the space, or with the length of a run.
+        """
+        settings = self.settings
+        return make_search(
+            self.space, budget=self.budget, max_trials=settings.max_trials, tuner=settings.tuner,
+            schedule=settings.schedule, parallel=settings.parallel_runs, seed=settings.seed, direction=self.direction,
+            recorded=recorded, **self.options,
+        )  # fmt: skip
+
+    def runs_of(
+        self, trial: int, values: Values, *, as_trial: bool = True, inspect: Inspect | None = None, paths: bool = False
+    ) -> list[Run]:
+        """Return the runs of a trial, one for each of `members`.
+
+        Args:
+            trial: its number.
+            values: its point of the space.
+            as_trial: with what every trial is forced to; else as the base config has it, into the folder `best`.
+            inspect: further checks of each run.
+            paths: whether paths are looked at.
+
+        Raises:
+            ConfigError: the base config does not allow these values.
+        """
+        folder = io.join(self.settings.save_dir, f"trial_{trial}" if as_trial else "best")
+        forced = FORCED if as_trial else {}
+        by_seed = {}
+        for seed in self._seeds:
+            given = dict(values) | ({} if seed is None else {"seed": seed})
+            by_seed[seed] = self._runs(given, forced, inspect=inspect, paths=paths)
+        return [
+            replace(run, values={**run.values, "save_dir": io.join(folder, member.name) if member.name else folder})
+            for member in self.members
+            for run in [by_seed[member.seed][member.fold]]
+        ]
+
+    def _runs(self, given: Values, forced: Mapping[str, Any], *, inspect: Inspect | None, paths: bool) -> list[Run]:
+        free = io.join(self.settings.save_dir, ".new")
+
+        absent = {each.name for each in self.space.dimensions if each.when and each.name not in given}
+
+        def rewrite(index: int, values: Mapping[str, Any]) -> dict[str, Any]:
+            kept = {key: value for key, value in values.items() if key not in absent}
+            return {**kept, **forced, "save_dir": f"{free}-{index}", **self._rescaled(index, given)}
+
+        return load(self.base, "x-train", words_of(given), inspect=inspect, paths=paths, rewrite=rewrite)
+
+    def _rescaled(self, index: int, given: Values) -> dict[str, Any]:
+        """Return what is counted in updates, for the samples of an update that a trial has."""
+        base = self.base_runs[index]
+        before = base.values["batch_size"] * base.values["update_freq"]
+        now = given.get("batch_size", base.values["batch_size"]) * given.get("update_freq", base.values["update_freq"])
+        if now == before:
+            return {}
+        counts = {key: base.values.get(key) for key in IN_UPDATES if key not in given and key not in base.relative}
+        return {
+            key: max(1, round(count * before / now))
+            for key, count in counts.items()
+            if isinstance(count, int) and count > 0
+        }
+
+    def stages_of(self, runs: Sequence[Run], trial: int, samples: int) -> list[Stage]:
+        """Return what has to be trained for a trial to have seen so many samples."""
+        stages = []
+        for member, run in zip(self.members, runs, strict=True):
+            length = length_of(run)
+            until = -(-samples // length.per_update) if samples < self.budget.total else length.updates
+            name = f"trial_{trial}" + (f".{member.name}" if member.name else "")
+            stages.append(Stage(name, run, min(until, length.updates), length.updates))
+        return stages
+
+    def facts(self) -> dict[str, Any]:
+        """Return what decides every decision and every score of the search: when it goes on, it must be the same."""
+        bases = [{key: run.values[key] for key in run.values if key not in RUN_ONLY_KEYS} for run in self.base_runs]
+        text = json.dumps(bases, sort_keys=True, ensure_ascii=True, default=repr)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return {**facts_of(self.search()), "seeds": self.settings.seeds, "base_config": f"of digest {digest}"}
+
+
+Inspect = Callable[[Run], Iterable[Fault]]
+
+
+def words_of(values: Mapping[str, Any]) -> list[str]:
+    """Return values as the `key=value` words that set them."""
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+
+
+def make_plan(run: Run, *, inspect: Inspect | None = None) -> Plan:
+    """Return the plan of a checked tune config.
+
+    Args:
+        run: the tune config.
+        inspect: how each value of the space is looked at in a config of x-train; None leaves that out.
+
+    Raises:
+        ConfigError: with every fault of the three configs.
+        OSError: one of them could not be reached.
+    """
+    settings: TuneParameters = run.parameters("command")
+    errors: list[Fault] = []
+    space = _caught(errors, "space_config", lambda: read_space(settings.space_config, run.source))
+    base = beside(settings.base_config, run.source)
+    raws = _caught(errors, "base_config", lambda: read_runs(base))
+    if space is not None:
+        errors += _forbidden(space, settings)
+    if raws is not None and len(raws) > 1 and not settings.folds:
+        remedy = "Let it be one run, or set folds: true, for which each trial trains all of them."
+        errors.append(Fault("base_config", f"'{settings.base_config}' stands for {len(raws)} runs.", remedy))
+    if raws is not None and len(raws) == 1 and settings.folds:
+        problem = f"is true, but '{settings.base_config}' is one run: there are no folds to take the mean over."
+        errors.append(Fault("folds", problem, "Leave it out, or let the base config loop over the folds."))
+    if errors or space is None or raws is None:
+        raise ConfigError(run.source, errors)
+    options = {
+        item.key: run.values[item.key]
+        for kind in ("tuner", "schedule")
+        for item in catalogue.entry(kind, run.values[kind]).parameters
+        if item.key in run.values
+    }
+    written = raws[0].values
+    while True:
+        given = {key: value for key, value in point_with(space).items() if key not in written}
+        found: list[Fault] = []
+        base_runs = _caught(found, "base_config", partial(_base_runs, base, settings, given))
+        unknown = [each for each in space.dimensions if f"base_config: {each.name}" in {fault.key for fault in found}]
+        errors += [_as_space_fault(fault, space) for fault in found]
+        if base_runs is not None or not unknown or len(unknown) == len(space.dimensions):
+            break
+        space = Space(_without(space.dimensions, {each.name for each in unknown}), source=space.source)
+    if base_runs is not None:
+        plan = Plan(run, space, base, base_runs, options)
+        errors += [] if inspect is None else value_faults(plan, inspect=inspect)
+    if errors or base_runs is None:
+        raise ConfigError(run.source, errors)
+    return plan
+
+
+def _as_space_fault(fault: Fault, space: Space) -> Fault:
+    """Blame the space for a fault of one of its parameters, which the base config does not hold."""
+    name = fault.key.removeprefix("base_config: ")
+    return replace(fault, key=f"space_config: {name}", origin=None) if name in space.names else fault
+
+
+def _without(dimensions: Sequence[Dimension], names: set[str]) -> list[Dimension]:
+    """Return the dimensions that are not of these names, and depend on none of them."""
+    kept = [each for each in dimensions if each.name not in names]
+    lost = {each.name for each in kept if names & set(each.when)}
+    return _without(kept, lost) if lost else kept
+
+
+def _base_runs(base: str, settings: TuneParameters, given: Values) -> list[Run]:
+    free = io.join(settings.save_dir, ".new")
+    words = words_of(given)
+
+    def rewrite(index: int, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**values, **FORCED, "save_dir": f"{free}-{index}"}
+
+    return load(base, "x-train", words, rewrite=rewrite)
+
+
+def _caught(errors: list[Fault], key: str, work: Callable[[], Any]) -> Any:
+    """Return what `work` does; None, and its faults as those of a key, when it cannot."""
+    try:
+        return work()
+    except ConfigError as error:
+        errors += [
+            replace(fault, key=key if fault.key == "config" else f"{key}: {fault.key}", code=_code(fault))
+            for fault in error.faults
+        ]
+    return None
+
+
+def _code(fault: Fault) -> Any:
+    return "missing_path" if fault.key == "config" else fault.code
+
+
+def beside(path: str, source: str) -> str:
+    """Return a path that begins with ./ or ../ as seen from the config that names it."""
+    return io.join(io.parent(source), path) if path.startswith(("./", "../")) else path
+
+
+def read_space(path: str, source: str) -> Space:
+    """Read the config of a space.
+
+    Raises:
+        ConfigError: with everything that is wrong with it.
+    """
+    raws = read_runs(beside(path, source))
+    faults = [*(fault for raw in raws for fault in raw.faults)]
+    if len(raws) > 1:
+        faults.append(Fault("__parent__", f"stands for {len(raws)} spaces.", "Write one."))
+    if faults:
+        raise ConfigError(raws[0].source, faults)
+    return Space.read(raws[0].values, source=raws[0].source)
+
+
+def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
+    """Yield the parameters of a space that no trial may choose."""
+    for name in space.names:
+        key = f"space_config: {name}"
+        if name in KEPT_FROM_TRIALS:
+            yield Fault(key, "cannot be searched: trials are compared at equal samples.", "Remove it.")
+        elif name in OF_SEARCH:
+            yield Fault(key, "is decided by the search itself.", "Remove it.")
+        elif name == "seed" and settings.seeds:
+            yield Fault(key, "contradicts seeds, which says with which seeds each trial is trained.", "Remove one.")
+
+
+def point_with(space: Space, wanted: Mapping[str, Any] | None = None) -> Values:
+    """Return a point of a space in which some parameters have these values, and exist; others stand in the middle."""
+    wanted = dict(wanted or {})
+    for dimension in reversed(space.dimensions):
+        if dimension.name in wanted:
+            for other, allowed in dimension.when.items():
+                wanted.setdefault(other, allowed[0])
+    values: Values = {}
+    for dimension in space.dimensions:
+        if dimension.name in wanted:
+            values[dimension.name] = wanted[dimension.name]
+        elif dimension.holds(values):
+            values[dimension.name] = dimension.at(0.5)
+    return values
+
+
+def probes(dimension: Dimension) -> list[Any]:
+    """Return the values of a parameter that are tried on the base config: each listed one, or both ends of a range."""
+    return list(dimension.values) if isinstance(dimension, Categorical) else [dimension.at(0.0), dimension.at(1.0)]
+
+
+def value_faults(plan: Plan, *, inspect: Inspect) -> list[Fault]:
+    """Return what the base config finds wrong with the values of the space, each tried in turn."""
+    runs: dict[str, list[Fault]] = {}
+    for dimension in plan.space.dimensions:
+        for value in probes(dimension):
+            point = point_with(plan.space, {dimension.name: value})
+            try:
+                plan.runs_of(0, point, inspect=inspect, paths=True)
+            except ConfigError as error:
+                for fault in error.faults:
+                    runs.setdefault(str(fault), []).append(_of_value(fault, dimension, value, plan))
+    return [found[0] for found in runs.values()]
+
+
+def _of_value(fault: Fault, dimension: Dimension, value: Any, plan: Plan) -> Fault:
+    if fault.key == dimension.name:
+        return replace(fault, key=f"space_config: {fault.key}", origin=None)
+    where = "base_config" if fault.key not in plan.space.names else "space_config"
+    return replace(
+        fault, key=f"{where}: {fault.key}", remedy=f"{fault.remedy} (with {dimension.name}: {value})".lstrip()
+    )

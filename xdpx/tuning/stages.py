@@ -1,0 +1,138 @@
+"""One stage of a trial's run, in whichever process does it: train the very run on to an update, and say how that went.
+
+A stage is done at most once: what of it is on disk already, after any kill, is continued or simply read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from xdpx.checkpoints.checkpointer import Checkpointer, NoCheckpoint
+from xdpx.config.faults import ConfigError
+from xdpx.config.loading import Run
+from xdpx.training.preemption import EXIT_CODE
+from xdpx.training.status import Status, read_status
+from xdpx.utils import io
+from xdpx.utils.commit import LeaseHeld
+from xdpx.utils.memory_errors import comes_of_out_of_memory
+
+SECONDS_TO_WAIT_FOR_OWNER = 60.0
+"""A process whose driver was killed saves and ends by itself; whoever goes on with its run waits for it so long."""
+
+DAMAGED = ".damaged"
+"""Ending of the name under which a run is set aside of which no state can be read any more."""
+
+OutcomeKind = Literal["done", "failed", "interrupted", "world"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What an executor is given: plain data, so that it can go to another process or machine.
+
+    Attributes:
+        name: of the trial, and of its part where it has several.
+        run: the checked config of x-train; `save_dir` is the folder of the very run that goes on.
+        until: the update after which it stops; of the schedule of `total` updates, which does not notice.
+        total: updates of the whole schedule.
+    """
+
+    name: str
+    run: Run
+    until: int
+    total: int
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run."""
+        return str(self.run.values["save_dir"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage went. The scores are in the folder of its run.
+
+    Attributes:
+        kind: done; failed, by what the trial itself is; interrupted, to be continued; or world: the disk or the network
+            failed, for which no trial is to blame.
+        reason: why, for people.
+    """
+
+    kind: OutcomeKind
+    reason: str = ""
+
+
+def reached(stage: Stage) -> bool:
+    """Tell whether the run is there already: it came to the update, or ended early by a rule of its own."""
+    status = read_status(stage.folder)
+    return status is not None and status.status == "finished" and (status.step >= stage.until or ended_early(status))
+
+
+def ended_early(status: Status) -> bool:
+    """Tell whether a run has ended by a rule of its own (tolerance, min_lr, max_loss): it will not go on."""
+    return status.status == "finished" and status.step < status.until
+
+
+def train_to(stage: Stage) -> Outcome:
+    """Train the run of a stage on to its update, and say how that went. Errors of training are outcomes, not raised."""
+    end = time.monotonic() + SECONDS_TO_WAIT_FOR_OWNER
+    while True:
+        try:
+            return Outcome("done") if reached(stage) else _trained(stage)
+        except LeaseHeld as error:
+            if time.monotonic() > end:
+                return Outcome("world", str(error))
+            time.sleep(0.2)
+        except NoCheckpoint:
+            io.move(stage.folder, _free_name(stage.folder + DAMAGED))  # and once more, from the beginning
+        except (KeyboardInterrupt, SystemExit) as error:
+            return Outcome("interrupted", str(error))
+        except Exception as error:
+            return outcome_of(error)
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """Return what an error of training means for its trial, and for the search."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if comes_of_out_of_memory(error):
+        return Outcome("failed", f"out of memory: {text}")
+    if isinstance(error, FloatingPointError):
+        return Outcome("failed", text)
+    if isinstance(error, ConfigError):
+        return Outcome("failed", "; ".join(str(fault) for fault in error.faults))
+    if isinstance(error, OSError):
+        return Outcome("world", text)
+    return Outcome("failed", f"{type(error).__name__}: {text}")
+
+
+def _trained(stage: Stage) -> Outcome:
+    command = stage.run.picked("command")
+    code = command(continuing(stage)).run() or 0
+    if code == EXIT_CODE:
+        return Outcome("interrupted")
+    return Outcome("done") if code == 0 else Outcome("failed", f"ended with exit code {code}; its log.txt says why.")
+
+
+def continuing(stage: Stage) -> Run:
+    """Return the run as a command that goes on from what is in its folder and stops at the end of the stage."""
+    steps = Checkpointer(stage.folder).newest_state() if io.isdir(stage.folder) else None
+    status = read_status(stage.folder)
+    if status is not None and status.status != "finished" and status.until == min(stage.until, stage.total):
+        train_steps = status.train_steps  # a stretch that was interrupted: the same command leads to the same end
+    else:
+        train_steps = None if stage.until >= stage.total else stage.until - (steps or 0)
+    changes = {"train_steps": train_steps, "resume": True if steps else "auto"}
+    return replace(stage.run, values={**stage.run.values, **changes})
+
+
+def _free_name(path: str) -> str:
+    name, number = path, 1
+    while io.exists(name):
+        number += 1
+        name = f"{path}-{number}"
+    return name
+
+
+Teller = Callable[[Outcome], None]
