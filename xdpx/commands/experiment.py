@@ -40,6 +40,17 @@ def main(words: Sequence[str]) -> int:
     return with_extra(lambda: _run(line, experiment))
 
 
+def check(words: Sequence[str]) -> str:
+    """Check the words of an experiment that is to run elsewhere, and return its job_log_dir.
+
+    Raises:
+        ConfigError: they name no experiment, its fields do not fit, or nothing says where its results go.
+    """
+    line = parse(words)
+    with_extra(lambda: _experiment(line))
+    return _job_log_dir(line)
+
+
 def with_extra(work: Callable[[], T]) -> T:
     """Do some work; say in one sentence when JAX and its companions are not installed.
 
@@ -147,11 +158,21 @@ def _configuration(experiment: BaseExperiment) -> str:
 
 def _run(line: Line, experiment: BaseExperiment) -> int:
     """Run the experiment. Raises ConfigError when the line does not say where to."""
-    if "job_log_dir" not in line.values:
-        remedy = "Write --job_log_dir=DIR, local or remote; or look at it first: --describe, --dry, --plan."
-        raise ConfigError("command line", [Fault("--job_log_dir", "is not given.", remedy)])
-    from xdpx.experiments.running import run
+    _job_log_dir(line)
+    from xdpx.experiments.running import run, study
 
     options: dict[str, Any] = {"mode": "train", **line.values}
     options.pop("verbose", None)
+    if "study" in options:
+        names = {"study": "name", "num_trials": "num_trials", "metrics_from": "metrics_from"}
+        asked = {names[name]: options.pop(name) for name in list(names) if name in options}
+        search: dict[str, Any] = {name: options.pop(name) for name in ("tuner", "schedule") if name in options}
+        return study(experiment, **asked, search=search, **options)
     return run(experiment, **options) or 0
+
+
+def _job_log_dir(line: Line) -> str:
+    if "job_log_dir" not in line.values:
+        remedy = "Write --job_log_dir=DIR, local or remote; or look at it first: --describe, --dry, --plan."
+        raise ConfigError("command line", [Fault("--job_log_dir", "is not given.", remedy)])
+    return str(line.values["job_log_dir"])

@@ -37,6 +37,7 @@ RUN_FLAGS = {
     "eval_during_decode": "evaluate too in the modes that decode",
     "jax_fully_async_checkpoint": "write checkpoints in the background",
     "async_timeout_secs": "seconds that a process waits for the others around checkpoints (1800)",
+    "hang_seconds": "seconds after which several processes end because one is frozen or hangs (30); 0 watches none",
     "enable_checkpoint_saving": "false keeps none, to look for mistakes",
     "exit_after_ondemand_checkpoint": "end after the checkpoint that a preemption asks for",
     "restore_checkpoint_dir": "decode, decode_once, infer: where the checkpoint is",
@@ -45,6 +46,11 @@ RUN_FLAGS = {
     "enable_summary_writer": "false writes no summaries",
     "callbacks": "callbacks of the Trainer: names or module:Class, with commas between; or JSON",
     "report_to": "trackers: tensorboard, jsonl, wandb, ... with commas between",
+    "study": "NAME: search over the fields in the experiment's search_space(); each trial is a job in trial_<number>",
+    "num_trials": "with --study: most trials to begin (20)",
+    "metrics_from": "with --study: what tells how good a trial is: eval (default) or decode",
+    "tuner": "with --study: who is tried: random, grid, tpe, gp",
+    "schedule": "with --study: who goes on: asha, hyperband, one_epoch, bracket, full",
     "jax_profiler_port": "port where a profiler can look in",
     "jax_traceback_filtering_option": "how JAX shortens its tracebacks",
     "pgle": "profile-guided scheduling on NVIDIA GPUs: auto, profile (trace some updates), a profile.pb, off",
@@ -64,8 +70,8 @@ SWITCHES = frozenset({
 })  # fmt: skip
 NUMBERS = frozenset(
     {
-        "async_timeout_secs", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices",
-        "pgle_runs", "pgle_percentile", "peek_batches",
+        "async_timeout_secs", "hang_seconds", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx",
+        "devices", "pgle_runs", "pgle_percentile", "peek_batches", "num_trials",
     }
 )  # fmt: skip
 LISTS = frozenset({"callbacks", "report_to"})
@@ -91,10 +97,9 @@ REFUSED = {
     "checkpoint_todelete_subdir": "Old checkpoints are deleted; set CHECKPOINT_MAX_TO_KEEP to keep more.",
     "startup_random_jitter_max_secs": "Processes start when they are started.",
     "tfds_data_dir": "TensorFlow Datasets is not used: set TRAIN_DATA, EVAL_DATA and VOCABULARY by --set.",
-    **dict.fromkeys(
-        ("study", "controller_mode", "tuner_group", "metrics_from", "num_trials", "pythia_port"),
-        "Tuning is not started from here: run the experiment with --set for each trial.",
-    ),
+    "controller_mode": "Every process of a job trains each trial; the first one decides, with --study.",
+    "tuner_group": "One job trains the trials of a study one after another. x-tune spreads those of x-train.",
+    "pythia_port": "A study needs no service: --study, and --tuner says who proposes.",
 }
 """Flags of Pax that cannot be had, and what to do instead."""
 
@@ -242,6 +247,14 @@ class _Reader:
                 self.fault(f"--{name}", "goes not with --plan and --dry.", remedy)
         if "peek_batches" in self.line.values and "peek" not in self.line.values:
             self.fault("--peek_batches", "goes with --peek.", "Add --peek.")
+
+        for name in ("num_trials", "metrics_from", "tuner", "schedule"):
+            if name in self.line.values and "study" not in self.line.values:
+                self.fault(f"--{name}", "goes with --study.", "Add --study=NAME.")
+        if self.line.values.get("metrics_from", "eval") not in ("eval", "decode"):
+            self.fault("--metrics_from", f"is '{self.line.values['metrics_from']}'.", "Use eval or decode.")
+        if "study" in self.line.values and self.line.values.get("mode", "train") != "train":
+            self.fault("--study", f"goes with mode train, not {self.line.values['mode']}.", "Leave --mode out.")
 
     def check_mode(self) -> None:
         """Tell what is wrong with the mode: what Pax has beside ours here, all else where the options are at home."""

@@ -79,6 +79,27 @@ class BaseExperiment:
         finally:
             data.close()
 
+    def search_space(self) -> Any:
+        """Return what a study searches, `{FIELD: {type: ..., values: [...]}}` or a `Space`; None without any."""
+        return None
+
+    def search_options(self) -> dict[str, Any]:
+        """Return how a study searches: `tuner`, `schedule`, `direction`, `seed`, and their parameters, e.g. `eta`."""
+        return {"tuner": "random", "schedule": "asha", "direction": "minimize"}
+
+    def search_score(self, metrics: Mapping[str, float]) -> float:
+        """Return how good a trial of a study is.
+
+        Args:
+            metrics: `<program>/<name>` of the last evaluation; unless overridden, log_pplx counts, else total_loss.
+        """
+        names = ((wanted, name) for wanted in ("log_pplx", "total_loss") for name in metrics)
+        found = next((metrics[name] for wanted, name in names if name.rpartition("/")[2] == wanted), None)
+        if found is None:
+            there = ", ".join(metrics) or "nothing"
+            raise ValueError(f"{type(self).__qualname__}: define search_score(); the metrics are {there}.")
+        return found
+
     def counted_task(self) -> Any:
         """Return the template whose forward pass is the model's work: `task()`, unless that computes nothing."""
         return self.task()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +16,7 @@ from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.engines.pytorch.world import World, leave
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.reports import results
+from xdpx.search.spaces import Space
 from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data import columns, plan
 from xdpx.trainer.data.adopting import shared_out
@@ -73,7 +74,7 @@ class Conveniences:
     _train_batch_size = Shared[int]("_run", "batch_size")
     neftune_hook_handle = Shared[Any]("_run", "neftune_hook")
     hp_search_backend = Shared[str | None]("_run.search", "backend")
-    hp_space = Shared[Callable[[Any], dict[str, Any]] | None]("_run.search", "space")
+    hp_space = Shared[Callable[[Any], dict[str, Any]] | Space | Mapping[str, Any] | None]("_run.search", "space")
     hp_name = Shared[Callable[[Any], str] | None]("_run.search", "name_of")
     compute_objective = Shared[Callable[[dict[str, float]], float] | None]("_run.search", "objective_of")
     objective = Shared[float | None]("_run.search")

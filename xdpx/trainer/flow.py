@@ -25,6 +25,7 @@ from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.preemption import Preemption
 from xdpx.utils.decisions import is_better
 from xdpx.utils.distributed_utils import any_process
+from xdpx.utils.pulse import pulse
 
 AGREE_EVERY = 8
 """Steps between two questions whether any rank was told to stop: asking costs a collective."""
@@ -178,10 +179,11 @@ class Flow(Callback):
         if control.should_evaluate or control.should_save:
             self._guard()
         if control.should_log or control.should_evaluate or control.should_save:
-            self._methods._maybe_log_save_evaluate(
-                run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
-                run.started, learning_rate=self._learning_rate,
-            )  # fmt: skip
+            with pulse.doing("logging, evaluating or saving"):
+                self._methods._maybe_log_save_evaluate(
+                    run.loss_sum, self._grad_norm, run.model_wrapped, self._trial, self._epoch, self._ignore_keys,
+                    run.started, learning_rate=self._learning_rate,
+                )  # fmt: skip
 
     def _may_ask_alone(self) -> bool:
         """Tell whether code of users, which may ask on one process for what the others do not, sets the control."""

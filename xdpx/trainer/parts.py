@@ -6,7 +6,7 @@ its `TrainerRun` or what they need of it; the attributes of the Trainer that liv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
@@ -25,6 +25,7 @@ from xdpx.engines.pytorch.transfer import to_float
 from xdpx.engines.pytorch.world import World
 from xdpx.logger import log
 from xdpx.models.pytorch.modules import neftune
+from xdpx.search.spaces import Space
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.hooks.events import CallbackHandler
@@ -78,7 +79,7 @@ class Search:
 
     Attributes:
         backend: who drives the search; None while there is none.
-        space: the values of a trial, or for Ray their ranges.
+        space: the values of a trial, or for Ray their ranges; for our own search the dimensions.
         name_of: the folder of a trial.
         objective_of: how metrics become the number that is to be small, or large; None: their loss, or their sum.
         objective: what the present trial achieved last.
@@ -86,7 +87,7 @@ class Search:
     """
 
     backend: str | None = None
-    space: Callable[[Any], dict[str, Any]] | None = None
+    space: Callable[[Any], dict[str, Any]] | Space | Mapping[str, Any] | None = None
     name_of: Callable[[Any], str] | None = None
     objective_of: Callable[[dict[str, float]], float] | None = None
     objective: float | None = None

@@ -171,7 +171,7 @@ def stretch(
     with owned as claim, ExitStack() as listening:
         preemption = Preemption(_signals(run.args))
         training = _Stretch(run, methods, checkpoint, trial, ignore_keys, preemption, listening)
-        stop = live(training, claim, preemption=preemption)
+        stop = live(training, claim, preemption=preemption, hang_seconds=run.args.hang_seconds)
     if not stop.finished:
         log.warning(f"{stop.reason}: saved; to continue, train with resume_from_checkpoint=True.")
         raise SystemExit(EXIT_CODE)
@@ -333,7 +333,7 @@ def _finish(run: TrainerRun, methods: TrainMethods, trial: object, first: int) -
             log.warning("load_best_model_at_end: no checkpoint of a best model was written, so the last weights stay.")
         else:
             methods._load_best_model()
-    if args.save_total_limit == 1 and args.should_save:
+    if args.save_total_limit and args.should_save:  # the best was held, or a kill came between saving and deleting
         keeping.rotate(run, methods.hub, methods._get_output_dir(trial))
     run.fire("on_train_end")
     methods._finish_current_push()

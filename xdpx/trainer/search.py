@@ -1,18 +1,19 @@
-"""Search hyperparameters: train with many settings of the arguments, driven by Optuna or Ray Tune."""
+"""Search hyperparameters: train with many settings of the arguments, driven by our own search, Optuna or Ray Tune."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from xdpx.engines.pytorch import collectives
 from xdpx.logger import log
-from xdpx.trainer.outputs import TrainOutput
+from xdpx.search.spaces import Space as XdpxSpace
 from xdpx.trainer.parts import Search, TrainerRun
+from xdpx.trainer.staging import SOURCE, StagedTrials, StageMethods
 
 
 class BestRun(NamedTuple):
@@ -25,7 +26,7 @@ class BestRun(NamedTuple):
 
 
 Model = TypeVar("Model")
-BACKENDS = {"optuna": "optuna", "ray": "ray.tune"}
+BACKENDS = {"optuna": "optuna", "ray": "ray.tune", "xdpx": "xdpx"}
 SPEED = ("_runtime", "_per_second", "_compilation_time", "_model_preparation_time")
 
 
@@ -63,25 +64,6 @@ Found = BestRun | list[BestRun] | None
 Space = Callable[[Any], dict[str, Any]]
 
 
-class TrialMethods(Protocol):
-    """What users give and override of a Trainer to say how one trial is trained."""
-
-    model_init: Any
-
-    def train(
-        self, resume_from_checkpoint: str | bool | None = None, trial: Any = None,
-        ignore_keys_for_eval: list[str] | None = None,
-    ) -> TrainOutput:  # fmt: skip
-        """Train, with the values of the trial."""
-        ...
-
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        """Score the data for it."""
-        ...
-
-
 class Trials:
     """Trains with many settings of the arguments.
 
@@ -90,7 +72,7 @@ class Trials:
         methods: how one trial is trained.
     """
 
-    def __init__(self, run: TrainerRun, methods: TrialMethods) -> None:
+    def __init__(self, run: TrainerRun, methods: StageMethods) -> None:
         self._run, self._methods, self._search = run, methods, run.search
 
     def search(self, n_trials: int, direction: str | list[str], backend: Any, **kwargs: Any) -> Found:
@@ -98,13 +80,17 @@ class Trials:
 
         Raises:
             RuntimeError: neither backend is installed, or there is no `model_init`.
-            ValueError: the backend is not known.
+            ValueError: the backend is not known, or cannot search for what was asked.
         """
         if self._methods.model_init is None:
-            raise RuntimeError("hyperparameter_search: each trial needs a new model. Give the Trainer `model_init`.")
+            raise RuntimeError(f"{SOURCE}: each trial needs a new model. Give the Trainer `model_init`.")
         search = self._search
-        search.backend = chosen = _backend(backend)
+        search.backend = chosen = _backend(backend, search.space)
         try:
+            if chosen == "xdpx":
+                return self._xdpx(search.space, n_trials, direction, **kwargs)
+            if search.space is not None and not callable(search.space):
+                raise ValueError(f"{SOURCE}: a dict of dimensions or a Space is for backend='xdpx', not '{chosen}'.")
             if chosen == "optuna":
                 return self._optuna(search.space or default_space_optuna, n_trials, direction, **kwargs)
             return self._ray(search.space or default_space_ray, n_trials, direction, **kwargs)
@@ -118,6 +104,20 @@ class Trials:
         methods.train(resume_from_checkpoint=checkpoint, trial=trial)
         achieved: float | None = search.objective  # at its last evaluation while training
         return _take_objective(search, methods.evaluate()) if achieved is None else achieved
+
+    def _xdpx(self, space: object, n_trials: int, direction: str | list[str], **kwargs: Any) -> BestRun | None:
+        if callable(space):
+            raise ValueError(
+                f"{SOURCE}: with backend='xdpx', hp_space is a dict of dimensions or a Space, not a function. Write "
+                "{'learning_rate': {'type': 'float', 'values': [1e-5, 1e-3], 'log': True}}."
+            )
+        objective_of = self._search.objective_of or default_objective
+        trials = StagedTrials(self._run, self._methods, objective_of)
+        found = trials.search(space, n_trials=n_trials, direction=direction, **kwargs)  # type: ignore[arg-type]
+        best = None if found is None else found.best
+        if found is None or best is None:
+            return None
+        return BestRun(str(best.number), best.best, dict(best.values), found.decisions)
 
     def _optuna(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> Found:
         import optuna
@@ -179,14 +179,17 @@ def _ray_trial(config: dict[str, Any], trials: Trials) -> None:
     tune.report({"objective": objective})
 
 
-def _backend(wanted: Any) -> str:
+def _backend(wanted: Any, space: object) -> str:
     there = [name for name, module in BACKENDS.items() if importlib.util.find_spec(module.split(".")[0])]
-    name = str(getattr(wanted, "value", wanted or "")) or (there[0] if there else "optuna")
+    name = str(getattr(wanted, "value", wanted or ""))
+    if not name:
+        name = "xdpx" if isinstance(space, Mapping | XdpxSpace) else there[0] if there[0] != "xdpx" else "optuna"
     if name not in BACKENDS:
-        raise ValueError(f"hyperparameter_search: backend is '{name}'. Use one of {', '.join(BACKENDS)}.")
+        raise ValueError(f"{SOURCE}: backend is '{name}'. Use one of {', '.join(BACKENDS)}.")
     if name not in there:
         package = "ray[tune]" if name == "ray" else name
-        raise RuntimeError(f"hyperparameter_search: {name} is not installed. Install it: pip install '{package}'.")
+        remedy = f"Install it: pip install '{package}'; or use backend='xdpx', which needs nothing."
+        raise RuntimeError(f"{SOURCE}: {name} is not installed. {remedy}")
     return name
 
 
@@ -196,9 +199,11 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
     search.trial = trial
     if search.backend is None or trial is None:
         return
-    values = search.space(trial) if search.backend == "optuna" and search.space is not None else trial
+    values = search.space(trial) if search.backend == "optuna" and callable(search.space) else trial
     for name, value in values.items():
         if not hasattr(args, name):
+            if search.backend == "xdpx":
+                continue  # it is for `model_init`
             log.warning(
                 f"Trying to set {name} in the hyperparameter search but there is no corresponding field in "
                 "`TrainingArguments`: its value changes nothing.",
@@ -214,7 +219,7 @@ def take_trial(run: TrainerRun, trial: Any) -> None:
 def report(run: TrainerRun, trial: Any, step: int, metrics: dict[str, float], *, save: Callable[[str], str]) -> None:
     """Tell the search how a trial does, which may end it; `save` writes a checkpoint for Ray, and returns its path."""
     search = run.search
-    if search.backend is None or trial is None:
+    if search.backend in (None, "xdpx") or trial is None:
         return
     objective = _take_objective(search, dict(metrics))
     if search.backend == "ray":

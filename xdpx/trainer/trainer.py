@@ -7,7 +7,7 @@ Every documented method is here to be overridden, and each is short; what is of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import islice
 from typing import Any
@@ -25,6 +25,7 @@ from xdpx.models.pytorch import preparing
 from xdpx.optimizers.pytorch import building, groups
 from xdpx.optimizers.pytorch.scheduling import scheduler_for, steps_on_metric
 from xdpx.reports.results import wanted_metric
+from xdpx.search.spaces import Space
 from xdpx.trainer import flow, keeping, resuming, running, scoring, search, wiring
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.arguments.training import apply_log_level
@@ -437,7 +438,7 @@ class Trainer(Conveniences):
 
     def hyperparameter_search(
         self,
-        hp_space: Callable[[Any], dict[str, Any]] | None = None,
+        hp_space: Callable[[Any], dict[str, Any]] | Space | Mapping[str, Any] | None = None,
         compute_objective: Callable[[dict[str, float]], float] | None = None,
         n_trials: int = 20,
         direction: str | list[str] = "minimize",
@@ -445,7 +446,12 @@ class Trainer(Conveniences):
         hp_name: Callable[[Any], str] | None = None,
         **kwargs: Any,
     ) -> BestRun | list[BestRun] | None:
-        """Train with many settings and return the best; needs `model_init`, and Optuna or Ray (`backend`)."""
+        """Train with many settings and return the best; needs `model_init`.
+
+        With `backend="xdpx"`, `hp_space` is a dict of dimensions or a `Space`, each trial is a run that goes on exactly
+        where it stood when it is promoted, and the same call continues a search that was interrupted. For its options
+        see `staging.StagedTrials.search`. Optuna and Ray take the arguments of the original.
+        """
         self.hp_space, self.hp_name = hp_space, hp_name
         self.compute_objective = compute_objective or search.default_objective
         return search.Trials(self._run, self).search(n_trials, direction, backend, **kwargs)

@@ -67,7 +67,7 @@ def test_the_task_is_asked_after_each_evaluation_only() -> None:
     parts: Any = SimpleNamespace(task=SimpleNamespace(early_stopping=ask), folder="")
     evaluating: Any = SimpleNamespace(step=4, results={})
     decoding: Any = SimpleNamespace(step=-1, results={})
-    session: Any = SimpleNamespace(until=8, progress=Progress())
+    session: Any = SimpleNamespace(until=8, total=8, progress=Progress())
     callback = StoppingEarly(parts, evaluating, decoding, ALONE)
     for number in (3, 4, 5):
         assert callback.on_step(session, step(number)) is None

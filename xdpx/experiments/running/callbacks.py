@@ -256,7 +256,7 @@ class StoppingEarly(Callback):
             return None
         for mode, source in self._sources:
             if source.step == step.number:
-                last = step.number >= session.until
+                last = step.number >= session.total
                 enough = bool(ask(source.results, mode, step.number, last, self._parts.folder))
                 if self._ranks.broadcast(enough):
                     return Stop(f"early_stopping_fn: enough at step {step.number}")

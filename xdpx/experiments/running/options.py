@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.engines.spmd.pgle import Pgle, pgle_of
+from xdpx.training.watching import HANG_SECONDS
 from xdpx.utils import io
 
 Mode = Literal["train", "eval", "decode", "decode_once", "infer"]
@@ -32,6 +33,9 @@ class RunOptions:
         jax_fully_async_checkpoint: write checkpoints while training goes on.
         async_timeout_secs: seconds after which a process no longer waits for the others, when checkpoints are written
             or found; None: half an hour, as everywhere.
+        hang_seconds: after which several processes end because one of them is frozen, or takes an update longer than
+            that beyond twice the longest one; stacks of all go into `job_log_dir`/stacks. 0 watches none.
+        stop_at_step: mode `train`: end a stretch after this update of the whole training, to be continued later.
         restore_checkpoint_dir: modes `decode`, `decode_once`, `infer`: checkpoints of another job.
         restore_checkpoint_step: modes `decode_once`, `infer`: of which update; None for the newest.
         decode_output_pickle: write a pickle beside each file of JSON lines.
@@ -59,6 +63,8 @@ class RunOptions:
     exit_after_ondemand_checkpoint: bool = True
     jax_fully_async_checkpoint: bool = False
     async_timeout_secs: float | None = None
+    hang_seconds: float = HANG_SECONDS
+    stop_at_step: int | None = None
     restore_checkpoint_dir: str | None = None
     restore_checkpoint_step: int | None = None
     decode_output_pickle: bool = True
@@ -118,6 +124,8 @@ def _faults(options: RunOptions) -> list[Fault]:
         faults.append(
             Fault("async_timeout_secs", f"is {options.async_timeout_secs}.", "Give seconds above 0, e.g. 600.")
         )
+    if options.hang_seconds < 0:
+        faults.append(Fault("hang_seconds", f"is {options.hang_seconds}.", "Give seconds, e.g. 30; 0 watches none."))
     if not options.job_log_dir:
         faults.append(Fault("job_log_dir", "is empty.", "Give a folder, local or remote."))
     return faults

@@ -78,7 +78,7 @@ def train(parts: Parts) -> Stop:
     signals = SIGNALS if ranks.size == 1 else ()
     with Preemption(signals) as preemption, claimed(folder, ranks, then=look) as claim, ExitStack() as opened:
         training = _Training(parts, ranks, preemption, opened, callbacks)
-        return live(training, claim, preemption=preemption, log_file=LOG_FILE)
+        return live(training, claim, preemption=preemption, log_file=LOG_FILE, hang_seconds=parts.options.hang_seconds)
 
 
 @dataclass
@@ -110,13 +110,14 @@ class _Training:
 
     def begin(self) -> Session | Stop:
         """Restore the newest checkpoint of the job, or begin."""
-        parts, until = self.parts, int(self.parts.train.num_train_steps)
+        parts, total = self.parts, int(self.parts.train.num_train_steps)
+        until = min(total, parts.options.stop_at_step or total)
         self.start = begin(parts)
         self.changed = [] if self.start.checkpoint is None else job_folder.changes(parts)
         progress = self._progress()
         if progress.num_updates >= until:
             return Stop(f"all {until} updates were taken before")
-        return Session(parts.engine, self.start.state, progress, until, until)
+        return Session(parts.engine, self.start.state, progress, until, total)
 
     def status(self, session: Session) -> Status:
         """Return how the job stands, as a running one."""
@@ -158,7 +159,7 @@ class _Training:
         """Return the callbacks in their order: each reads what those before it left."""
         parts, train, feed = self.parts, self.parts.train, self.feed
         # A short job that skipped all of its updates has failed, too.
-        most = max(2, min(SKIPPED_AT_MOST, session.until))
+        most = max(2, min(SKIPPED_AT_MOST, session.total))
         accumulator = SkippingAccumulator(parts.engine.facts_to_host, windows=(LOG, SUMMARY, EVALUATION), most=most)
         tables = [GrowingTable(self._table_path(name)) for name in (TRAIN_LOG, VALID_LOG)]
         after = session.number

@@ -55,7 +55,17 @@ def _programs(parts: Parts) -> list[Program]:
 
 
 def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
-    """Run the programs at a checkpoint; weights are not read when all outputs are there."""
+    step = int(spmd_folders.read_metadata(checkpoint)["step"])
+    _tell_task(parts, results_at(parts, programs, checkpoint), step, checkpoint)
+    return step
+
+
+def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> dict[str, float]:
+    """Run programs at a checkpoint; weights are not read when all outputs are there.
+
+    Returns:
+        Their metrics by `<program>/<name>`.
+    """
     step = int(spmd_folders.read_metadata(checkpoint)["step"])
     states: dict[int, Any] = {}
     results: dict[str, float] = {}
@@ -64,8 +74,7 @@ def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
         if not program.is_done(step) and id(engine) not in states:
             states[id(engine)] = load_weights(parts, engine, checkpoint)
         results |= run_all([program], states.get(id(engine)), step)
-    _tell_task(parts, results, step, checkpoint)
-    return step
+    return results
 
 
 def _tell_task(parts: Parts, results: dict[str, float], step: int, checkpoint: str) -> None:

@@ -137,6 +137,7 @@ BOUNDS: dict[str, Bound] = {
     "weight_decay": NOT_NEGATIVE,
     "dataloader_num_workers": NOT_NEGATIVE,
     "ddp_timeout": POSITIVE,
+    "hang_seconds": NOT_NEGATIVE,
     "label_smoothing_factor": SHARE_OF_ALL,
     "seed": SEED,
     "data_seed": SEED,

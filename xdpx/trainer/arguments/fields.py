@@ -286,6 +286,11 @@ class OwnFields:
         "never.",
     )
     swa_interval: int = option(1, "Updates from one averaged point of swa_start to the next.")
+    hang_seconds: float = option(
+        30.0,
+        "Seconds after which several processes end because one of them is frozen, or takes an update longer than that "
+        "beyond twice the longest one; stacks of all go into output_dir/stacks. 0 watches none.",
+    )
 
 
 @dataclass(repr=False)

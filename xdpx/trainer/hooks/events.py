@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdpx.logger import log
 from xdpx.trainer.hooks.state import TrainerControl, TrainerState
+from xdpx.utils.pulse import LONG, pulse
 
 if TYPE_CHECKING:
     from xdpx.trainer.arguments import TrainingArguments as Arguments
@@ -200,11 +201,15 @@ class CallbackHandler:
             "train_dataloader": self.train_dataloader, "eval_dataloader": self.eval_dataloader, **more,
         }  # fmt: skip
         for callback, method in self._methods_of(event):
+            before = pulse.now
+            pulse.enter(type(callback).__name__, LONG)  # it may take as long as it likes
             try:
                 answer = method(args, state, control, **everything)
             except Exception as error:
                 error.add_note(f"From {type(callback).__name__}.{event}, a callback, at step {state.global_step}.")
                 raise
+            finally:
+                pulse.enter(*before)
             if answer is not None:
                 control = _checked(answer, callback, event)
         return control

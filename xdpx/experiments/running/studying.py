@@ -1,0 +1,241 @@
+"""`x-exp --study`: search over the fields of an experiment. Each trial is a job of its own, trained in stages.
+
+Who is tried and who goes on, `xdpx.search` decides; a trial that goes on resumes its job exactly. All processes of a
+job train each trial together, one trial after another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from xdpx.checkpoints import spmd_folders
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.experiments.base_experiment import BaseExperiment
+from xdpx.experiments.describing import model_params_text
+from xdpx.experiments.fields import check_value, fields_of, is_field_name
+from xdpx.experiments.running import job_folder
+from xdpx.experiments.running.options import RunOptions
+from xdpx.experiments.running.parts import Parts, build_parts, ranks_for
+from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
+from xdpx.experiments.running.starting import checkpoint_in
+from xdpx.experiments.running.training import train
+from xdpx.experiments.running.watching import results_at
+from xdpx.logger import log
+from xdpx.search.journal import Journal, facts_of
+from xdpx.search.schedules import Budget
+from xdpx.search.search import Search, make_search
+from xdpx.search.spaces import Space, Values
+from xdpx.search.together import search_together
+from xdpx.search.trials import Order, Result
+from xdpx.training.status import read_status
+from xdpx.utils import commit, io
+from xdpx.utils.memory_errors import comes_of_out_of_memory
+
+DECISIONS = "decisions.tsv"
+MOST_CHECKED = 64
+"""Values of a parameter that are held against the type of its field before anything is trained."""
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What a study is asked for beside its experiment and the options of a run.
+
+    Attributes:
+        study: its name, which the folder belongs to from then on.
+        num_trials: most trials to begin.
+        metrics_from: whether evaluation or decoding tells how good a trial is: `eval` or `decode`.
+        search: what `search_options` of the experiment says, and the command line instead of it.
+    """
+
+    study: str
+    num_trials: int
+    metrics_from: str
+    search: Mapping[str, Any]
+
+
+def space_of(experiment: BaseExperiment) -> Space:
+    """Return the checked search space of an experiment.
+
+    Raises:
+        ConfigError: it has none, or one that names no field or has values that a field does not take.
+    """
+    name, written = type(experiment).__name__, experiment.search_space()
+    if written is None:
+        remedy = "Define search_space(), which returns {FIELD: {type: ..., values: [...]}}."
+        raise ConfigError(name, [Fault("--study", "finds no search space in the experiment.", remedy)])
+    space = written if isinstance(written, Space) else Space.read(written, source=f"{name}.search_space()")
+    fields, faults = fields_of(type(experiment)), list[Fault]()
+    for dimension in space.dimensions:
+        if dimension.name not in fields:
+            near = nearest(dimension.name, fields)
+            remedy = f"Did you mean '{near}'?" if near else f"There are: {', '.join(fields)}."
+            faults.append(Fault(dimension.name, "is no field of the experiment.", remedy))
+            continue
+        for value in dimension.grid(2)[:MOST_CHECKED]:
+            try:
+                check_value(name, fields, dimension.name, value)
+            except TypeError as error:
+                faults.append(Fault(dimension.name, str(error).partition(": ")[2], "Change the space, or the field."))
+                break
+    if faults:
+        raise ConfigError(f"{name}.search_space()", faults)
+    return space
+
+
+class Study:
+    """One study, as one of the processes that train its trials.
+
+    Args:
+        experiment: what trials differ from in the fields of the space alone.
+        options: of a run; `job_log_dir` is the folder of the study, and its trials stand in `trial_<number>`.
+        wanted: what is asked of the search.
+
+    Attributes:
+        has_best: whether some trial has given a score.
+    """
+
+    def __init__(self, experiment: BaseExperiment, options: RunOptions, wanted: StudyOptions) -> None:
+        self._experiment, self._options, self._wanted = experiment, options, wanted
+        self._space = space_of(experiment)
+        parts = build_parts(experiment, options)
+        self._ranks = ranks_for("study", options)
+        per_step = _rows(parts)
+        self._budget = Budget(int(parts.train.num_train_steps) * per_step, per_step)
+        self._interrupted = self.has_best = False
+
+    def search(self) -> bool:
+        """Search to the end from wherever the folder stands, on all processes; False when a signal interrupted it."""
+        search = search_together(
+            self._journal, self._carry_out, is_first=self._ranks.rank == 0, broadcast=self._ranks.broadcast
+        )
+        if search is not None:
+            self._tell(search)
+        self.has_best = self._ranks.broadcast(search is not None and search.best is not None)
+        return not self._interrupted
+
+    def _journal(self) -> Journal:
+        wanted = self._wanted
+
+        def build(recorded: Mapping[int, Values]) -> Search:
+            options: Any = wanted.search
+            return make_search(
+                self._space, budget=self._budget, max_trials=wanted.num_trials, recorded=recorded, **options
+            )
+
+        described = model_params_text(self._experiment)
+        facts = {
+            **facts_of(build({})), "study": wanted.study, "metrics_from": wanted.metrics_from,
+            "experiment": hashlib.sha256(described.encode()).hexdigest(),
+        }  # fmt: skip
+        return Journal(self._options.job_log_dir, facts=facts, build=build)
+
+    def _tell(self, search: Search) -> None:
+        """Leave the table of decisions, and say which trial is the best."""
+        names = ("number", "trial", "verdict", "samples", "score", "why")
+        rows = [names, *(tuple(getattr(each, name) for name in names) for each in search.decisions)]
+        text = "".join("\t".join("" if cell is None else str(cell) for cell in row) + "\n" for row in rows)
+        commit.write_text(io.join(self._options.job_log_dir, DECISIONS), text)
+        best = search.best
+        if best is not None:
+            said = " ".join(f"--set {name}={value}" for name, value in best.values.items())
+            log.info(f"best so far: trial {best.number} with {best.best:.6g}, {self._folder(best.number)}: {said}")
+        elif search.finished:
+            log.warning(f"no trial gave a score; {DECISIONS} says why each failed.")
+
+    # ---- one order
+
+    def _carry_out(self, order: Order) -> Result | None:
+        """Train and score the job of a trial on all processes; None when a signal interrupted it.
+
+        Raises:
+            ConfigError: the trial cannot be compared with the others, or its folder holds another job.
+        """
+        try:
+            parts = self._parts_of(order)
+        except ConfigError as error:  # these values do not go together
+            return _failed(order, error)
+        steps = self._steps(parts, order)
+        parts = replace(parts, options=replace(parts.options, stop_at_step=steps))
+        _refuse_another_job(parts)
+        try:
+            return self._trained(parts, order, steps)
+        except FloatingPointError as error:
+            return _failed(order, error)
+        except (MemoryError, RuntimeError) as error:
+            if self._ranks.size > 1 or not comes_of_out_of_memory(error):
+                raise  # other processes would wait for this one
+            return _failed(order, error)
+
+    def _folder(self, number: int) -> str:
+        return io.join(self._options.job_log_dir, f"trial_{number}")
+
+    def _parts_of(self, order: Order) -> Parts:
+        given = {name: value for name, value in vars(self._experiment).items() if is_field_name(name)}
+        trial = type(self._experiment)(**{**given, **order.values})
+        trial.validate()
+        return build_parts(trial, replace(self._options, job_log_dir=self._folder(order.trial)))
+
+    def _steps(self, parts: Parts, order: Order) -> int:
+        """Return the update at which a trial has seen what was ordered."""
+        each, last = _rows(parts), int(parts.train.num_train_steps)
+        if abs(each * last - self._budget.total) >= max(each, self._budget.per_step):
+            problem = (
+                f"trains on {each * last:,} rows in all ({last:,} updates of {each:,}), but the study compares runs "
+            )
+            problem += f"of {self._budget.total:,}."
+            remedy = "Let the number of updates follow from the batch, or leave both out of the search space."
+            raise ConfigError(type(self._experiment).__name__, [Fault(f"trial {order.trial}", problem, remedy)])
+        return min(last, math.ceil(order.samples / each))
+
+    def _trained(self, parts: Parts, order: Order, steps: int) -> Result | None:
+        if not _ended_early(parts.folder) and not train(parts).finished:
+            self._interrupted = True
+            return None
+        checkpoint = checkpoint_in(parts.folder, None, parts=parts)
+        reached = int(spmd_folders.read_metadata(checkpoint)["step"])
+        score = float(parts.experiment.search_score(self._metrics(parts, checkpoint)))
+        samples = order.samples if reached >= steps else reached * _rows(parts)
+        return Result(order.number, samples, score, ended=reached < steps)
+
+    def _metrics(self, parts: Parts, checkpoint: str) -> dict[str, float]:
+        """Return what evaluation or decoding says of a checkpoint, of the outputs that are there where they are."""
+        programs: list[Program]
+        if self._wanted.metrics_from == "decode":
+            programs = [DecodeProgram(parts, data, "decode_test") for data in parts.decode_inputs()]
+        else:
+            programs = [EvalProgram(parts, data, "eval_test") for data in parts.eval_inputs()]
+        try:
+            found = results_at(parts, programs, checkpoint)
+        finally:
+            for program in programs:
+                program.close()
+        metrics: dict[str, float] = parts.ranks.broadcast(found)
+        return metrics
+
+
+def _failed(order: Order, error: Exception) -> Result:
+    note = " ".join(str(error).split()) or type(error).__name__
+    log.warning(f"trial {order.trial} failed: {note}")
+    return Result(order.number, order.begin, None, note=note)
+
+
+def _rows(parts: Parts) -> int:
+    """Return the rows of one update, over all processes."""
+    return int(next(iter(parts.spec.values())).shape[0]) * int(parts.train.accumulate_batches)
+
+
+def _ended_early(folder: str) -> bool:
+    """Tell whether a job has ended by a rule of its own, such as `early_stopping_fn`."""
+    status = read_status(folder)
+    return status is not None and status.status == "finished" and status.step < status.until
+
+
+def _refuse_another_job(parts: Parts) -> None:
+    """Raise ConfigError where the folder of a trial holds a job with other values."""
+    if job_folder.content(parts.folder) == "run" and (changed := job_folder.changes(parts)):
+        problem = f"'{parts.folder}' holds a job that differs: {changed[0]}."
+        raise ConfigError("study", [Fault("job_log_dir", problem, "Choose another job_log_dir.")])
