@@ -49,6 +49,6 @@ def test_a_checkpoint_without_shards_is_named(tmp_path):
         main(["gather_shards", str(tmp_path), str(tmp_path / "whole")])
 
 
-def test_two_folders_are_asked_for(tmp_path):
-    with pytest.raises(ConfigError, match="it takes exactly 2 paths"):
+def test_a_folder_alone_is_that_of_a_sharded_x_prepro(tmp_path):
+    with pytest.raises(ConfigError, match="no data_dir of a sharded x-prepro"):
         main(["gather_shards", str(tmp_path)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -9,6 +10,7 @@ from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
+from xdpx.datasets.sharded.parameters import VARIABLES, ShardParameters, shard_of
 from xdpx.logger import wrong_name
 from xdpx.utils import hub, io
 from xdpx.utils.raw_places import is_table
@@ -20,12 +22,12 @@ EXTRA_PACKAGES = {"excel": "openpyxl", "parquet": "pyarrow", "datasets": "pyarro
 class Prepro:
     """Turn raw text files into numbered samples; make the vocabulary and the target map."""
 
-    class Parameters(BuildParameters):
+    class Parameters(ShardParameters, BuildParameters):
         """The keys of `x-prepro`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._settings: BuildParameters = run.parameters("command")
+        self._settings: Prepro.Parameters = run.parameters("command")
 
     def check(self) -> list[Fault]:
         """Return what is wrong between the keys and what is on disk. Reads no raw file and needs no torch."""
@@ -35,14 +37,29 @@ class Prepro:
             *self._about_fields(),
             *self._about_packages(),
             *self._about_words(),
+            *self._about_shards(),
         ]
 
     def run(self) -> int:
-        """Build the data_dir."""
+        """Build the data_dir, or this task's share of it."""
+        shard, faults = shard_of(self._settings.num_shards, self._settings.shard_index)
+        if faults:
+            raise ConfigError(self._run.source, faults)
+        if shard is not None:
+            from xdpx.datasets.sharded.tasks import run_task
+
+            run_task(self._run, shard)
+            return 0
         from xdpx.datasets.building import build
 
         build(self._run)
         return 0
+
+    def _about_shards(self) -> list[Fault]:
+        """Look at which task this is, where that is known: a config is also checked before tasks are submitted."""
+        index = self._settings.shard_index
+        known = index is not None or any(name in os.environ for name in VARIABLES)
+        return shard_of(self._settings.num_shards, index)[1] if known else []
 
     def _about_folders(self) -> Iterator[Fault]:
         source, target = self._settings.data_source, self._settings.data_dir

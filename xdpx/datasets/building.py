@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, fingerprint
 from xdpx.datasets import build_report, resources
+from xdpx.datasets.block_work import BlockWork
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
 from xdpx.datasets.findings.finding import Findings
@@ -22,7 +23,7 @@ from xdpx.datasets.findings.looking import Look, SplitFile
 from xdpx.datasets.findings.tokens import Tally
 from xdpx.datasets.making import Making, MakingStatus
 from xdpx.datasets.meta import read_meta, write_meta
-from xdpx.datasets.raw_data import Joiner, RawFile, made_of
+from xdpx.datasets.raw_data import Joiner, RawFile
 from xdpx.datasets.resources import Resources, Words
 from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe, schema_of
 from xdpx.datasets.store import SUFFIXES
@@ -42,8 +43,12 @@ PARTS = ".parts"
 LONGEST_REASON = 300
 
 
-def build(run: Run) -> dict[str, int]:
+def build(run: Run, work: BlockWork | None = None) -> dict[str, int]:
     """Make a data_dir as a run of x-prepro says.
+
+    Args:
+        run: of x-prepro.
+        work: does the work on blocks of raw files; here and now by default.
 
     Returns:
         {split: number of samples} of the whole data_dir.
@@ -57,7 +62,8 @@ def build(run: Run) -> dict[str, int]:
     with commit.Lease(data_dir), log.early() as early:
         commit.sweep(data_dir)
         _remove_parts(data_dir)
-        builder = Builder(run, parameters, early)
+        builder = Builder(run, parameters, early, work or BlockWork())
+        builder.look()
         builder.prepare()
         try:
             for split, file in builder.files.items():
@@ -75,11 +81,13 @@ class Builder:
         run: of x-prepro.
         parameters: its own.
         early: the lines of the log until then.
+        work: does the work on blocks of raw files.
     """
 
-    def __init__(self, run: Run, parameters: BuildParameters, early: EarlyLines) -> None:
+    def __init__(self, run: Run, parameters: BuildParameters, early: EarlyLines, work: BlockWork) -> None:
         self._run = run
         self._early = early
+        self._work = work
         self._begun = False
         self._parameters = parameters
         self._data_dir = parameters.data_dir
@@ -92,8 +100,8 @@ class Builder:
         self._last = ""
         self.files: dict[str, RawFile] = {}
 
-    def prepare(self) -> None:
-        """Look at the raw files, make the resources, and see whether they fit to what is there."""
+    def look(self) -> None:
+        """Find the raw files and look at their first rows."""
         skip = self._loader.parameters.skip_bad_lines
         paths = splits(self._parameters.data_source, self._parameters.data_files)
         self.files = {
@@ -101,10 +109,19 @@ class Builder:
             for split, path in paths.items()
         }
         self._look = self._first_look()
+
+    def prepare(self, *, with_vectors: bool = True) -> None:
+        """Make the resources, and see whether they fit to what is there.
+
+        Args:
+            with_vectors: whether word vectors are read. Samples are the same without; meta data and splits that are
+                there cannot be compared then.
+        """
         old = read_meta(self._data_dir)
         found = resources.gather(
             self._parameters, self.files, self._loader, self._tokenizer, self._words(),
-            of_processor=self._run.parameters("processor"), look=self._look,
+            of_processor=self._run.parameters("processor"), look=self._look, work=self._work,
+            with_vectors=with_vectors,
         )  # fmt: skip
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
         self._processor = self._run.build("processor", vocabulary=found.vocabulary)
@@ -113,7 +130,8 @@ class Builder:
         if self._parameters.target_type == "number" and found.target_map is not None:
             self._meta["label_values"] = [number_of(label) for label in found.target_map.labels]
         self._meta |= self._loader.meta(found.target_map.labels if found.target_map is not None else ())
-        resources.refuse_changes(self._data_dir, old, self._meta, found)
+        if with_vectors or self._parameters.pretrained_embeddings is None:
+            resources.refuse_changes(self._data_dir, old, self._meta, found)
         self._start_from(old)
         self._recipe = self._make_recipe(found)
         self._labels = build_report.LabelCounts(found.target_map)
@@ -175,7 +193,7 @@ class Builder:
 
     def build_split(self, split: str, file: RawFile) -> None:
         """Make one split and commit it, then tell training about it."""
-        facts = {"fingerprint": self._fingerprint, "source": _identity(file.path), **self._resources.digests}
+        facts = {"fingerprint": self._fingerprint, "source": identity(file.path), **self.digests}
         path = io.join(self._data_dir, split + self._suffix)
         self._last = path
         if self._interrupted and self._is_done(split, facts):
@@ -208,17 +226,9 @@ class Builder:
         )  # fmt: skip
 
     def _write(self, split: str, file: RawFile, writer: PartWriter) -> Counts:
-        loader = self._loader.parameters
-        joiner = Joiner(self._recipe, remove_duplicate=loader.remove_duplicate)
-        made_blocks = made_of(
-            file,
-            self._crew,
-            skip_bad_lines=loader.skip_bad_lines,
-            hashed=loader.remove_duplicate,
-            keyed=self._look.remembers_texts,
-        )
+        joiner = Joiner(self._recipe, remove_duplicate=self._loader.parameters.remove_duplicate)
         progress: Progress[Any] | None = None
-        for made in made_blocks:
+        for made in self.blocks_of(split, file):
             if progress is None:
                 progress = log.progress(total=self._expected_lines(file, made), what=split, unit="rows")
             self._keep(split, joiner.join(made)[0], writer)
@@ -230,6 +240,24 @@ class Builder:
         if progress is not None:
             progress.close()
         return joiner.counts
+
+    def blocks_of(self, split: str, file: RawFile) -> Iterator[Made]:
+        """Return what becomes of each block of the raw file of a split, in order."""
+        loader = self._loader.parameters
+        return self._work.made_of(
+            split,
+            file,
+            self._crew,
+            digests=self.digests,
+            skip_bad_lines=loader.skip_bad_lines,
+            hashed=loader.remove_duplicate,
+            keyed=self._look.remembers_texts,
+        )
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What splits of one data_dir must agree on: digests of the vocabulary and the labels."""
+        return self._resources.digests
 
     def _keep(self, split: str, samples: Samples, writer: PartWriter) -> None:
         writer.extend(samples)
@@ -286,15 +314,19 @@ class Builder:
 
     def give_up(self, error: BaseException) -> None:
         """Let the workers go, and say that the work is not done, and why; the same command finishes it."""
-        self._crew.__exit__(None, None, None)
+        self.end_work()
         if self._begun:
             with suppress(OSError):
                 reason = " ".join(str(error).split())[:LONGEST_REASON]
                 self._write_status("failed", f"{type(error).__name__}: {reason}".removesuffix(": "))
 
+    def end_work(self) -> None:
+        """Let the workers go."""
+        self._crew.__exit__(None, None, None)
+
     def finish(self) -> dict[str, int]:
         """Show what was made, and say that all of it is."""
-        self._crew.__exit__(None, None, None)
+        self.end_work()
         self._labels.report()
         build_report.show_samples(self._last, self._processor, self._resources.target_map, seed=self._parameters.seed)
         sizes: dict[str, int] = self._meta["data_size"]
@@ -338,7 +370,7 @@ def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _identity(path: str) -> dict[str, Any]:
+def identity(path: str) -> dict[str, Any]:
     """What tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
     if is_table(path):
         return {"path": path, "read": time.time()}

@@ -21,7 +21,8 @@ class RawCounts:
 
     Attributes:
         tokens: how often each token was seen; empty when tokens were not counted.
-        labels: how often each label was seen; empty when no file is labelled.
+        labels: how often each label was seen, by alphabet, so that nothing depends on which file was read first; empty
+            when no file is labelled.
         lines: how many lines each file has, by its path.
     """
 
@@ -94,6 +95,7 @@ def count(
                 seen.tokens.update(counted.tokens)
                 seen.labels.update(counted.labels)
                 seen.lines[file.path] += counted.lines
+    seen.labels = Counter({label: seen.labels[label] for label in sorted(seen.labels)})
     return seen
 
 

@@ -13,8 +13,9 @@ from xdpx.config.args_file import ARGS_FILE, args_text
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.datasets import embeddings, word_vocabulary
+from xdpx.datasets.block_work import BlockWork
 from xdpx.datasets.build_parameters import BuildParameters
-from xdpx.datasets.counting import RawCounts, count
+from xdpx.datasets.counting import RawCounts
 from xdpx.datasets.findings.looking import Look
 from xdpx.datasets.meta import altered_keys
 from xdpx.datasets.raw_data import RawFile
@@ -85,7 +86,7 @@ class Resources:
                     file.write(embeddings.write_tensor(self.vectors.matrix))
 
 
-def gather(
+def gather(  # noqa: PLR0913 - what resources are made of, and who does it
     parameters: BuildParameters,
     files: Mapping[str, RawFile],
     loader: Loader,
@@ -94,6 +95,8 @@ def gather(
     *,
     of_processor: object,
     look: Look,
+    work: BlockWork,
+    with_vectors: bool = True,
 ) -> Resources:
     """Read the resources that are named, and make the others from raw files: labels of all, words of training.
 
@@ -105,6 +108,8 @@ def gather(
         words: padding and unknown word, and other special ones.
         of_processor: its parameters.
         look: is shown the labels.
+        work: counts what is in the raw files.
+        with_vectors: whether word vectors are read, where some are named.
 
     Raises:
         ConfigError: a named file is none, or what is in the raw files makes no vocabulary or target map.
@@ -121,15 +126,15 @@ def gather(
         counted = tokenizer if vocabulary is None else None
         skip = loader.parameters.skip_bad_lines
         workers = parameters.workers
-        seen = count(files.values(), loader, counted, workers=workers, skip_bad_lines=skip, of_words=of_words)
+        seen = work.count(files.values(), loader, counted, workers=workers, skip_bad_lines=skip, of_words=of_words)
         look.at_labels(seen.labels)
     if vocabulary is None:
         vocabulary = _counted_vocabulary(parameters, seen, words, "" if len(worded) == len(files) else worded[0])
     target_map = _target_map(parameters, seen, labelled)
     whole = word_vocabulary.gather_words(
-        of_processor, list(files.values()), loader, workers=parameters.workers, of_words=of_words
+        of_processor, list(files.values()), loader, work=work, workers=parameters.workers, of_words=of_words
     )
-    vectors = _vectors(parameters, whole or vocabulary, words)
+    vectors = _vectors(parameters, whole or vocabulary, words) if with_vectors else None
     return Resources(vocabulary, target_map, tokenizer.files(), vectors, dict(seen.lines), whole)
 
 

@@ -17,6 +17,7 @@ from xdpx.datasets.meta import read_meta
 from xdpx.logger import log
 from xdpx.processors.randomness import key, permute
 from xdpx.utils import io
+from xdpx.utils.pulse import pulse
 
 SHARD_ORDER = 3
 SECONDS_TO_WAIT = 3600.0
@@ -115,6 +116,7 @@ def wait_for(shard: str, data_dir: str, *, stop: Event, seconds: float = SECONDS
             raise TimeoutError(f"{what} {_what_to_do(shard, meta, data_dir)}")
         if stop.wait(min(SECONDS_BETWEEN_LOOKS, seconds / 10)):
             return False
+        pulse.alive()  # to wait is what was asked for
         meta = Meta.read(data_dir)
     return True
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.datasets.counting import count
+from xdpx.datasets.block_work import BlockWork
 from xdpx.datasets.raw_data import RawFile
 from xdpx.loaders.base import Loader
 from xdpx.logger import log
@@ -32,7 +32,13 @@ def word_encoder(loader: Loader, vocabulary: Vocabulary | None) -> Encoder | Non
 
 
 def gather_words(
-    known: Any, files: Sequence[RawFile], loader: Loader, *, workers: int, of_words: Collection[str]
+    known: Any,
+    files: Sequence[RawFile],
+    loader: Loader,
+    *,
+    work: BlockWork,
+    workers: int,
+    of_words: Collection[str],
 ) -> Vocabulary | None:
     """Read or count the words of raw files; None where the loader gives none, or the processor takes none.
 
@@ -40,6 +46,7 @@ def gather_words(
         known: parameters of the processor.
         files: all raw files.
         loader: as the config picks it.
+        work: counts them.
         workers: processes to share the work.
         of_words: paths of the files whose words count.
 
@@ -53,7 +60,7 @@ def gather_words(
         return Vocabulary.read(known.word_vocab_file, pad_word=special[0], unk_word=special[1])
     skip = loader.parameters.skip_bad_lines
     counted = [file for file in files if file.path in of_words]
-    seen = count(counted, loader, _cutter(loader), workers=workers, skip_bad_lines=skip)
+    seen = work.count(counted, loader, _cutter(loader), workers=workers, skip_bad_lines=skip)
     found = Vocabulary.build(
         seen.tokens, special_words=special, threshold=known.min_word_count - 1, max_size=known.max_word_vocab
     )

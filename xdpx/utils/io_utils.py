@@ -53,6 +53,19 @@ class FileAccess(Places):
 
         return open_remote(store, place, mode, cache=self.cache, text=text)
 
+    def open_partly(self, path: StrPath) -> IO[bytes]:
+        """Open a file for reading bytes here and there: of a large remote one only what is read is fetched.
+
+        Raises:
+            OSError: as `open` does.
+        """
+        store, place = self.remote(path), self.plain(path)
+        if store is None:
+            return self.local_files.open(place, "rb")
+        from xdpx.utils.remote_files import open_ranges
+
+        return open_ranges(store, place, cache=self.cache)
+
     def local(self, path: StrPath) -> str:
         """Return a local file with the content of `path`: itself, or a copy in the read cache.
 

@@ -157,7 +157,12 @@ def open_remote(store: RemoteFiles, path: str, mode: str, *, cache: ReadCache, t
     return cast(IO[Any], _Text(cast(IO[bytes], writer), **text) if text else writer)
 
 
-def _reader(store: RemoteFiles, path: str, cache: ReadCache) -> Any:
+def open_ranges(store: RemoteFiles, path: str, *, cache: ReadCache) -> IO[bytes]:
+    """Open a remote file for reading bytes here and there: in ranges, unless it is small."""
+    return cast(IO[bytes], _reader(store, path, cache, in_ranges=True))
+
+
+def _reader(store: RemoteFiles, path: str, cache: ReadCache, *, in_ranges: bool = False) -> Any:
     entry = store.entry(path)
     if entry is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -165,7 +170,7 @@ def _reader(store: RemoteFiles, path: str, cache: ReadCache) -> Any:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if entry.size is not None and entry.size <= READ_AT_ONCE:
         return io.BytesIO(store.read_bytes(path))
-    if entry.size is not None and entry.size > cache.limit // 2:
+    if entry.size is not None and (in_ranges or entry.size > cache.limit // 2):
         return io.BufferedReader(RangeReader(store, path, entry.size), RANGE)
     return cache.open(store, path)
 

@@ -26,6 +26,13 @@ class BadLine(NamedTuple):
     problem: str
 
 
+class Span(NamedTuple):
+    """The bytes from `start` up to `end` of a file; rows begin at both."""
+
+    start: int
+    end: int
+
+
 class Block(NamedTuple):
     """Some consecutive lines or rows of a file: what one worker takes at a time.
 
@@ -78,6 +85,15 @@ class Parser(ABC):
     @abstractmethod
     def parse(self, block: Block) -> Rows:
         """Cut a block into rows. Runs in a worker."""
+
+    def span(self, path: str, index: int, count: int) -> Span | None:
+        """Return part `index` of `count` of a file, where it can be cut without reading it; else None."""
+        del path, index, count
+        return None
+
+    def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
+        """Cut such a part into blocks. Their rows are numbered from 1 at the beginning of the part."""
+        raise NotImplementedError(f"{type(self).__name__} gives spans, but does not read them.")
 
     def header(self, path: str) -> Row | None:
         """Return the names of the columns, when the file or the config names them."""

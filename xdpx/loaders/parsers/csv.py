@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import WITH_QUOTES, BadLine, Block, Row, Rows, gather, picked, valid, wrong_width
+from xdpx.loaders.parsers.base import WITH_QUOTES, BadLine, Block, Row, Rows, Span, gather, picked, valid, wrong_width
 from xdpx.loaders.parsers.files import MAX_LINE_BYTES, line_blocks, skip_lines
 from xdpx.loaders.parsers.lines import LineParser
 from xdpx.logger import log
@@ -64,6 +64,22 @@ class CSVParser(LineParser):
         """Cut a file into blocks. Behind the first quote only reading from the front finds the rows."""
         blocks = super().blocks(path) if self.quotechar is None else self._until_quotes(path, self.quotechar.encode())
         return blocks if self.parameters.fields is None else self._behind_header(blocks, path)
+
+    def span(self, path: str, index: int, count: int) -> Span | None:
+        """Return part `index` of `count` of a file. Behind a quote only reading from the front finds the rows."""
+        if self.quotechar is not None or type(self).blocks is not CSVParser.blocks:
+            return None
+        return self._span(path, index, count, header=int(self.parameters.fields is not None))
+
+    def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
+        """Cut a part of a file into blocks, with what the header at the top of the file says."""
+        blocks = super().blocks_of(path, span)
+        if self.parameters.fields is None:
+            return blocks
+        if span.start == 0:
+            return self._behind_header(blocks, path)
+        head = next(self.blocks(path))
+        return (block._replace(picked=head.picked, width=head.width) for block in blocks)
 
     def parse(self, block: Block) -> Rows:
         """Cut the lines of a block into columns."""

@@ -8,11 +8,12 @@ import lzma
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader, RawIOBase
 from typing import IO, Any
 
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.loaders.parsers.base import BadLine, Block
-from xdpx.loaders.parsers.encodings import UTF8, as_utf8
+from xdpx.loaders.parsers.base import BadLine, Block, Span
+from xdpx.loaders.parsers.encodings import HEAD, UTF8, as_utf8
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_lfs_pointer
 
@@ -29,15 +30,19 @@ _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
 
 
 @contextmanager
-def open_raw(path: str) -> Generator[IO[bytes]]:
+def open_raw(path: str, *, partly: bool = False) -> Generator[IO[bytes]]:
     """Open a raw file for reading bytes, decompressing what ends in .gz, .bz2 or .xz.
+
+    Args:
+        path: the file.
+        partly: whether only parts of it will be read, so that of a remote file no more than these is fetched.
 
     Raises:
         ConfigError: the compressed data are cut short or damaged, found while reading; or the file is a mere pointer.
     """
     suffix = path[path.rfind(".") :].lower()
     opener = _OPENERS.get(suffix)
-    with io.open(path, "rb") as file:
+    with io.open_partly(path) if partly else io.open(path, "rb") as file:
         if is_lfs_pointer(file):
             fault = Fault("data_files", "is a pointer of Git LFS, not the file.", "Fetch it: git lfs pull.")
             raise ConfigError(path, [fault])
@@ -60,14 +65,19 @@ def _damaged(path: str, suffix: str, error: Exception) -> ConfigError:
 
 
 @contextmanager
-def open_text(path: str, encoding: str) -> Generator[IO[bytes]]:
-    """Open a raw file of text for reading bytes, decompressed and in UTF-8; see `as_utf8`."""
-    with open_raw(path) as stream:
+def open_text(path: str, encoding: str, *, partly: bool = False) -> Generator[IO[bytes]]:
+    """Open a raw file of text for reading bytes, decompressed and in UTF-8; see `open_raw` and `as_utf8`."""
+    with open_raw(path, partly=partly) as stream:
         yield as_utf8(stream, path, encoding)
 
 
 def line_blocks(
-    path: str, *, start_line: int = 0, block_bytes: int | None = None, encoding: str = UTF8
+    path: str,
+    *,
+    start_line: int = 0,
+    block_bytes: int | None = None,
+    encoding: str = UTF8,
+    part: Span | None = None,
 ) -> Iterator[Block]:
     """Cut a text file into blocks of whole lines, about `block_bytes` each, in bounded memory.
 
@@ -79,9 +89,12 @@ def line_blocks(
         start_line: how many lines to skip first.
         block_bytes: how much to read at a time, BLOCK_BYTES by default; does not change what is read.
         encoding: of the file; blocks are UTF-8.
+        part: whole lines to be read alone, numbered from 1, of a file that is neither compressed nor converted.
     """
-    with open_text(path, encoding) as stream:
-        yield from skip_lines(_cut(_LineReader(stream, block_bytes or BLOCK_BYTES)), start_line)
+    with open_text(path, encoding, partly=part is not None) as stream:
+        lines = stream if part is None else window(stream, part)
+        reader = _LineReader(lines, block_bytes or BLOCK_BYTES, marked=part is None or part.start == 0)
+        yield from skip_lines(_cut(reader), start_line)
 
 
 def _cut(reader: _LineReader) -> Iterator[Block]:
@@ -106,30 +119,60 @@ def skip_lines(blocks: Iterable[Block], count: int) -> Iterator[Block]:
             yield Block(block.first_line + drop, rest[0])
 
 
-class _LineReader:
-    """Whole lines from a stream, some at a time."""
+def window(stream: IO[bytes], span: Span) -> IO[bytes]:
+    """Return a stream of the bytes of a span alone."""
+    return BufferedReader(_Window(stream, span), HEAD)
 
-    def __init__(self, stream: IO[bytes], block_bytes: int) -> None:
+
+class _Window(RawIOBase):
+    def __init__(self, stream: IO[bytes], span: Span) -> None:
+        stream.seek(span.start)
+        self._stream = stream
+        self._left = span.end - span.start
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+class _LineReader:
+    """Whole lines from a stream, some at a time. A byte order mark is dropped where the stream is `marked`."""
+
+    def __init__(self, stream: IO[bytes], block_bytes: int, *, marked: bool) -> None:
         self._stream = stream
         self._block_bytes = block_bytes
-        self._rest = b""
         head = stream.read(3)
-        self._rest = b"" if head == _BOM else head
+        self._head = b"" if marked and head == _BOM else head
+        self._rest = b""
 
     def whole_lines(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield (lines, False), each ending in a line feed but the last, or (b"", True) for a line too long."""
-        while data := self._stream.read(self._block_bytes):
+        """Yield (lines, False), each ending in a line feed but the last, or (b"", True) for a line too long.
+
+        Which lines are too long does not depend on where blocks of the stream end.
+        """
+        while data := self._read():
+            first = data.find(b"\n")
+            if len(self._rest) + (first if first >= 0 else len(data)) > MAX_LINE_BYTES:
+                data = data[first + 1 :] if first >= 0 else self._behind_this_line()
+                self._rest = b""
+                yield b"", True
             end = data.rfind(b"\n") + 1
             if end:
                 yield self._rest + data[:end], False
                 self._rest = data[end:]
             else:
                 self._rest += data
-            if len(self._rest) > MAX_LINE_BYTES:
-                self._rest = self._behind_this_line()
-                yield b"", True
         if self._rest:
             yield self._rest, False
+
+    def _read(self) -> bytes:
+        head, self._head = self._head, b""
+        return head + self._stream.read(self._block_bytes)
 
     def _behind_this_line(self) -> bytes:
         while data := self._stream.read(self._block_bytes):

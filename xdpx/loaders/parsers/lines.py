@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdpx.config.parameters import param
-from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Rows
+from xdpx.loaders.parsers.base import NUL, BadLine, Block, Parser, Rows, Span
 from xdpx.loaders.parsers.encodings import TextParameters
 from xdpx.loaders.parsers.files import line_blocks
+from xdpx.loaders.parsers.spans import span_of
 
 
 class LineParser(Parser):
@@ -21,6 +22,19 @@ class LineParser(Parser):
     def blocks(self, path: str) -> Iterator[Block]:
         """Cut a file into blocks of whole lines."""
         return line_blocks(path, start_line=self.parameters.start_line, encoding=self.parameters.encoding)
+
+    def span(self, path: str, index: int, count: int) -> Span | None:
+        """Return part `index` of `count` of a file, in whole lines. A class with its own `blocks` says so itself."""
+        return self._span(path, index, count, header=0) if type(self).blocks is LineParser.blocks else None
+
+    def _span(self, path: str, index: int, count: int, *, header: int) -> Span | None:
+        skip, encoding = self.parameters.start_line + header, self.parameters.encoding
+        return span_of(path, index, count, skip_lines=skip, encoding=encoding)
+
+    def blocks_of(self, path: str, span: Span) -> Iterator[Block]:
+        """Cut a part of a file into blocks of whole lines, which are numbered from its beginning."""
+        start_line = self.parameters.start_line if span.start == 0 else 0
+        return line_blocks(path, start_line=start_line, encoding=self.parameters.encoding, part=span)
 
     def parse(self, block: Block) -> Rows:
         """Decode the lines of a block and cut each into columns."""

@@ -1,0 +1,236 @@
+"""`<data_dir>.shards`: what the tasks of one x-prepro leave for each other.
+
+`plan` says of which config, raw files and number of tasks all of it is; `counts` holds what was counted, `made` what
+became of blocks, each piece a commit with its hashes; `leases` keeps two tasks from doing the same. `gathered` is there
+when the data_dir was made of it, and the rest was removed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run, fingerprint
+from xdpx.datasets.building import identity
+from xdpx.utils import commit, io
+from xdpx.utils.leases import HEARTBEAT_SECONDS, SECONDS_UNTIL_DEAD, Lease, LeaseHeld
+from xdpx.utils.owners import fate_of
+from xdpx.utils.raw_places import is_table
+
+SUFFIX = ".shards"
+PLAN, GATHERED, CONFIG = "plan", "gathered", "config.json"
+MADE, COUNTS = "made", "counts"
+SECONDS_TO_WAIT = SECONDS_UNTIL_DEAD + 3 * HEARTBEAT_SECONDS
+"""How long to wait for a task on another machine that may be dead: as long as it takes until that is certain."""
+
+Facts = dict[str, Any]
+
+
+def place_of(data_dir: str) -> str:
+    """Return the folder beside a data_dir that its tasks share."""
+    return data_dir.rstrip("/") + SUFFIX
+
+
+def source_of(path: str) -> Facts:
+    """Return what tells that a raw file is the same for all tasks; of a table only its name is known."""
+    return {"path": path} if is_table(path) else identity(path)
+
+
+class ShardFolder:
+    """The folder that the tasks of one x-prepro share.
+
+    Args:
+        run: of x-prepro, without the keys that tell which task this is.
+        count: how many tasks there are.
+    """
+
+    def __init__(self, run: Run, count: int) -> None:
+        self.run, self.count = run, count
+        self.path = place_of(run.parameters("command").data_dir)
+        self.facts: Facts = {"fingerprint": fingerprint(run), "num_shards": count}
+        self._sources: dict[str, Facts] = {}
+
+    # ---- the plan
+
+    def enter(self, paths: Mapping[str, str]) -> None:
+        """Make sure that what is there belongs to this config, these raw files and so many tasks; begin if none is.
+
+        Args:
+            paths: raw files by split.
+
+        Raises:
+            ConfigError: it belongs to something else.
+        """
+        self._sources = {split: source_of(path) for split, path in paths.items()}
+        if self._agrees():
+            return
+        with self.lease(PLAN, patient=True):
+            if self._agrees():
+                return
+            if commit.read_manifest(self.path, GATHERED) is not None:  # of a run that is done: nothing is lost
+                self._clear()
+            known = {"source": self.run.source, "index": self.run.index, "total": self.run.total}
+            values = {key: self.run.values[key] for key in sorted(self.run.changed)}
+            written = commit.Commit(self.path, PLAN, facts={**self.facts, "sources": self._sources})
+            with written, written.open(CONFIG, private=True) as file:
+                file.write(json.dumps({**known, "values": values}, indent=2).encode())
+
+    def _agrees(self) -> bool:
+        manifest = commit.read_manifest(self.path, PLAN)
+        if manifest is None:
+            return False
+        faults = self._differences(manifest.facts)
+        if faults and commit.read_manifest(self.path, GATHERED) is None:
+            raise ConfigError(self.path, faults)
+        return not faults
+
+    def _differences(self, facts: Mapping[str, Any]) -> list[Fault]:
+        """Return how what is there differs from what is to be done."""
+        remedy = f"Go back to what it was begun with, or remove {self.path} to begin anew."
+        faults = []
+        if facts.get("num_shards") != self.count:
+            was = facts.get("num_shards")
+            faults.append(Fault("num_shards", f"was {was} when this was begun, is now {self.count}.", remedy))
+        if facts.get("fingerprint") != self.facts["fingerprint"]:
+            told = "; ".join(self._changed_keys()) or "the config"
+            faults.append(Fault("config", f"is another one than this was begun with: {told}.", remedy))
+        faults += self._changed_files(facts.get("sources", {}), remedy)
+        return faults
+
+    def _changed_files(self, before: Mapping[str, Any], remedy: str) -> list[Fault]:
+        now = self._sources
+        changed = [split for split in sorted({*before, *now}) if before.get(split) != now.get(split)]
+        paths = [(now.get(split) or before[split])["path"] for split in changed]
+        return [Fault("data_files", f"{path} is not the file that this was begun with.", remedy) for path in paths]
+
+    def _changed_keys(self) -> list[str]:
+        with suppress(OSError, ValueError, KeyError):
+            before, now = stored_config(self.path)["values"], self.run.values
+            keys = sorted(key for key in {*before, *self.run.changed} if before.get(key) != now.get(key))
+            return [f"{key} was {before.get(key, 'not set')!r}, is {now.get(key)!r}" for key in keys]
+        return []
+
+    # ---- pieces
+
+    def done(self, kind: str) -> set[str]:
+        """Return the names of the pieces of a kind that are there."""
+        folder = io.join(self.path, kind)
+        return set(commit.manifests(folder)) if io.isdir(folder) else set()
+
+    def missing(self) -> list[int]:
+        """Return the tasks of which a piece is not there."""
+        there = self.done(MADE)
+        wanted = {index: {self.name(split, index) for split in self._sources} for index in range(self.count)}
+        return [index for index, names in wanted.items() if not names <= there]
+
+    def piece_facts(self, split: str) -> Facts:
+        """Return what every piece of a split must say that it is made of."""
+        return {**self.facts, "source": self._sources[split]}
+
+    def is_made(self, split: str, index: int) -> bool:
+        """Tell whether the piece of a task is there, whole, and of what is to be done."""
+        folder, name = io.join(self.path, MADE), self.name(split, index)
+        manifest = commit.read_manifest(folder, name)
+        wanted = self.piece_facts(split)
+        known = manifest is not None and all(manifest.facts.get(key) == value for key, value in wanted.items())
+        return known and not commit.problems(folder, name, hashes=True)
+
+    def name(self, what: str, index: int) -> str:
+        """Return the name of the piece that a task leaves of something."""
+        return f"{what}-{index:05d}"
+
+    @contextmanager
+    def lease(self, name: str, *, patient: bool = False, waits: bool = True) -> Generator[None]:
+        """Keep other tasks from the same piece of work.
+
+        A holder on another machine may be dead, as after a task was put back into the queue: it is waited for until
+        that is certain, unless the caller never `waits`. A `patient` one waits for one that lives as well.
+
+        Raises:
+            LeaseHeld: another task does it.
+        """
+        lease, end = Lease(io.join(self.path, "leases", name)), time.monotonic() + SECONDS_TO_WAIT
+        while True:
+            try:
+                lease.acquire()
+                break
+            except LeaseHeld as error:
+                elsewhere = fate_of(error.holder.id) == "elsewhere"
+                if not waits or not (patient or elsewhere) or time.monotonic() > end:
+                    raise
+                time.sleep(0.1 if patient else 2.0)
+        try:
+            yield
+        finally:
+            lease.release()
+
+    # ---- the end
+
+    def finish(self, sizes: Mapping[str, int]) -> None:
+        """Note that the data_dir is made, and remove what it was made of."""
+        with commit.Commit(self.path, GATHERED, facts={**self.facts, "data_size": dict(sizes)}):
+            pass
+        self._remove_pieces()
+
+    def gathered(self) -> dict[str, int] | None:
+        """Return the sizes of the splits that were made of it; None while they were not, or are no longer there."""
+        manifest = commit.read_manifest(self.path, GATHERED)
+        if manifest is None:
+            return None
+        sizes: dict[str, int] = manifest.facts["data_size"]
+        data_dir = self.run.parameters("command").data_dir
+        for split in self._sources:
+            there = commit.read_manifest(data_dir, split)
+            if there is None or there.facts.get("fingerprint") != self.facts["fingerprint"]:
+                commit.discard(self.path, GATHERED)  # the data_dir is gone, or another one: it is made anew
+                return None
+        return sizes
+
+    def _clear(self) -> None:
+        commit.discard(self.path, GATHERED)
+        commit.discard(self.path, PLAN)
+        self._remove_pieces()
+
+    def _remove_pieces(self) -> None:
+        for kind in (MADE, COUNTS):
+            if io.isdir(io.join(self.path, kind)):
+                io.rmtree(io.join(self.path, kind))
+
+
+def stored_config(place: str) -> dict[str, Any]:
+    """Return the config that the tasks of a folder were begun with: its source, and its values that are no defaults.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        with io.open(io.join(place, CONFIG)) as file:
+            found: dict[str, Any] = json.loads(file.read())
+    except FileNotFoundError as error:
+        fault = Fault("data_dir", f"there is no {place}: no task of x-prepro has begun.", "Run them first.")
+        raise ConfigError(place, [fault]) from error
+    return found
+
+
+def tell_missing(missing: list[int], count: int) -> str:
+    """Write which shards are missing, the first few of them."""
+    shown = ", ".join(map(str, missing[:10])) + (f", … ({len(missing)})" if len(missing) > 10 else "")
+    return f"shard{'s' * (len(missing) != 1)} {shown} of {count}"
+
+
+def planned_count(data_dir: str) -> int:
+    """Return how many tasks share the work on a data_dir.
+
+    Raises:
+        ConfigError: none has begun.
+    """
+    manifest = commit.read_manifest(place_of(data_dir), PLAN)
+    if manifest is None:
+        problem = f"there is no whole plan in {place_of(data_dir)}: no task of x-prepro has begun."
+        raise ConfigError(place_of(data_dir), [Fault("data_dir", problem, "Run x-prepro with num_shards first.")])
+    found: int = manifest.facts["num_shards"]
+    return found

@@ -1,0 +1,101 @@
+"""Which of how many tasks this is: by the config, or by what Slurm and Kubernetes tell the tasks of an array."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from xdpx.config.faults import Fault
+from xdpx.config.loading import Run
+from xdpx.config.parameters import Parameters, param
+
+VARIABLES = {
+    "XDPX_TASK_INDEX": "XDPX_NUM_TASKS",
+    "SLURM_ARRAY_TASK_ID": "SLURM_ARRAY_TASK_COUNT",
+    "JOB_COMPLETION_INDEX": "",
+}
+"""Where x-submit, an array job of Slurm, or an indexed Job of Kubernetes says which of its tasks this is, and where how
+many there are. The first that is set counts."""
+
+KEYS = ("num_shards", "shard_index")
+
+
+class ShardParameters(Parameters):
+    """How the work is shared among tasks that may run on many machines."""
+
+    num_shards: int = param(
+        1,
+        doc="Tasks that share the work, such as those of an array job: the same command runs so many times; 0: as many "
+        "as the array has (Slurm, x-submit).",
+        ge=0,
+    )
+    shard_index: int | None = param(
+        None,
+        doc="Which of them this is, from 0; null: what x-submit, Slurm or Kubernetes tells each task of an array.",
+        ge=0,
+        when=("num_shards", "is not", 1),
+    )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of the tasks: `index` is from 0 to `count` - 1."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"shard {self.index} of {self.count}"
+
+
+def shard_of(
+    num_shards: int, shard_index: int | None, around: Mapping[str, str] = os.environ
+) -> tuple[Shard | None, list[Fault]]:
+    """Return which task this is, None where the work is not shared; and what is wrong with what is known of it.
+
+    Tasks are numbered from 0 by their own ids, so that some of them can be submitted again (`--array=3,5`).
+
+    Args:
+        num_shards: how many tasks there are; 0: as many as the array has.
+        shard_index: which of them this is; None: the one that `around` names.
+        around: environment variables.
+    """
+    if num_shards == 1:
+        return None, []
+    told = next((name for name in VARIABLES if around.get(name, "").isdecimal()), "")
+    tasks = around.get(VARIABLES.get(told, ""), "")
+    if num_shards == 0 and not (tasks.isdecimal() and int(tasks)):
+        remedy = "Write how many tasks there are, e.g. num_shards: 8."
+        return None, [Fault("num_shards", "is 0, but this is no task of an array that tells how many it has.", remedy)]
+    count = num_shards or int(tasks)
+    if shard_index is None and not told:
+        problem = f"is missing: none of {', '.join(VARIABLES)} is set here."
+        return None, [Fault("shard_index", problem, f"Write which of the {count} tasks this is, from 0.")]
+    faults: list[Fault] = []
+    if shard_index is None and told.startswith("SLURM"):
+        faults += _wrong_array(count, around, asked=num_shards == 0)
+    index = int(around[told]) if shard_index is None else shard_index
+    if index >= count and not faults:
+        source = f"{told} is {index}" if shard_index is None else f"is {index}"
+        remedy = f"Tasks are numbered from 0 to {count - 1}."
+        faults = [Fault("shard_index", f"{source}, but num_shards is {count}.", remedy)]
+    return (None, faults) if faults else (Shard(index, count), [])
+
+
+def _wrong_array(count: int, around: Mapping[str, str], *, asked: bool) -> Iterator[Fault]:
+    """Find a Slurm array whose tasks are not numbered 0, 1, 2, ..."""
+    tasks, first, last = (around.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("COUNT", "MIN", "MAX"))
+    if not (tasks.isdecimal() and first.isdecimal() and last.isdecimal()):
+        return
+    whole = int(tasks) == count
+    if whole and (first != "0" or int(last) != count - 1):
+        problem = f"the {tasks} tasks of this array are numbered from {first} to {last}."
+        remedy = f"Submit with --array=0-{count - 1}"
+        yield Fault("shard_index", problem, f"{remedy}{', or write num_shards.' if asked else '.'}")
+
+
+def without_shards(run: Run) -> Run:
+    """Return the run as one task alone would do it: nothing that is written tells of tasks."""
+    values = {key: value for key, value in run.values.items() if key not in KEYS}
+    return replace(run, values={**values, "num_shards": 1}, changed=run.changed - set(KEYS))

@@ -1,0 +1,195 @@
+"""What one task of a sharded x-prepro does: count its part, wait for the others' counts, and make its pieces.
+
+Any task counts the part of another one that has not begun or was killed, so that tasks may run all at once or one after
+the other. What became of its own blocks only the task itself writes. The last one to be done puts all of it together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from xdpx.config.loading import Run
+from xdpx.datasets.block_work import BlockWork
+from xdpx.datasets.building import Builder
+from xdpx.datasets.counting import RawCounts
+from xdpx.datasets.raw_data import RawFile
+from xdpx.datasets.sample_making import Made, Work
+from xdpx.datasets.sharded.counts import read_counts, write_counts
+from xdpx.datasets.sharded.folder import COUNTS, MADE, ShardFolder, tell_missing
+from xdpx.datasets.sharded.frames import write_made
+from xdpx.datasets.sharded.gathering import gather
+from xdpx.datasets.sharded.parameters import Shard, without_shards
+from xdpx.datasets.sharded.parts import RawPart, parts_of
+from xdpx.datasets.workers import Crew
+from xdpx.loaders.base import Loader
+from xdpx.logger import Progress, log
+from xdpx.tokenizers.base import Tokenizer
+from xdpx.utils import commit, io
+from xdpx.utils.leases import LeaseHeld
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def run_task(run: Run, shard: Shard) -> None:
+    """Do what one task has to do; when it is the last, make the data_dir.
+
+    Args:
+        run: of x-prepro.
+        shard: which of its tasks this is.
+
+    Raises:
+        ConfigError: something in the raw files, or in what other tasks left, does not fit.
+        LeaseHeld: the same task runs already.
+        OSError: the disk, the network, or a worker process failed.
+    """
+    run = without_shards(run)
+    folder = ShardFolder(run, shard.count)
+    parameters = run.parameters("command")
+    with log.early() as early:
+        work = TaskWork(folder, shard)
+        builder = Builder(run, parameters, early, work)
+        builder.look()
+        folder.enter({split: file.path for split, file in builder.files.items()})
+        if folder.gathered() is None:
+            if parameters.log_file is not None:
+                early.open_file(io.join(folder.path, "logs", f"{folder.name('shard', shard.index)}.txt"))
+            with folder.lease(folder.name("shard", shard.index)):
+                _make_pieces(builder, work, folder, shard)
+        _finish(folder, shard)
+
+
+def _make_pieces(builder: Builder, work: TaskWork, folder: ShardFolder, shard: Shard) -> None:
+    missing = [split for split in builder.files if not folder.is_made(split, shard.index)]
+    for split in builder.files:
+        if split not in missing:
+            log.info(f"{shard}: {split} was made before, and is kept")
+    if not missing:
+        return
+    place = io.join(folder.path, MADE)
+    if io.islocal(place):
+        commit.sweep(place)
+    work.begin(builder.files)
+    builder.prepare(with_vectors=False)
+    try:
+        for split in missing:
+            _make_piece(builder, work.parts[split], split, folder, shard)
+    finally:
+        builder.end_work()
+
+
+def _make_piece(builder: Builder, part: RawPart, split: str, folder: ShardFolder, shard: Shard) -> None:
+    name, rows, samples, start = folder.name(split, shard.index), 0, 0, time.monotonic()
+    facts = {**folder.piece_facts(split), "digests": builder.digests}
+    piece = commit.Commit(io.join(folder.path, MADE), name, facts=facts)
+    progress: Progress[Any] = log.progress(what=f"{shard}: {split}", unit="rows")
+    with piece, progress:
+        with piece.open(f"{name}.blocks") as file:
+            for made in builder.blocks_of(split, part):
+                write_made(file, made)
+                rows, samples = rows + made.counts.lines, samples + made.counts.samples
+                progress.update(made.counts.lines)
+        piece.facts = {**facts, **part.facts()}
+    log.info(f"{shard}: {rows:,} rows of {part.path} are done, {rows / (time.monotonic() - start):,.0f} rows/s")
+
+
+def _finish(folder: ShardFolder, shard: Shard) -> None:
+    """Make the data_dir where this was the last task, and tell where the work stands."""
+    missing = folder.missing() if folder.gathered() is None else []
+    if missing:
+        log.info(f"{shard} is done. At work, or to be run again: {tell_missing(missing, shard.count)}.")
+        return
+    try:
+        gather(folder)
+    except LeaseHeld as error:
+        log.info(f"{shard} is done; another task puts all together ({error.holder}).")
+
+
+class TaskWork(BlockWork):
+    """The work on the blocks of one task's parts; counts are those of all tasks.
+
+    Args:
+        folder: that the tasks share.
+        shard: the task.
+    """
+
+    def __init__(self, folder: ShardFolder, shard: Shard) -> None:
+        self._folder, self._shard = folder, shard
+        self._files: Mapping[str, RawFile] = {}
+        self._passes = 0
+        self.parts: dict[str, RawPart] = {}
+
+    def begin(self, files: Mapping[str, RawFile]) -> None:
+        """Take the parts of these raw files, by split."""
+        self._files = files
+        self.parts = parts_of(files, self._shard)
+        for split, part in self.parts.items():
+            if part.mode == "file":
+                told = "this task takes it" if part.taken else "another task takes it"
+                log.info(f"{split}: {part.path} is not cut, {told}")
+            elif part.mode == "blocks":
+                log.info(f"{split}: {part.path} can only be read from the front: every task reads it and does a share")
+
+    def count(
+        self,
+        files: Iterable[RawFile],
+        loader: Loader,
+        tokenizer: Tokenizer | None,
+        *,
+        workers: int,
+        skip_bad_lines: bool,
+        of_words: Collection[str] | None = None,
+    ) -> RawCounts:
+        """Count the part of this task and of those that do not, and return what all of them counted."""
+        paths = {file.path for file in files}
+        self._passes += 1
+
+        def count_one(index: int) -> None:
+            parts = parts_of(self._files, Shard(index, self._shard.count)).values()
+            mine = list({part.path: part for part in parts if part.path in paths}.values())
+            seen = BlockWork.count(
+                self, mine, loader, tokenizer, workers=workers, skip_bad_lines=skip_bad_lines, of_words=of_words
+            )
+            write_counts(self._folder, self._passes, index, seen, mine)
+
+        self._share_out(str(self._passes), count_one)
+        return read_counts(self._folder, self._passes)
+
+    def _share_out(self, what: str, do: Callable[[int], None]) -> None:
+        """Do a piece of work for each task, but for those that other tasks do."""
+        folder, (first, count) = self._folder, (self._shard.index, self._shard.count)
+        order = [(first + step) % count for step in range(count)]
+        told = False
+        while missing := [index for index in order if folder.name(what, index) not in folder.done(COUNTS)]:
+            if not any(self._took(index, what, do) for index in missing):
+                if not told:
+                    log.info(f"{self._shard}: waiting for the counts of {tell_missing(missing, count)}")
+                told = True
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def _took(self, index: int, what: str, do: Callable[[int], None]) -> bool:
+        name = self._folder.name(what, index)
+        try:
+            with self._folder.lease(f"{COUNTS}-{name}", waits=False):
+                if name not in self._folder.done(COUNTS):
+                    do(index)
+        except LeaseHeld:
+            return False
+        return True
+
+    def made_of(
+        self,
+        split: str,
+        file: RawFile,
+        crew: Crew[Work, Made],
+        *,
+        digests: Mapping[str, str],
+        skip_bad_lines: bool,
+        hashed: bool,
+        keyed: bool,
+    ) -> Iterator[Made]:
+        """Return what becomes of the blocks of this task's part."""
+        return super().made_of(
+            split, self.parts[split], crew, digests=digests, skip_bad_lines=skip_bad_lines, hashed=hashed, keyed=keyed
+        )
