@@ -311,10 +311,10 @@ from xdpx.runs import training
 training.draw_figures = lambda settings: None
 from xdpx.training.callbacks import saving
 save = saving.Saving._save_state
-def limited(self, session):
+def limited(self, session, then):
     if session.number == 8:  # from here on no file can grow beyond 10 kB, as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-    save(self, session)
+    save(self, session, then)
 saving.Saving._save_state = limited
 from xdpx import run
 sys.exit(run.main(["x-train", {str(config)!r}]))

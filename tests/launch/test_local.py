@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from xdpx.launch.local import run_together
+from xdpx.launch.local import RESTARTS, Restarts, run_together
 from xdpx.training.preemption import EXIT_CODE
 from xdpx.utils.distributed_utils import LOST_PEER_CODE
 
@@ -64,3 +65,38 @@ def test_one_that_is_still_saving_after_an_interruption_is_waited_for(
     monkeypatch.setattr("xdpx.launch.local.SECONDS_TO_END", 0.1)
     assert run_together(2, leave_one_after_the_other) == EXIT_CODE
     assert capfd.readouterr().err == ""
+
+
+def die_twice() -> None:
+    if os.environ["RANK"] == "1" and int(os.environ[RESTARTS]) < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(0 if os.environ[RESTARTS] == "2" else LOST_PEER_CODE)
+
+
+def say_life(words: str) -> None:
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+    if os.environ["RANK"] == "0":
+        with open(words, "a", encoding="utf-8") as file:
+            file.write(f"{os.environ[RESTARTS]} {'json.tool' in sys.modules}\n")
+    sys.exit(0 if os.environ[RESTARTS] == "1" else 75)
+
+
+def test_processes_that_are_killed_are_started_again_as_often_as_allowed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_together(2, die_twice, restarts=Restarts(2)) == 0
+    assert "all are started again (2 of 2 times)" in capfd.readouterr().err
+    assert run_together(2, die_twice, restarts=Restarts(1)) == 128 + signal.SIGKILL
+
+
+def test_processes_that_failed_by_themselves_are_not_started_again() -> None:
+    assert run_together(2, fail_second, restarts=Restarts(3)) == 7
+
+
+def test_a_restarted_process_has_everything_imported_and_few_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    words = str(tmp_path / "words")
+    restarts = Restarts(1, (words,), preload=("json.tool",), threads=1)
+    assert run_together(2, say_life, words, restarts=restarts) == 0
+    assert Path(words).read_text() == "0 True\n1 True\n"
+    assert "OMP_NUM_THREADS" not in os.environ

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +20,7 @@ from xdpx.optimizers import NEEDED, PACKAGES
 from xdpx.processors import processors
 from xdpx.reports.trackers.choosing import troubles_of
 from xdpx.runs import devices, run_folder
+from xdpx.runs.length import length_of, total_updates
 from xdpx.runs.parameters import TrainParameters
 from xdpx.tokenizers import agreement
 from xdpx.training.preemption import EXIT_CODE
@@ -47,16 +48,9 @@ class Train:
 
     def outlook(self) -> str:
         """Say how many updates there will be, for `--dry`."""
-        from xdpx.datasets.shards import Meta
-
-        settings = self._settings
-        meta = Meta.read(settings.data_dir)
-        shards = self._run.parameters("dataset").choice.shards(meta)
-        sizes = [meta.sizes[shard] for shard in shards if shard in meta.sizes]
-        total, group = total_updates(settings, sizes), settings.batch_size * settings.update_freq
-        passes = total * group / max(1, sum(sizes))
-        samples = f"{', '.join(shards)} has {sum(sizes):,}: {passes:.3g} passes over it"
-        return f"{total:,} updates of {group:,} samples; {samples}"
+        length = length_of(self._run)
+        samples = f"{', '.join(length.shards)} has {length.samples:,}: {length.passes:.3g} passes over it"
+        return f"{length.updates:,} updates of {length.per_update:,} samples; {samples}"
 
     def run(self) -> int:
         """Train. The exit code is 85 when a signal interrupted it and the same command can continue."""
@@ -182,12 +176,3 @@ class Train:
         width = self._run.values.get("hidden_size")
         if self._settings.precision == "fp16" and isinstance(width, int) and width % 8:
             yield Fault("hidden_size", f"is {width}.", "With fp16, use a multiple of 8: others are slow or fail.")
-
-
-def total_updates(settings: TrainParameters, sizes: Sequence[int]) -> int:
-    """Return the updates of the whole schedule; with `lazy_load` as if all shards had the size of the mean one."""
-    samples = sum(sizes) / len(sizes) if settings.lazy_load else sum(sizes)
-    limits = [settings.max_update] if settings.max_update is not None else []
-    if settings.max_epoch is not None:
-        limits.append(int(samples // (settings.batch_size * settings.update_freq)) * settings.max_epoch)
-    return min(limits)

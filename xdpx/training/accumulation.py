@@ -9,6 +9,7 @@ from typing import Any
 
 from xdpx.engines.base import Facts
 from xdpx.reports.windows import Stopwatch, Window
+from xdpx.utils.pulse import pulse
 
 LOOKED_AT = ("loss_sum", "grad_norm")
 """Facts that tell that a training has diverged, when they are NaN or infinite."""
@@ -70,7 +71,8 @@ class MetricAccumulator:
             if not isinstance(value, float | int)  # the host has them already
         }
         flat |= {f"recorded {name}": total for name, (total, _) in recorded.items()}
-        numbers = self._fetch(flat) if flat else {}
+        with pulse.doing("waiting for the device", patience=1.0):
+            numbers = self._fetch(flat) if flat else {}
         for index, (number, facts) in enumerate(pending):
             self._enter(
                 number,

@@ -17,6 +17,7 @@ from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Stop, fit
 from xdpx.training.preemption import Preemption
 from xdpx.training.status import RunState, Status
+from xdpx.training.watching import HANG_SECONDS, LastWords, Phases, watched
 from xdpx.utils import commit, io
 
 
@@ -128,7 +129,14 @@ def claimed(
         lease.release()
 
 
-def live(training: Training, claim: Claim, *, preemption: Preemption, log_file: str | None = None) -> Stop:
+def live(
+    training: Training,
+    claim: Claim,
+    *,
+    preemption: Preemption,
+    log_file: str | None = None,
+    hang_seconds: float | None = HANG_SECONDS,
+) -> Stop:
     """Train to the end, and say why it ended; on all processes. However it ends, `status.json` tells.
 
     Args:
@@ -136,22 +144,25 @@ def live(training: Training, claim: Claim, *, preemption: Preemption, log_file: 
         claim: the folder, where the first process writes the status and the log.
         preemption: notes signals; a process that trains alone also stops waiting for data when one comes.
         log_file: name of the log in the folder; None for none. Lines that are told before it may be written are in it.
+        hang_seconds: after which processes that train together end because one of them is frozen or hangs, see
+            `training.watching`; None or 0 watches none.
 
     Raises:
         LeaseLost: another run has taken the folder over; nothing was written into it since that was seen.
     """
     kept_in, ranks = claim.folder if claim.ranks.rank == 0 else None, claim.ranks
-    with log.early() as early:
+    with log.early() as early, watched(ranks, claim.folder, hang_seconds) as last_words:
         session = training.begin()
         if isinstance(session, Stop):
             log.info(session.reason)
             return session
         session.guard = claim.check
-        with _status_told(training, session, kept_in, claim) as tell:
+        with _status_told(training, session, kept_in, claim, last_words) as tell:
             training.settle(session)
             early.open_file(io.join(kept_in, log_file) if kept_in and log_file else None)
-            callbacks, groups = training.callbacks(session), training.groups(session)
-            stop = fit(session, preemption.watched(groups) if ranks.size == 1 else groups, callbacks)
+            callbacks, groups, phases = training.callbacks(session), training.groups(session), Phases()
+            groups = phases.groups(preemption.watched(groups) if ranks.size == 1 else groups)
+            stop = fit(session, groups, [phases, *callbacks])
             claim.check()
             training.end(session, stop)
             tell(stop)
@@ -160,9 +171,12 @@ def live(training: Training, claim: Claim, *, preemption: Preemption, log_file: 
 
 @contextmanager
 def _status_told(
-    training: Training, session: Session, folder: str | None, claim: Claim
+    training: Training, session: Session, folder: str | None, claim: Claim, last_words: LastWords
 ) -> Generator[Callable[[Stop], None]]:
-    """Write "running" now, and "failed" with the reason on an exception. Yields what writes how it ended well."""
+    """Write "running" now, and "failed" with the reason on an exception, or when another process is dead or hangs.
+
+    Yields what writes how it ended well.
+    """
 
     def write(status: Status) -> None:
         if folder is not None:
@@ -173,13 +187,16 @@ def _status_told(
         state: RunState = "finished" if stop.finished else "preempted"
         write(replace(training.status(session), status=state, reason=stop.reason))
 
+    def fail(reason: str) -> None:
+        with suppress(OSError):  # the disk may be what failed; what is told is the error itself
+            write(replace(training.status(session), status="failed", reason=reason))
+
     if folder is not None:
         commit.sweep_top(folder)  # a killed training may have left half of its status, or of another file
     write(training.status(session))
+    last_words.tell = fail
     try:
         yield tell
     except BaseException as error:
-        with suppress(OSError):  # the disk may be what failed; what is told is the error itself
-            reason = f"{type(error).__name__}: {error}"
-            write(replace(training.status(session), status="failed", reason=reason))
+        fail(f"{type(error).__name__}: {error}")
         raise

@@ -11,8 +11,8 @@ from typing import Any
 
 PORT, INDEX, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_collective_timeout_seconds=300 --xla_cpu_collective_call_terminate_timeout_seconds=300"
+os.environ["XLA_FLAGS"] += (
+    " --xla_cpu_collective_timeout_seconds=300 --xla_cpu_collective_call_terminate_timeout_seconds=300"
 )
 
 import numpy as np  # noqa: E402

@@ -15,6 +15,7 @@ from xdpx.training.callbacks.logging import TrainMetrics, train_metrics
 from xdpx.training.evaluation import Metrics, in_one_line, score
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils.decisions import due
+from xdpx.utils.pulse import pulse
 
 EVALUATION = "evaluation"
 """The name of this reader's window in the accumulator."""
@@ -71,7 +72,7 @@ class Scoring(Callback):
         # What training cost is read before scoring begins: settled inside the pause, scoring would count as training.
         window, progress = self._accumulator.take(EVALUATION), session.progress
         train_wall = progress.train_seconds + self._accumulator.peek("log").seconds
-        with self._accumulator.stopwatch.paused():
+        with self._accumulator.stopwatch.paused(), pulse.doing("evaluating"):
             self.metrics = self._score(session)
             if not self.metrics:
                 return

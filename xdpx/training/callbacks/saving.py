@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from xdpx.checkpoints.background import Background
 from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.checkpoints.memory_copies import MemoryCopies
 from xdpx.logger import log
 from xdpx.training.accumulation import Diverged, MetricAccumulator
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.progress import Progress
 from xdpx.utils.decisions import due, is_better
+from xdpx.utils.pulse import pulse
 
 OF_TRAINER = "hooks"
 """What the state of callbacks written for the Trainer is called: a run may be continued with or without them."""
@@ -95,7 +98,7 @@ class Checkpointing(Callback):
         session.guard()
         self._accumulator.settle()
         refuse_nonfinite(session)
-        with self._accumulator.stopwatch.paused():
+        with self._accumulator.stopwatch.paused(), pulse.doing("saving"):
             yield
         self.saved_step = session.number
 
@@ -110,6 +113,8 @@ class Saving(Checkpointing):
     Args:
         metadata: gives plain values that go into manifests and full states.
         values: of all keys that decide the run; they go into full states, to tell later what was changed.
+        background: writes full states while training goes on; None lets it wait.
+        copies: keep a copy of the state in memory between two saves; None keeps none.
     """
 
     name = "saving"
@@ -123,8 +128,12 @@ class Saving(Checkpointing):
         accumulator: MetricAccumulator,
         metadata: Callable[[], Mapping[str, Any]],
         values: Mapping[str, Any] | None = None,
+        background: Background | None = None,
+        copies: MemoryCopies | None = None,
     ) -> None:
         super().__init__(accumulator, callbacks)
+        self._background, self._copies = background, copies
+        self._copying = Background()
         self.policy = policy
         self.checkpointer = checkpointer
         self._metadata = metadata
@@ -139,6 +148,13 @@ class Saving(Checkpointing):
         if session.number > 0:
             self._prune(session.progress)
 
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Save what is wanted of this step, and keep a copy in memory where one is due."""
+        self.save(session)
+        if self._copies is not None and due(session.number, self._copies.interval):
+            self._copy(session, self._copies)
+        return None
+
     def save(self, session: Session) -> None:
         """Save what is wanted of the step at which the run stands."""
         state = self.policy.wants_state(session.progress) or (self._asked and self.policy.resumable)
@@ -152,6 +168,11 @@ class Saving(Checkpointing):
             weights = True  # every score was NaN: what was trained is kept all the same
         wants_state = self.policy.resumable or not stop.finished
         self._save(session, weights, wants_state and session.number > 0)
+        if self._background is not None:
+            self._background.wait()  # what is written must be whole before anybody is told
+        if self._copies is not None:
+            self._copying.wait()
+            self._copies.forget()  # all is on disk
         if stop.finished and not self._kept_at_all:
             log.warning(
                 f"no checkpoint was saved: no score was better than save_above_score {self.policy.above_score}."
@@ -167,11 +188,17 @@ class Saving(Checkpointing):
         if not new and not state:
             return
         with self._writing(session):
+            if self._background is not None:
+                self._background.wait()
             if new:
                 self._save_weights(session)
             if state:
-                self._save_state(session)
-            self._prune(session.progress)
+                self._last_state = _state_key(session.progress)
+            then = self._pruning(session.progress)
+            if state:
+                self._save_state(session, then)
+            else:
+                then()
 
     @property
     def _kept_at_all(self) -> set[int]:
@@ -181,10 +208,34 @@ class Saving(Checkpointing):
         facts = {**self._metadata(), "score": session.progress.score}
         self.checkpointer.save_weights(session.number, session.engine.weights(session.state), facts=facts)
 
-    def _save_state(self, session: Session) -> None:
-        self._last_state = _state_key(session.progress)
+    def _save_state(self, session: Session, then: Callable[[], object]) -> None:
+        """Write the full state, and do something as soon as it is whole."""
+        full, number = self._full(session), session.number
+
+        def write() -> None:
+            self.checkpointer.save_state(number, full, facts=full["metadata"])
+            then()
+
+        if self._background is None:
+            write()
+        else:
+            self._background.start(write)
+
+    def _copy(self, session: Session, copies: MemoryCopies) -> None:
+        """Put a copy of the full state into memory, while training goes on."""
+        if _state_key(session.progress) == self._last_state and self._background is None:
+            return  # it was saved just now
+        with self._accumulator.stopwatch.paused(), pulse.doing("copying"):
+            self._accumulator.settle()
+            refuse_nonfinite(session)
+            full, number = self._full(session), session.number
+            if copies.is_wanted(full):
+                self._copying.start(lambda: copies.save(number, full, full["metadata"]))
+
+    def _full(self, session: Session) -> dict[str, Any]:
+        """Return all that is needed to continue: a copy, which later updates leave as it is."""
         metadata = dict(self._metadata())
-        full = {
+        return {
             "engine": session.engine.snapshot(session.state),
             "progress": session.progress.as_dict(),
             "callbacks": self._states(),
@@ -192,13 +243,23 @@ class Saving(Checkpointing):
             "metadata": metadata,
             "values": self._values,
         }
-        self.checkpointer.save_state(session.number, full, facts=metadata)
 
     def _prune(self, progress: Progress) -> None:
+        self._pruning(progress)()
+
+    def _pruning(self, progress: Progress) -> Callable[[], object]:
+        """Return what deletes all that need not stay now."""
         few = self.policy.best_only or self.policy.last_only
         weights = [*self._kept(progress), *self._asked_steps] if few else None
         states = None if self.policy.every_state else [self._last_state[0]]
-        self.checkpointer.prune(weights=weights, states=states)
+        return lambda: self.checkpointer.prune(weights=weights, states=states)
+
+    def close(self) -> None:
+        """Let what is being written come to its end."""
+        for each in (self._background, self._copying):
+            if each is not None:
+                with suppress(Exception):  # was logged; what ends the training counts
+                    each.wait()
 
     def _kept(self, progress: Progress) -> list[int]:
         best = [step for step in self._weights if step == progress.best_step]

@@ -1,0 +1,236 @@
+"""Goodput: two processes, of which one is killed or frozen every minute, on both engines; and what a save costs.
+
+Goodput is the time of updates that count over all time: what was done twice, finding out, starting again, saving and
+everything between updates is lost. The run is then ended, and repeated undisturbed to the same update: the weights and
+the states of the optimizers must be equal to the bit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import goodput_runs
+from benchmarks.report import Row, spread
+from benchmarks.work import REPOSITORY, WORK, command
+
+MINUTES = 3.0
+SECONDS_BETWEEN = 60.0
+LIMIT = 0.90
+STALL_LIMIT = 0.02
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+SAVES = 5
+
+Line = Callable[..., list[str]]
+"""Makes the command line of a run in a folder: `(folder, *, steps, disturbed)`."""
+
+ReadState = Callable[[Path, int], Mapping[str, bytes]]
+"""Reads what a run kept of an update: the bytes of each array."""
+
+
+@dataclass
+class Fault:
+    """A process that was killed or frozen, and when the first update after it had ended (monotonic seconds)."""
+
+    name: str
+    rank: int
+    at: float
+    again: float = 0.0
+
+
+@dataclass
+class Told:
+    """What came of a disturbed run."""
+
+    seconds: float
+    step: int
+    faults: list[Fault] = field(default_factory=list)
+    useful: float = 0.0
+    repeated: int = 0
+
+    @property
+    def goodput(self) -> float:
+        """The share of useful time."""
+        return self.useful / self.seconds
+
+
+def measure(minutes: float = MINUTES) -> Iterator[Row]:
+    """Disturb both engines for so many minutes each, and time saves."""
+    yield from stall()
+    yield from engine_rows("PyTorch", goodput_runs.x_train, _x_train_state, minutes)
+    yield from engine_rows("JAX", goodput_runs.experiment, _jax_state, minutes)
+
+
+def engine_rows(engine: str, line: Line, read: ReadState, minutes: float) -> Iterator[Row]:
+    """Disturb one engine, then repeat its run undisturbed, and compare."""
+    folder = WORK / f"goodput-{engine.lower()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    words = line(folder, steps=None, disturbed=True)
+    if (folder / "prepro.json").exists():
+        command("x-prepro", str(folder / "prepro.json"))
+    told = disturb(words, folder, minutes)
+    yield from _rows(engine, told)
+    again = line(folder, steps=told.step, disturbed=False)
+    done = subprocess.run(again, cwd=REPOSITORY, env=_environment(folder), capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"the undisturbed run ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    equal = read(folder / "disturbed", told.step) == read(folder / "undisturbed", told.step)
+    what = f"{engine}: weights and optimizer after update {told.step:,} beside an undisturbed run"
+    yield Row(what, "equal" if equal else "DIFFERENT", "equal to the bit", equal)
+
+
+def _rows(engine: str, told: Told) -> Iterator[Row]:
+    kinds = ", ".join(f"{sum(fault.name == each.name for fault in told.faults)} {each.name}" for each in SIGNALS)
+    what = f"{engine}: goodput over {told.seconds / 60:.1f} minutes, {kinds}, {told.step:,} updates"
+    yield Row(what, f"{told.goodput:.1%}", f">= {LIMIT:.0%}", told.goodput >= LIMIT and bool(told.faults))
+    for each in SIGNALS:
+        seconds = [fault.again - fault.at for fault in told.faults if fault.name == each.name and fault.again]
+        if seconds:
+            what = f"{engine}: seconds from {each.name} to the end of the next update that counts"
+            yield Row(what, spread(seconds), "", True)
+    yield Row(f"{engine}: updates taken twice, per fault", f"{told.repeated / max(1, len(told.faults)):.1f}", "", True)
+
+
+def _environment(folder: Path, **more: str) -> dict[str, str]:
+    paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    usual = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, **usual, "XDPX_USER_MODULES": str(folder / "modules"), **more}
+
+
+def disturb(line: list[str], folder: Path, minutes: float) -> Told:
+    """Run a command line for so many minutes, kill or freeze one of its processes every minute, and end it."""
+    drawn = random.Random(1)
+    faults: list[Fault] = []
+    told_to = folder / "words.txt"
+    with told_to.open("w") as words:
+        began = time.monotonic()
+        around = _environment(folder, **{goodput_runs.TRACE: str(folder)})
+        running = subprocess.Popen(line, cwd=REPOSITORY, env=around, stdout=words, stderr=words)
+        end, due = began + 60 * minutes, began + SECONDS_BETWEEN / 2
+        while time.monotonic() < end and running.poll() is None:
+            time.sleep(0.2)
+            if time.monotonic() >= due and due < end - 15:
+                due += SECONDS_BETWEEN
+                faults += _fault(folder, drawn, SIGNALS[len(faults) % len(SIGNALS)])
+        if running.poll() is not None:
+            raise SystemExit(
+                f"ended by itself with {running.returncode}:\n{(folder / 'words.txt').read_text()[-4000:]}"
+            )
+        seconds = time.monotonic() - began
+        running.send_signal(signal.SIGTERM)
+        code = running.wait(120)
+    if code != 85:
+        raise SystemExit(f"ended with {code}, not 85:\n{told_to.read_text()[-4000:]}")
+    return _read_trace(folder, seconds, faults, before=began + seconds)
+
+
+def _fault(folder: Path, drawn: random.Random, number: signal.Signals) -> list[Fault]:
+    """Send a signal to one process of the newest life, and return it as a fault."""
+    rank = drawn.randrange(2)
+    files = sorted(folder.glob(f"pid-*-{rank}"))
+    with suppress(ProcessLookupError, IndexError):
+        os.kill(int(files[-1].read_text()), number)
+        return [Fault(number.name, rank, time.monotonic())]
+    return []
+
+
+def _read_trace(folder: Path, seconds: float, faults: list[Fault], *, before: float) -> Told:
+    """Add up the updates that count: of each number the last one."""
+    last: dict[int, tuple[float, float]] = {}
+    count = 0
+    for line in (folder / "updates.tsv").read_text().splitlines():
+        parts = line.split("\t")
+        if len(parts) == 4:
+            count += 1
+            last[int(parts[1])] = (float(parts[2]), float(parts[3]))
+    told = Told(seconds, max(last), faults, repeated=count - len(last))
+    told.useful = sum(end - begin for begin, end in last.values() if end <= before)
+    for fault in faults:
+        fault.again = min((end for begin, end in last.values() if begin > fault.at + 0.2), default=0.0)
+    return told
+
+
+def _x_train_state(folder: Path, step: int) -> dict[str, bytes]:
+    from xdpx.checkpoints.checkpointer import Checkpointer
+
+    engine = Checkpointer(str(folder)).load_state(step)["engine"]
+    return dict(_flat("", {"model": engine["model"], "optimizer": engine["optimizer"]}))
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, bytes]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _flat(f"{name}/{key}", part)
+    elif isinstance(value, list | tuple):
+        yield from _flat(name, dict(enumerate(value)))
+    else:
+        yield name, value.numpy().tobytes() if hasattr(value, "numpy") else repr(value).encode()
+
+
+def _jax_state(folder: Path, step: int) -> dict[str, bytes]:
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    from xdpx.checkpoints import spmd_files, spmd_folders
+
+    path = f"{folder}/checkpoints/{spmd_folders.folder_name(step)}"
+    where = SingleDeviceSharding(jax.devices()[0])
+    shapes = spmd_folders.read_shapes(path)
+    wanted = {name: jax.ShapeDtypeStruct(shape, kind, sharding=where) for name, (shape, kind) in shapes.items()}
+    return {name: bytes(value.tobytes()) for name, value in spmd_files.read(path, wanted).items()}
+
+
+# ---- what a save costs
+
+
+def stall() -> Iterator[Row]:
+    """Compare how long an x-train state of some size holds up training when it is written in the background."""
+    import torch
+
+    from xdpx.checkpoints.background import Background, copied
+    from xdpx.checkpoints.checkpointer import Checkpointer
+
+    folder = WORK / "goodput-stall"
+    shutil.rmtree(folder, ignore_errors=True)
+    live = {f"weight {index}": torch.randn(1 << 20) for index in range(96)}  # a third each: weights and two moments
+    checkpointer, background = Checkpointer(str(folder)), Background()
+    waits: list[float] = []
+    stalls: list[float] = []
+    for number in range(1, SAVES + 1):
+        waits.append(_seconds(lambda: checkpointer.save_state(number, copied(live), facts={})))  # noqa: B023
+        whole = number + 100
+
+        def start() -> None:
+            snapshot = copied(live)
+            background.start(lambda: checkpointer.save_state(whole, snapshot, facts={}))  # noqa: B023
+
+        stalls.append(_seconds(start))
+        background.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+    shares = [stall / statistics.median(waits) for stall in stalls[1:]]
+    kept = statistics.median(shares) <= STALL_LIMIT
+    what = f"a state of 384 MB: stall of a save in the background, over one that is waited for ({spread(waits)} s)"
+    yield Row(what, spread(shares, 3), f"<= {STALL_LIMIT}", kept)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    for row in measure(float(sys.argv[1]) if len(sys.argv) > 1 else MINUTES):
+        print(row.cells(), flush=True)

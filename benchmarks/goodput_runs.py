@@ -1,0 +1,134 @@
+"""The two trainings that `benchmarks goodput` disturbs: x-train on PyTorch, and an experiment on JAX, on two processes.
+
+As a program it is the launcher of the experiment: `goodput_runs.py FOLDER STEPS PERTURBED`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.work import DATA
+from xdpx import TrainerCallback
+from xdpx.launch.local import RESTARTS, Restarts, run_together
+from xdpx.training.watching import HANG_SECONDS
+
+FOUND_AFTER = 3.0
+"""Seconds after which a frozen process counts as such here; the default is ten times as long."""
+TRACE = "XDPX_GOODPUT_TRACE"
+"""Folder of the trace; where it is not set, nothing is written down."""
+UPDATES = 10_000_000
+"""More than will ever be taken, so that the schedule does not depend on when a run ends."""
+
+
+class Trace(TrainerCallback):
+    """Writes down when each update began and ended, on the first process, and which processes there are."""
+
+    def __init__(self) -> None:
+        self._folder = os.environ.get(TRACE)
+        self._life, self._rank = os.environ.get(RESTARTS, "0"), os.environ.get("RANK", "0")
+        self._began = 0.0
+        if self._folder:
+            Path(self._folder, f"pid-{int(self._life):05d}-{self._rank}").write_text(str(os.getpid()))
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
+        """Note when it begins."""
+        self._began = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
+        """Write down when it ended."""
+        if self._folder and self._rank == "0":
+            with Path(self._folder, "updates.tsv").open("a") as file:
+                file.write(f"{self._life}\t{state.global_step}\t{self._began:.6f}\t{time.monotonic():.6f}\n")
+
+
+def x_train(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
+    """Write data and config; return the command line.
+
+    Args:
+        folder: for all of it.
+        steps: after which it ends; None for never.
+        disturbed: with everything that lets it survive.
+    """
+    name = "disturbed" if disturbed else "undisturbed"
+    if not (folder / "raw").is_dir():
+        _write_rows(folder)
+    survives = {
+        "save_in_background": True, "save_interval": 1000, "memory_copy_interval": 40, "max_restarts": 100_000,
+        "hang_seconds": FOUND_AFTER,
+    }  # fmt: skip
+    config = {
+        "__parent__": str(folder / "data/meta"), "data_dir": str(folder / "data"), "save_dir": str(folder / name),
+        "model": "cls_cnn", "loss": "cross_entropy", "embedding_dim": 192, "hidden_size": 192, "dropout": 0.1,
+        "max_update": UPDATES, "batch_size": 64, "learning_rate": 1e-4, "eval_interval": -1, "major_metric": "acc",
+        "log_interval": 20, "save_full_checkpoint": True, "resume": "auto", "cuda": False, "nproc": 2,
+        "callbacks": ["tracing:Trace"], "train_steps": steps, **(survives if disturbed else {}),
+    }  # fmt: skip
+    (folder / f"{name}.json").write_text(json.dumps(config))
+    return [sys.executable, "-m", "xdpx.run", "x-train", str(folder / f"{name}.json")]
+
+
+def _write_rows(folder: Path) -> None:
+    drawn = random.Random(0)
+    (folder / "raw").mkdir(parents=True)
+    (folder / "modules").mkdir()
+    (folder / "modules/tracing.py").write_text("from benchmarks.goodput_runs import Trace\n")
+    for split, count in (("train", 20_000), ("dev", 200)):
+        rows = []
+        for _ in range(count):
+            label = drawn.randint(0, 1)
+            words = [f"w{drawn.randint(200 * label, 399 + 200 * label)}" for _ in range(drawn.randint(40, 60))]
+            rows.append(f"{' '.join(words)}\t{'ab'[label]}\n")
+        (folder / "raw" / f"{split}.txt").write_text("".join(rows))
+    config = {"data_source": str(folder / "raw"), "data_dir": str(folder / "data"), "processor": "single"}
+    (folder / "prepro.json").write_text(json.dumps({**config, "loader": "single", "tokenizer": "space", "max_len": 64}))
+
+
+def experiment(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
+    """Return the command line of the experiment, as `x_train` does."""
+    words = [str(folder / ("disturbed" if disturbed else "undisturbed")), str(steps or UPDATES), str(int(disturbed))]
+    return [sys.executable, "-m", "benchmarks.goodput_runs", *words]
+
+
+def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
+    """Train the experiment as one process of a launch."""
+    import jax
+
+    from xdpx.experiments.lm.c4 import C4UnsupervisedDataset
+    from xdpx.experiments.running import run
+
+    class Packed(C4UnsupervisedDataset):
+        ICI_MESH_SHAPE = (2, 1, 1)
+        TRAIN_DATA = str(DATA / "sst2/train.tsv")
+        VOCABULARY = "characters"
+        NUM_LAYERS, MODEL_DIMS, DIMS_PER_HEAD, VOCAB_SIZE, MAX_SEQ_LEN, PERCORE_BATCH_SIZE = 2, 64, 32, 256, 64, 4
+        LR_SCHEDULE = "constant"
+        MAX_STEPS = steps
+        CHECKPOINT_EVERY_N_STEPS = 100 if disturbed else UPDATES
+        CHECKPOINT_MAX_TO_KEEP = 3
+
+    jax.config.update("jax_compilation_cache_dir", str(Path(folder).parent / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    options: dict[str, Any] = {"jax_fully_async_checkpoint": disturbed, "callbacks": [Trace()]}
+    sys.exit(run(
+        Packed, job_log_dir=folder, hang_seconds=FOUND_AFTER if disturbed else HANG_SECONDS, plots=False,
+        enable_summary_writer=False, **options,
+    ))  # fmt: skip
+
+
+def launch(folder: str, steps: str, disturbed: str) -> int:
+    """Start the two processes of the experiment, again and again where they are disturbed."""
+    os.environ["JAX_NUM_CPU_DEVICES"] = "1"
+    most = 100_000 if disturbed == "1" else 0
+    imported = ("jax", "xdpx.experiments.lm.c4", "xdpx.experiments.running.training", "benchmarks.goodput_runs")
+    restarts = Restarts(most, None, imported, threads=1)
+    return run_together(2, be_one_of_two, folder, int(steps), disturbed == "1", restarts=restarts)
+
+
+if __name__ == "__main__":
+    sys.exit(launch(*sys.argv[1:]))

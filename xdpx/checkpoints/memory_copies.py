@@ -1,0 +1,182 @@
+"""A copy of the newest state in the memory of each machine, between two saves: it outlives the processes, not the run.
+
+It lies in a file of shared memory, written by the first process of the machine: whole or not at all, with its hashes,
+as a checkpoint. Where processes train with the same weights, each machine so holds what any other one needs. A run that
+is started again puts the newest copy that is whole into its folder, where it is newer than what is there, and resumes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.checkpoints import layout
+from xdpx.checkpoints.checkpointer import Checkpointer
+from xdpx.checkpoints.folders import Ranks
+from xdpx.logger import log
+from xdpx.utils import commit, io
+from xdpx.utils.progress import format_bytes
+
+SHARED_MEMORY = "/dev/shm"
+IDENTITY = "memory_copies.json"
+"""In save_dir: which run it is, so that the copies of an earlier run in the same place are never taken for its own."""
+OWNER = "copy_of"
+ROOM = 3.0
+"""Multiples of a copy that must be free: the one before stays until a new one is whole, and training needs memory."""
+SECONDS_UNTIL_FORGOTTEN = 86_400.0
+BLOCK = 1 << 22
+
+
+class MemoryCopies:
+    """The copies of one run.
+
+    Args:
+        folder: of the run.
+        ranks: who trains together.
+        interval: updates between two copies.
+    """
+
+    def __init__(self, folder: str, ranks: Ranks, *, interval: int) -> None:
+        self.folder, self.interval = io.plain(folder), interval
+        self._ranks = ranks
+        digest = hashlib.sha256(os.path.abspath(self.folder).encode()).hexdigest()[:16]
+        self._home = os.path.join(SHARED_MEMORY, f"xdpx-{os.getuid()}")
+        self.place = os.path.join(self._home, digest)
+        self._files = Checkpointer(self.place, writes=ranks.local_rank == 0)
+        self._identity = ""
+        self._wanted: bool | None = None
+
+    # ---- the life of a run
+
+    def begin(self, *, anew: bool) -> None:
+        """Say whose copies these are from here on; of a new run, forget those of any before. On all processes."""
+        if self._ranks.rank == 0:
+            self._identity = "" if anew else self._written_identity()
+            if not self._identity:
+                self._identity = secrets.token_hex(16)
+                commit.write_text(io.join(self.folder, IDENTITY), json.dumps({"run": self._identity}) + "\n")
+        self._identity = self._ranks.broadcast(self._identity)
+        if anew:
+            self.forget()
+        self._forget_others()
+
+    def save(self, step: int, state: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Replace the copy of this machine, on its first process."""
+        if self._ranks.local_rank != 0:
+            return
+        try:
+            self._make_home()
+            self._files.save_state(step, state, facts={**facts, OWNER: self._identity})
+            for old in self._files.state_steps():
+                if old != step:
+                    commit.discard(self.place, layout.state_name(old))
+        except OSError as error:
+            log.warning(f"no copy of the state is kept in memory: {error}", once=True)
+
+    def is_wanted(self, state: Mapping[str, Any]) -> bool:
+        """Tell whether all machines have room for copies of a state; on all processes, which look once."""
+        if self._wanted is None:
+            from xdpx.checkpoints.trusted import bytes_of
+
+            num_bytes = self._ranks.broadcast(bytes_of(state))
+            told = self._ranks.broadcast(self._ranks.gather(_free_bytes()))
+            self._wanted = min(told) >= ROOM * num_bytes
+            if not self._wanted:
+                text = f"{format_bytes(num_bytes)} of state, and {format_bytes(min(told))} of shared memory are free"
+                log.warning(f"no copy of the state is kept in memory: {text}. Only what is saved can be resumed.")
+        return self._wanted
+
+    def forget(self) -> None:
+        """Remove the copy of this machine, on its first process."""
+        if self._ranks.local_rank == 0 and os.path.isdir(self.place):
+            io.rmtree(self.place)
+
+    # ---- after a restart
+
+    def bring_back(self) -> None:
+        """Commit the newest copy to the folder of the run, where it is newer than what is there; on all processes."""
+        identity = self._ranks.broadcast(self._written_identity() if self._ranks.rank == 0 else "")
+        own = self._newest(identity) if identity and self._ranks.local_rank == 0 else 0
+        steps = self._ranks.broadcast(self._ranks.gather(own))
+        best = max(steps)
+        if best and best > self._ranks.broadcast(self._saved(best) if self._ranks.rank == 0 else 0):
+            if self._ranks.rank == steps.index(best):
+                self._commit(best)
+            self._ranks.barrier()
+
+    def _newest(self, identity: str) -> int:
+        """Return the step of the newest copy of this very run that is whole, byte by byte; 0 for none."""
+        for step in reversed(self._files.state_steps()):
+            manifest = commit.read_manifest(self.place, layout.state_name(step))
+            if manifest is not None and manifest.facts.get(OWNER) == identity:
+                faults = self._files.state_problems(step)
+                if not faults:
+                    return step
+                log.warning(f"the copy of step {step} in memory is not used: {'; '.join(faults)}")
+        return 0
+
+    def _saved(self, best: int) -> int:
+        """Return the newest step on disk that can be trusted; what is older than the copy need not be looked at."""
+        saved = Checkpointer(self.folder)
+        return saved.newest_state() or 0 if any(step >= best for step in saved.state_steps()) else 0
+
+    def _commit(self, step: int) -> None:
+        name, file_name = layout.state_name(step), layout.state_file(step)
+        manifest = commit.read_manifest(self.place, name)
+        facts = {key: value for key, value in (manifest.facts if manifest else {}).items() if key != OWNER}
+        try:
+            whole, copy = commit.Commit(self.folder, name, facts=facts), io.open(io.join(self.place, file_name), "rb")
+            with copy, whole as opened, opened.open(file_name) as target:
+                while block := copy.read(BLOCK):
+                    target.write(block)
+        except OSError as error:
+            log.warning(f"the copy of step {step} in memory could not be saved, so an older state is resumed: {error}")
+            return
+        log.info(f"step {step} is resumed from its copy in memory: nothing newer was saved")
+
+    # ---- where they lie
+
+    def _written_identity(self) -> str:
+        path = io.join(self.folder, IDENTITY)
+        if not io.isfile(path):
+            return ""
+        with io.open(path) as file:
+            text = file.read()
+        try:
+            return str(json.loads(text)["run"])
+        except (ValueError, KeyError, TypeError):
+            return ""
+
+    def _make_home(self) -> None:
+        """Make the folder of this user. Raises OSError where it is somebody else's: its name can be guessed."""
+        if not os.path.isdir(SHARED_MEMORY):
+            raise FileNotFoundError(f"there is no {SHARED_MEMORY} on this machine.")
+        if not os.path.lexists(self._home):
+            io.local_files.make_private_folder(self._home)
+        found = os.lstat(self._home)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{self._home} is not a folder of this user alone. Remove it.")
+
+    def _forget_others(self) -> None:
+        """Remove what runs left that nobody has started again for a day."""
+        if self._ranks.local_rank != 0 or not os.path.isdir(self._home):
+            return
+        for entry in os.scandir(self._home):
+            if entry.path != self.place and time.time() - entry.stat().st_mtime > SECONDS_UNTIL_FORGOTTEN:
+                io.rmtree(entry.path)
+
+
+def _free_bytes() -> int:
+    """Return what is free in shared memory, and in memory at all; 0 where there is none."""
+    if not os.path.isdir(SHARED_MEMORY):
+        return 0
+    room = os.statvfs(SHARED_MEMORY)
+    with io.open("/proc/meminfo") as file:
+        available = [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable")]
+    return min(room.f_bavail * room.f_frsize, *available, 1 << 60)
