@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xdpx.commands.python_door import TrainedRun, load_run, preprocess, train
+    from xdpx.commands.python_door import TrainedRun, Tuned, load_run, preprocess, train, tune
     from xdpx.config.faults import ConfigError
     from xdpx.config.loading import load
     from xdpx.config.parameters import Parameters, param
@@ -45,7 +45,7 @@ _HOMES = {
         "HfArgumentParser", "HubStrategy", "IntervalStrategy", "OptimizerNames", "ParallelMode", "SaveStrategy",
         "SchedulerType", "Seq2SeqTrainingArguments", "TrainingArguments",
     ),
-    "xdpx.commands.python_door": ("TrainedRun", "load_run", "preprocess", "train"),
+    "xdpx.commands.python_door": ("TrainedRun", "Tuned", "load_run", "preprocess", "train", "tune"),
     "xdpx.config.faults": ("ConfigError",),
     "xdpx.config.loading": ("load",),
     "xdpx.config.parameters": ("Parameters", "param"),
@@ -67,7 +67,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "__version__", "ConfigError", "Parameters", "load", "param",
-    "load_run", "TrainedRun", "Prediction", "train", "preprocess",
+    "load_run", "TrainedRun", "Prediction", "train", "preprocess", "tune", "Tuned",
     "Trainer", "TrainingArguments", "Seq2SeqTrainer", "Seq2SeqTrainingArguments", "HfArgumentParser",
     "TrainerCallback", "TrainerState", "TrainerControl", "ExportableState", "DefaultFlowCallback",
     "EarlyStoppingCallback", "PrinterCallback", "ProgressCallback",

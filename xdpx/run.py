@@ -37,6 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
     from xdpx.commands.outcomes import exit_code
     from xdpx.utils.progress import quietly
 
+    if given[:1] == ["x-submit"]:  # the words after it are those of another place's command line
+        return exit_code(lambda: _own_words("x-submit", given[1:]), verbose="--verbose" in given)
     if "--completion" in given[:2]:
         from xdpx.commands.completion import main as completion
 
@@ -167,6 +169,8 @@ def _own_words(command: str, words: list[str]) -> int:
         return first_run.ENTRIES[command](words)
     if command == "x-io":
         from xdpx.commands.io import main as own_main
+    elif command == "x-submit":
+        from xdpx.commands.submit import main as own_main
     else:
         from xdpx.commands.script import main as own_main
     return own_main(words)
@@ -197,6 +201,11 @@ def x_train() -> int:
     return _door("x-train")
 
 
+def x_tune() -> int:
+    """Search for better values."""
+    return _door("x-tune")
+
+
 def x_eval() -> int:
     """Score a model."""
     return _door("x-eval")
@@ -215,6 +224,11 @@ def x_viz() -> int:
 def x_io() -> int:
     """Move files about on any filesystem."""
     return _door("x-io")
+
+
+def x_submit() -> int:
+    """Send commands to a cluster."""
+    return _door("x-submit")
 
 
 def x_script() -> int:

@@ -11,6 +11,7 @@ commands: Registry[Any] = Registry(
         "x-pred": "xdpx.commands.predict:Predict",
         "x-prepro": "xdpx.commands.prepro:Prepro",
         "x-train": "xdpx.commands.train:Train",
+        "x-tune": "xdpx.commands.tune:Tune",
         "x-script bce_threshold": "xdpx.commands.bce_threshold:BceThreshold",
         "x-script confusion_matrix": "xdpx.commands.confusion_matrix:ConfusionMatrix",
         "x-script export_hf": "xdpx.commands.export_hf:ExportHF",

@@ -9,6 +9,7 @@ from xdpx.commands import batch
 from xdpx.commands.command_line import Job
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, load
+from xdpx.config.reading import read_runs
 
 
 @dataclass
@@ -35,6 +36,10 @@ _FOLLOWS = frozenset({"missing_path", "missing_key", "foreign_key", "conflict"})
 """Kinds of faults that may be mere consequences of a file that is not there yet, such as the meta of the data."""
 
 
+BEGINNINGS = ("resume", "overwrite", "auto_suffix")
+"""Keys that say what becomes of a run that is in save_dir already."""
+
+
 def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
     """Read and check the runs of one job.
 
@@ -47,26 +52,46 @@ def runs_of(job: Job, *, hindrances: list[Fault] | None = None) -> list[Run]:
     """
 
     def inspect(run: Run) -> Iterable[Fault]:
-        for fault in batch.inspect(run):
+        if job.only is not None and (job.only != run.index + 1 or batch.has_finished(run)):
+            return
+        for fault in batch.inspect(run if job.only is None else replace(run, total=1)):
             if hindrances is not None and fault.code == "occupied":
                 hindrances.append(replace(fault, origin=run.origins.get(fault.key)))
             else:
                 yield fault
 
-    return load(job.config, job.command, job.overrides, inspect=inspect)
+    runs = load(job.config, job.command, [*job.overrides, *_resuming(job)], inspect=inspect)
+    if job.only is None:
+        return runs
+    if job.only > len(runs):
+        fault = Fault("--only", f"is {job.only}, but {job.config} has {len(runs)} runs.", "They count from 1.")
+        raise ConfigError("command line", [fault])
+    return [runs[job.only - 1]]
 
 
-def check_line(jobs: list[Job], *, hindrances: list[Fault] | None = None) -> list[list[Run] | None]:
+def _resuming(job: Job) -> list[str]:
+    """Return what lets a training go on when its line is started again, where its config has no word on that."""
+    if not job.resumable or job.command != "x-train":
+        return []
+    raws = [raw.values for raw in read_runs(job.config, job.overrides)]
+    decided = any(values.get(key) for values in raws for key in BEGINNINGS)
+    return [] if decided or any(values.get("save") is False for values in raws) else ["resume=auto"]
+
+
+def check_line(
+    jobs: list[Job], *, hindrances: list[Fault] | None = None, elsewhere: Iterable[str] = ()
+) -> list[list[Run] | None]:
     """Check every job of a line. Gives the runs of each; None for one that has none or that must wait for the others.
 
     Args:
         jobs: the commands.
         hindrances: as for `runs_of`.
+        elsewhere: paths that exist where the jobs will run, and need not exist here.
 
     Raises:
         ConfigError: with the faults of all jobs that no earlier job can cure.
     """
-    promised = _Promised()
+    promised = _Promised({path.rstrip("/").removeprefix("./") for path in elsewhere})
     checked: list[list[Run] | None] = []
     errors: list[ConfigError] = []
     for job in jobs:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from io import TextIOBase
 from multiprocessing import parent_process
 from typing import BinaryIO, TextIO
@@ -15,9 +16,15 @@ from xdpx.commands.outcomes import exit_code
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import Run
 from xdpx.config.user_modules import load_user_modules
-from xdpx.launch.local import run_together
+from xdpx.launch.local import THREADS, Restarts, run_together
 from xdpx.utils import io
 from xdpx.utils.local_files import NAMELESS
+
+GO_ON = {"resume": "auto", "overwrite": False}
+"""Values of a run that is started again: it goes on from its newest whole state."""
+
+PRELOADED = ("xdpx.runs.training", "xdpx.engines.pytorch.engine", "torch._dynamo", "xdpx.models.pytorch.bert")
+"""What takes seconds to import, mostly within torch and transformers, and does nothing with a device."""
 
 OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
 """The key that says where a command writes."""
@@ -37,7 +44,11 @@ def perform(run: Run) -> int:
 
 def together(run: Run, count: int) -> int:
     """Do one run in so many processes of this machine, and return its exit code."""
-    return run_together(count, main, run, "", max(1, (os.cpu_count() or 1) // count), False)
+    threads = max(1, (os.cpu_count() or 1) // count)
+    most = int(run.values.get("max_restarts") or 0) if not run.values.get("auto_suffix") else 0
+    again = replace(run, values={**run.values, **GO_ON})
+    restarts = Restarts(most, (again, "", threads, False), PRELOADED if most else (), threads)
+    return run_together(count, main, run, "", threads, False, restarts=restarts)
 
 
 def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
@@ -52,7 +63,7 @@ def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
     os.setpgrp()  # the terminal's Ctrl-C reaches the parent alone, which passes it on once
     _end_with_parent()
     if threads is not None:  # before torch is imported, which reads these
-        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        for variable in THREADS:
             os.environ.setdefault(variable, str(threads))
     if prefix:
         sys.stdout, sys.stderr = _Prefixed(sys.stdout, prefix), _Prefixed(sys.stderr, prefix)

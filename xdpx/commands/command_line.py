@@ -9,7 +9,7 @@ from xdpx.commands.flags import as_override, take_setting, types_of
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, nearest
 
-WORD_COMMANDS = ("x-run", "x-init", "x-io", "x-script")
+WORD_COMMANDS = ("x-run", "x-init", "x-io", "x-script", "x-submit")
 """Commands that read their own words."""
 
 LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
@@ -21,6 +21,8 @@ FLAGS = {
     "--help": "explain a command; with a word after it, one key or one registered name",
     "--schema": "print the JSON schema of a command's configs, for editors",
     "--jobs": "N: how many runs of a loop go at the same time (1)",
+    "--only": "N: of a config with several runs do the N-th alone, as the tasks of an array on a cluster do",
+    "--resumable": "x-train: resume=auto, where the config says neither resume nor overwrite nor auto_suffix",
     "--keep-going": "when a run fails, go on with the others",
     "--verbose": "show tracebacks and warnings in full",
     "--quiet": "tell warnings and results only; log files hold every line",
@@ -33,18 +35,21 @@ FLAGS = {
 class Job:
     """One command on the line: its config and overrides, or for x-io and x-script the words it reads itself.
 
-    Without a config, its overrides are all that is asked for.
+    Without a config, its overrides are all that is asked for. `only` is the one run that is wanted, from 1; `resumable`
+    says that the same line may be started again, to go on.
     """
 
     command: str
     config: str = ""
     overrides: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    only: int | None = None
+    resumable: bool = False
 
     @property
     def reads_own_words(self) -> bool:
         """Whether it takes words instead of a config."""
-        return self.command in WORD_COMMANDS
+        return self.command in {*WORD_COMMANDS, "x-exp"}  # of which x-submit alone makes jobs
 
     def __str__(self) -> str:
         return f"{self.command} {self.config}".strip()
@@ -60,6 +65,8 @@ class Options:
     topic: str = ""
     schema: bool = False
     jobs: int = 1
+    only: int | None = None
+    resumable: bool = False
     keep_going: bool = False
     verbose: bool = False
     quiet: bool = False
@@ -112,8 +119,8 @@ class _Reader:
         name, separator, value = word.partition("=")
         if name == "-h":
             name = "--help"
-        if name == "--jobs":
-            self.set_jobs(value if separator else (self.words.pop(0) if self.words else ""))
+        if name in {"--jobs", "--only"}:
+            self.set_number(name, value if separator else (self.words.pop(0) if self.words else ""))
         elif name not in FLAGS:
             self.key_or_misspelt(word, name)
         elif separator:
@@ -150,11 +157,11 @@ class _Reader:
         follows = self.words and not self.words[0].startswith("-") and self.words[0] not in self.commands
         return self.words.pop(0) if follows else ""
 
-    def set_jobs(self, text: str) -> None:
+    def set_number(self, name: str, text: str) -> None:
         if text.isdecimal() and int(text) > 0:
-            self.options.jobs = int(text)
+            setattr(self.options, name.removeprefix("--"), int(text))
         else:
-            self.faults.append(Fault("--jobs", f"is '{text}'.", "Use a whole number above 0, e.g. --jobs 2."))
+            self.faults.append(Fault(name, f"is '{text}'.", f"Use a whole number above 0, e.g. {name} 2."))
 
     def plain(self, word: str) -> None:
         job = self.jobs[-1] if self.jobs else None
@@ -187,7 +194,10 @@ class _Reader:
             return
         if not self.jobs:
             self.faults.append(Fault("command", "is missing.", USAGE))
+        if self.options.only and len(self.jobs) > 1:
+            self.faults.append(Fault("--only", "says which run of one config, but there are several.", "Leave it out."))
         for job in self.jobs:
+            job.only, job.resumable = self.options.only, self.options.resumable
             if job.command in self.commands and not job.config and not job.overrides:
                 remedy = f"Write: {job.command} <config> [key=value ...], or key=value alone."
                 self.faults.append(Fault(job.command, "has no config.", remedy))
@@ -203,6 +213,7 @@ def usage() -> str:
         "x-init": "Its configs alone; --list: families.",
     } | docs
     docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
+    docs |= {"x-submit": "Send commands to Slurm, Ray, Kubernetes, PAI or the background."}
     lines = [
         f"xdpx {__version__}",
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -33,6 +34,22 @@ META = "meta"
 META_REMEDY = "Remove it there, and write it into your own config if you mean it; a config of yours needs another name."
 
 
+KEPT_VARIABLE = "XDPX_CONFIGS"
+"""Names a folder with copies of configs, by their paths below the working directory: they are read in place of those
+that lie there, which may have been changed since a job was sent."""
+
+
+def kept(path: str) -> str:
+    """Return the file to read for a config: the copy that was kept of it when a job was sent, or the path itself."""
+    folder = os.environ.get(KEPT_VARIABLE, "")
+    if not folder or not io.islocal(path):
+        return path
+    here = io.abspath(".").rstrip("/") + "/"
+    place = io.abspath(path)
+    copy = io.join(folder, place.removeprefix(here)) if place.startswith(here) else ""
+    return copy if copy and io.isfile(copy) else path
+
+
 def resolve_path(path: str, *, beside: str) -> str:
     """Return the path that a config means: `./` and `../` start at the folder of `beside`, the file that holds it."""
     if not path.startswith(("./", "../")):
@@ -47,13 +64,15 @@ class ConfigFiles:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.fatal: list[Fault] = []
+        self.written: list[str] = []
+        """Paths of the configs that were read and that somebody wrote: no meta of data, no args.py."""
         self._tables: dict[str, list[Table]] = {}
 
     def find(self, path: str, asked: Origin, key: str) -> str | None:
         """Return the full path of an existing config, or add a fault that names the path tried and the nearest file."""
         tried = [path] if path.endswith(SUFFIXES) else [*(path + suffix for suffix in SUFFIXES), path]
         try:
-            found = next((candidate for candidate in tried if path and io.isfile(candidate)), family_path(path))
+            found = next((candidate for candidate in tried if path and io.isfile(kept(candidate))), family_path(path))
             if found and not is_raw_data(found):
                 return io.abspath(found)
             if found:
@@ -77,11 +96,12 @@ class ConfigFiles:
         try:
             if path.endswith(".py"):
                 return [_of_run(path)]
-            with io.open(path, "rb") as file:
+            with io.open(kept(path), "rb") as file:
                 source = decode(file.read(MAX_BYTES + 1), shown(path))
             tables = _dicts(_reader(path)(source, self.faults), source.file)
             if _comes_with_data(path, tables):
                 return self._of_data(tables, path)
+            self.written.append(path)
             return [as_keys_of_run(table) if describes_network(table, path) else table for table in tables]
         except Unreadable as error:
             self.fatal.append(error.fault)

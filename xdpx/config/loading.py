@@ -26,12 +26,19 @@ RUN_ONLY_KEYS = frozenset(
         "distributed_init_method",
         "local_rank",
         "device_id",
+        "max_restarts",
+        "save_in_background",
+        "memory_copy_interval",
+        "hang_seconds",
         "viz_ref_dir",
         "log_file",
         "report_to",
+        "plots",
         "figext",
         "data_size",
         "train_steps",
+        "num_shards",
+        "shard_index",
     }
 )
 """Keys that do not change what a run computes: two runs that differ only in these are the same run twice."""
@@ -84,6 +91,7 @@ def load(
     *,
     inspect: Callable[[Run], Iterable[Fault]] | None = None,
     paths: bool = True,
+    rewrite: Callable[[int, Mapping[str, Any]], Mapping[str, Any]] = lambda index, values: values,
 ) -> list[Run]:
     """Return every run of a config, checked for `command`.
 
@@ -93,6 +101,8 @@ def load(
         overrides: `key=value` words that win over the file.
         inspect: further checks of a run that is sound so far, such as the command's own `check`.
         paths: whether paths are looked at.
+        rewrite: gives the values of a run to check, from its place among the runs and what the config says; unlike
+            overrides after all references have been followed.
 
     Raises:
         ConfigError: with every fault of every run.
@@ -104,7 +114,7 @@ def load(
     drafts = [
         checking.check(
             command,
-            raw.values,
+            rewrite(raw.index, raw.values),
             origins=raw.origins,
             meta_keys=raw.meta_keys,
             from_data=raw.from_data,

@@ -8,7 +8,7 @@ Everything but types, which `checking` knows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdpx.config.config_files import VERSION, ConfigFiles, shown
@@ -43,6 +43,7 @@ class RawRun:
         platform: what the run asks of a cluster, without underscores: gpu, cpu, memory, worker, pytorch, v100.
         version: the version of x-prepro that wrote the meta data, or None.
         referred: the names that `${name}` asked for.
+        files: the configs that all runs of the file were read from, without the meta of data.
     """
 
     source: str
@@ -55,6 +56,7 @@ class RawRun:
     platform: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
     referred: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
 
 
 def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
@@ -79,7 +81,8 @@ def read_runs(path: str, overrides: Sequence[str] = ()) -> list[RawRun]:
     if files.fatal:
         raise ConfigError(str(path) or COMMAND_LINE, at_most(list(dict.fromkeys([*files.faults, *files.fatal]))))
     source = shown(found) if found else COMMAND_LINE
-    return [_run(source, index, table, settings, files.faults) for index, table in enumerate(tables)]
+    runs = [_run(source, index, table, settings, files.faults) for index, table in enumerate(tables)]
+    return [replace(run, files=tuple(files.written)) for run in runs]
 
 
 def at_most(faults: Sequence[Fault], shown_faults: int = MAX_SHOWN) -> list[Fault]:

@@ -29,6 +29,8 @@ ROOMS: dict[str, str] = {
     "optimizer": "xdpx.optimizers",
     "lr_scheduler": "xdpx.optimizers.lr_schedulers",
     "callback": "xdpx.trainer.hooks",
+    "schedule": "xdpx.search.schedules",
+    "tuner": "xdpx.search.tuners",
 }
 """The room whose `__init__` holds the table of each kind. Read only when a class itself is needed, never to check."""
 

@@ -1,0 +1,91 @@
+"""x-submit to this machine: what is checked, kept, written and started."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from xdpx import run as door
+from xdpx.config.config_files import KEPT_VARIABLE
+from xdpx.config.reading import read_runs
+from xdpx.launch import folders
+
+TOKEN = "ghp_" + "a" * 24
+
+
+def submit(*words: str) -> int:
+    return door.main(["x-submit", *words])
+
+
+def wait_for_end(record: folders.Record) -> str:
+    end = time.monotonic() + 60
+    while not Path(record.folder, "exit_code").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    return Path(record.folder, "log.txt").read_text()
+
+
+def test_a_job_runs_the_config_as_it_was_and_can_be_asked_for(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk / "child.hjson").write_text("__parent__: draw\nside: 4\n__gpu__: 1\n__cpu__: 4\n")
+    assert submit("x-draw", "child", "--on", "local", "--gpus", "0", "--yes") == 0
+    (desk / "draw.hjson").write_text("side: 9")
+    record = folders.find("")
+    assert "drawn" in wait_for_end(record) or (desk / "out" / "one").exists()
+    for action, said in (("status", "finished"), ("logs", ""), ("cancel", "is not running"), ("list", "x-draw child")):
+        assert submit(action) == 0
+        assert said in capsys.readouterr().out
+    history = (desk / "command_history.txt").read_text().strip().split("\t")
+    assert history[1:] == ["x-draw child", f"local {record.id}", record.log]
+    kept = Path(record.folder, "code", "configs")
+    assert sorted(path.name for path in kept.iterdir()) == ["child.hjson", "draw.hjson"]
+    monkeypatch.setenv(KEPT_VARIABLE, str(kept))
+    assert read_runs("child")[0].values["shape"] == "square"
+    assert Path(record.folder, "code", "user", "modules", "fake_rooms.py").is_file()
+
+
+def test_dry_prints_the_files_hides_secrets_and_writes_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(desk.rglob("*"))
+    assert submit("x-draw", "loop", "--on", "slurm", "--dry", f"save_dir=out/{TOKEN}${{side}}") == 0
+    text = capsys.readouterr().out
+    assert "#SBATCH --array=0-2" in text
+    assert TOKEN not in text
+    assert sorted(desk.rglob("*")) == before
+
+
+def test_faults_of_configs_flags_and_places_stop_it_before_anything_is_written(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submit("x-draw", "draw", "sdie=3", "--on", "local") == 2
+    assert "Did you mean 'side'?" in capsys.readouterr().err
+    assert submit("x-draw", "draw", "--on", "local", "--partition", "gpu", "--nodes=2") == 2
+    told = capsys.readouterr().err
+    assert "--partition: means nothing to --on local." in told
+    assert "--nodes: is 2, but this is one machine." in told
+    assert not (desk / folders.FOLDER).exists()
+
+
+def test_two_configs_that_ask_for_different_things_are_refused(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, count in (("a", 1), ("b", 2)):
+        values = {"__parent__": "draw", "__gpu__": count, "save_dir": name}
+        (desk / f"{name}.hjson").write_text(json.dumps(values))
+    assert submit("x-draw", "a", "x-draw", "b", "--on", "slurm", "--dry") == 2
+    assert "__gpu__: is 2 here and 1 elsewhere" in capsys.readouterr().err
+
+
+def test_a_program_that_is_missing_and_an_unknown_id_are_told(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(desk))
+    assert submit("x-draw", "draw", "--on", "slurm") == 2
+    assert "needs the program sbatch" in capsys.readouterr().err
+    assert submit("status", "7") == 2
+    assert "no submission '7' is known here" in capsys.readouterr().err
+
+
+def test_machines_that_would_do_nothing_are_refused(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit("x-draw", "draw", "--on", "slurm", "--nodes", "2", "--dry") == 2
+    assert "--nodes: is 2, but one machine alone would work" in capsys.readouterr().err

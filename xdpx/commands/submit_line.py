@@ -1,0 +1,163 @@
+"""The words of `x-submit`: its own flags, and the commands that it sends, whose words it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from xdpx.config import catalogue
+from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.launch.submission import Resources, Step
+
+ACTIONS = ("status", "logs", "cancel", "list")
+OWN_FLAGS = {
+    "on": "PLACE: where to: {places}",
+    "name": "what the submission is called; default: the name of the config",
+    "far-root": "PATH: the working directory, as the far side sees it",
+    "only-there": "PATH: exists on the far side alone, so it is not looked for here; as often as you like",
+    "python": "the interpreter of the far side; default: this one, or `python` where files are not shared",
+    "dry": "check everything, print the files that would be written, and stop",
+    "yes": "ask nothing",
+    "help": "this page",
+}
+SWITCHES = frozenset({"dry", "yes", "help"})
+LISTS = frozenset({"only-there"})
+HANDLED_BEFORE = frozenset({"--verbose", "--quiet"})
+"""Flags of every command, which the door has seen to."""
+
+
+@dataclass
+class Request:
+    """What a line asks for.
+
+    Attributes:
+        action: `submit`, or one of `ACTIONS`.
+        id: after an action; '' for the newest.
+        steps: commands to send.
+        flags: our own, by name: text, True, or a list of texts.
+        resources: {field of Resources: text} as given on the line.
+    """
+
+    action: str = "submit"
+    id: str = ""
+    steps: list[Step] = field(default_factory=list)
+    flags: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, str] = field(default_factory=dict)
+
+
+def commands() -> tuple[str, ...]:
+    """Return the commands that can be sent."""
+    return (*(name for name in catalogue.names("command") if " " not in name), "x-exp", "x-io", "x-run", "x-script")
+
+
+def parse(words: Sequence[str], places: Sequence[str]) -> Request:
+    """Read the words after `x-submit`. Raises ConfigError with every fault."""
+    request, faults = Request(), list[Fault]()
+    rest = _take_flags(list(words), request, faults)
+    if rest and rest[0] in ACTIONS:
+        request.action, request.id = rest[0], " ".join(rest[1:2])
+        faults += [Fault(word, "stands where nothing is expected.", "Give one id, or none.") for word in rest[2:]]
+    else:
+        request.steps = _steps(rest, faults)
+        faults += _about_place(request.flags.get("on"), places)
+    if faults:
+        raise ConfigError("command line", faults)
+    return request
+
+
+def _take_flags(words: list[str], request: Request, faults: list[Fault]) -> list[str]:
+    """Take our flags out of the words, wherever they stand before a `--`, and return the others."""
+    left = list[str]()
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*left, *words]
+        name, equals, text = word.removeprefix("--").partition("=")
+        name = name.replace("_", "-")
+        is_field = name.replace("-", "_") in Resources.model_fields
+        if not word.startswith("--") or not (is_field or name in OWN_FLAGS):
+            left += [word] if word not in HANDLED_BEFORE else []
+        elif name in SWITCHES or (name == "v100" and not equals):
+            _note(request, name, text or "true", is_field=is_field)
+        elif equals or (words and not words[0].startswith("--")):
+            _note(request, name, text if equals else words.pop(0), is_field=is_field)
+        else:
+            faults.append(Fault(word, "has no value.", f"Write --{name}=VALUE."))
+    return left
+
+
+def _note(request: Request, name: str, text: str, *, is_field: bool) -> None:
+    if is_field:
+        request.resources[name.replace("-", "_")] = text
+    elif name in LISTS:
+        request.flags.setdefault(name, []).append(text)
+    else:
+        request.flags[name] = True if name in SWITCHES else text
+
+
+def _steps(words: list[str], faults: list[Fault]) -> list[Step]:
+    """Cut the words into commands. What stands between two of them is the first one's own."""
+    known, found = commands(), list[list[str]]()
+    for word in words:
+        if word in known:
+            found.append([word])
+        elif found:
+            found[-1].append(word)
+        else:
+            near = nearest(word, (*known, *ACTIONS))
+            remedy = f"Did you mean '{near}'?" if near else f"There are {', '.join((*known, *ACTIONS))}."
+            faults.append(Fault(word or "''", "no such command.", remedy))
+            return []
+    if not found:
+        faults.append(Fault("command", "is missing.", "Write: x-submit x-train CONFIG --on slurm"))
+    return [Step(tuple(each)) for each in found]
+
+
+def _about_place(place: str | None, places: Sequence[str]) -> list[Fault]:
+    listed = f"There are {', '.join(places)}."
+    if place is None:
+        return [Fault("--on", "is missing: where is it to go?", listed)]
+    if place not in places:
+        near = nearest(place, places)
+        return [Fault("--on", f"there is no '{place}'.", f"Did you mean '{near}'?" if near else listed)]
+    return []
+
+
+def resources_of(from_line: Mapping[str, str], from_configs: Mapping[str, Any]) -> Resources:
+    """Return what is asked for; the command line wins over configs.
+
+    Args:
+        from_line: {field: text}.
+        from_configs: {field: value}.
+
+    Raises:
+        ConfigError: a value is none of its kind.
+    """
+    try:
+        return Resources.model_validate({**from_configs, **from_line})
+    except ValidationError as error:
+        faults = []
+        for found in error.errors():
+            name = str(found["loc"][0]) if found["loc"] else "resources"
+            message = found["msg"].replace("Input should be ", "Use ").rstrip(".")
+            shown = name if name in from_line else f"{name} (of the config)"
+            faults.append(Fault(f"--{shown.replace('_', '-')}", f"is '{found['input']}'.", f"{message}."))
+        raise ConfigError("command line", faults) from None
+
+
+def usage(places: Sequence[str]) -> str:
+    """Write the help of the command."""
+    width = 14
+    own = [f"  --{name.ljust(width)} {text.format(places=', '.join(places))}" for name, text in OWN_FLAGS.items()]
+    asked = Resources.model_fields.items()
+    fields = [f"  --{name.replace('_', '-').ljust(width)} {info.description}" for name, info in asked]
+    lines = [
+        "x-submit <command> <config> [key=value ...] [<command> <config> ...] --on PLACE [flags]",
+        "x-submit status|logs|cancel [ID]     the newest submission without an ID",
+        "x-submit list", "", "flags", *own, "", "what is asked for", *fields, "",
+        "Configs may say it too: __gpu__ __cpu__ __memory__ __worker__ __pytorch__ __v100__; flags win.",
+    ]  # fmt: skip
+    return "\n".join(lines)

@@ -1,0 +1,234 @@
+"""Objects of Kubernetes for a job: an indexed Job with its Service, and a TrainJob of Kubeflow Trainer 2.
+
+Facts: kubernetes.io on Jobs (indexed completion, pod failure policy), kubeflow.org on Trainer 2 (v1alpha1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import yaml
+
+from xdpx.config.faults import Fault
+from xdpx.launch.node_script import PORT, Meeting, node_script
+from xdpx.launch.submission import Job, Resources
+from xdpx.training.preemption import EXIT_CODE
+
+Value: TypeAlias = "str | int | bool | None | list[Value] | dict[str, Value]"
+Manifest: TypeAlias = dict[str, Value]
+
+JOB, TRAIN_JOB, SCRIPT = "job.yaml", "trainjob.yaml", "job.sh"
+CONTAINER = "xdpx"
+GRACE_SECONDS = 600
+"""How long a run may take to save after SIGTERM; Kubernetes alone would give it 30 seconds."""
+
+RETRIES = 6
+"""How often pods may fail for a machine before the job has; preemptions do not count."""
+
+CONFIG_FAULT = 2
+"""Exit code of a fault in a config, which another try does not mend."""
+
+SECRET_FOLDER = "/etc/xdpx-secret"
+_READ_SECRET = f"""\
+if [ -d {SECRET_FOLDER} ]; then  # a TrainJob can mount a secret, but not name it for variables
+    for file in {SECRET_FOLDER}/*; do export "$(basename "$file")=$(cat "$file")"; done
+fi"""
+
+LONGEST_NAME = 56
+"""Of 63 letters of a name, so that `-<index>` of a pod fits behind it."""
+
+QUEUE_LABEL, GPU_LABEL = "kueue.x-k8s.io/queue-name", "nvidia.com/gpu.product"
+
+
+def object_name(job: Job) -> str:
+    """Return the name of the objects of a submission: that of its folder, in the letters that Kubernetes allows."""
+    wanted = job.folder.rstrip("/").rpartition("/")[2] or job.name
+    name = re.sub("[^a-z0-9]+", "-", wanted.lower()).strip("-")
+    if not name or not name[0].isalpha():
+        name = f"x-{name}".strip("-")
+    if len(name) > LONGEST_NAME:
+        digest = hashlib.sha256(wanted.encode()).hexdigest()[:8]
+        name = f"{name[: LONGEST_NAME - 9].rstrip('-')}-{digest}"
+    return name
+
+
+def indexed_job(job: Job) -> list[Manifest]:
+    """Return the Service and the Job: a pod for each machine, or for each task of an array.
+
+    A pod that was evicted, or that ended with code 85 (interrupted, and saved), is started again and does not count
+    as a failure; code 2 (a fault of the config) ends the job, or its task, at once.
+    """
+    name, array = object_name(job), job.num_tasks > 1
+    count = job.num_tasks if array else job.resources.nodes
+    spec: Manifest = {
+        "completionMode": "Indexed", "completions": count, "parallelism": count,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _failure_rules("FailIndex" if array else "FailJob")},
+        **({"backoffLimitPerIndex": RETRIES} if array else {"backoffLimit": RETRIES * count}),
+        **_deadline(job.resources),
+        "template": {"metadata": {"labels": _labels(job, name)}, "spec": _pod(job, name)},
+    }  # fmt: skip
+    service_spec: Manifest = {
+        "clusterIP": "None", "publishNotReadyAddresses": True,
+        "selector": {"batch.kubernetes.io/job-name": name},
+        "ports": [{"name": "meeting", "port": PORT, "protocol": "TCP"}],
+    }  # fmt: skip
+    described = _metadata(job, name)
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": described, "spec": service_spec},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": described, "spec": spec},
+    ]
+
+
+def train_job(job: Job) -> Manifest:
+    """Return the TrainJob of Kubeflow Trainer 2.
+
+    How many processes a machine starts is said by the script, not by a field: `numProcPerNode` is gone from the
+    runtimes. What happens to failed pods is the runtime's to say.
+    """
+    name, resources = object_name(job), job.resources
+    on_jax = any(step.command == "x-exp" for step in job.steps)
+    trainer: Manifest = {
+        "numNodes": resources.nodes, "image": resources.image or "", "command": _command(job),
+        **_needs(resources, "resourcesPerNode"),
+    }  # fmt: skip
+    volumes, mounts = _volumes(resources, secret=True)
+    pod: Manifest = {
+        "terminationGracePeriodSeconds": GRACE_SECONDS, "volumes": volumes,
+        "containers": [{"name": "node", "volumeMounts": mounts}], **_selector(resources),
+    }  # fmt: skip
+    patch: Manifest = {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]}
+    spec: Manifest = {
+        "runtimeRef": {"name": resources.runtime or ("jax-distributed" if on_jax else "torch-distributed")},
+        "trainer": trainer, **_deadline(resources),
+        "runtimePatches": [{"manager": "app.xdpx/x-submit", "trainingRuntimeSpec": {"template": {"spec": patch}}}],
+    }  # fmt: skip
+    api = "trainer.kubeflow.org/v1alpha1"
+    return {"apiVersion": api, "kind": "TrainJob", "metadata": _metadata(job, name), "spec": spec}
+
+
+def pod_script(job: Job) -> str:
+    """Return what each pod runs, be it of the Job or of the TrainJob: the latter says where its machines meet."""
+    name, index = object_name(job), "${JOB_COMPLETION_INDEX:-0}"
+    meeting = Meeting(index, f"${{PET_MASTER_ADDR:-{name}-0.{name}}}", f"${{PET_MASTER_PORT:-{PORT}}}")
+    return node_script(job, meeting, how=f"kubectl create -f {JOB}", task=index, setup=_READ_SECRET)
+
+
+def yaml_text(manifests: list[Manifest]) -> str:
+    """Return objects as YAML, scripts as blocks of lines."""
+    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a block, and nothing as a reference to what stands above."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def _pod(job: Job, name: str) -> Manifest:
+    resources = job.resources
+    volumes, mounts = _volumes(resources, secret=False)
+    secret: Manifest = {"envFrom": [{"secretRef": {"name": resources.secret}}]} if resources.secret else {}
+    container: Manifest = {
+        "name": CONTAINER, "image": resources.image or "", "command": _command(job), **secret,
+        **_needs(resources, "resources"), "volumeMounts": mounts,
+    }  # fmt: skip
+    return {
+        "restartPolicy": "Never", "subdomain": name, "terminationGracePeriodSeconds": GRACE_SECONDS,
+        **_selector(resources), "containers": [container], "volumes": volumes,
+    }  # fmt: skip
+
+
+def _failure_rules(on_fault: str) -> list[Value]:
+    def on_code(code: int) -> Manifest:
+        return {"containerName": CONTAINER, "operator": "In", "values": [code]}
+
+    return [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "Ignore", "onExitCodes": on_code(EXIT_CODE)},
+        {"action": on_fault, "onExitCodes": on_code(CONFIG_FAULT)},
+    ]
+
+
+def _metadata(job: Job, name: str) -> Manifest:
+    namespace: Manifest = {"namespace": job.resources.namespace} if job.resources.namespace else {}
+    return {"name": name, **namespace, "labels": _labels(job, name)}
+
+
+def _labels(job: Job, name: str) -> Manifest:
+    queue: Manifest = {QUEUE_LABEL: job.resources.partition} if job.resources.partition else {}
+    return {"app.kubernetes.io/name": "xdpx", "app.kubernetes.io/instance": name, **queue}
+
+
+def _deadline(resources: Resources) -> Manifest:
+    return {"activeDeadlineSeconds": max(1, round(resources.hours * 3600))} if resources.hours else {}
+
+
+def _selector(resources: Resources) -> Manifest:
+    return {"nodeSelector": {GPU_LABEL: resources.gpu_type}} if resources.gpu_type else {}
+
+
+def _needs(resources: Resources, key: str) -> Manifest:
+    """Return what a machine must have: as request and as limit, so that neighbours cannot take it away."""
+    wanted: Manifest = {}
+    if resources.cpus:
+        wanted["cpu"] = str(resources.cpus)
+    if resources.memory:
+        wanted["memory"] = f"{round(resources.memory * 1024)}Mi"
+    if resources.gpus:
+        wanted["nvidia.com/gpu"] = str(resources.gpus)
+    return {key: {"requests": wanted, "limits": wanted}} if wanted else {}
+
+
+def _volumes(resources: Resources, *, secret: bool) -> tuple[list[Value], list[Value]]:
+    """Return the volumes and where they are mounted: claims, shared memory, and the secret where it is read as files.
+
+    /dev/shm is 64 MB in a container, too little for NCCL and for workers that load data.
+    """
+    volumes: list[Value] = [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
+    mounts: list[Value] = [{"name": "shared-memory", "mountPath": "/dev/shm"}]
+    for number, (claim, path) in enumerate(claims(resources)):
+        volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append({"name": f"volume-{number}", "mountPath": path})
+    if secret and resources.secret:
+        volumes.append({"name": "secret", "secret": {"secretName": resources.secret}})
+        mounts.append({"name": "secret", "mountPath": SECRET_FOLDER, "readOnly": True})
+    return volumes, mounts
+
+
+def claims(resources: Resources) -> list[tuple[str, str]]:
+    """Return (claim, folder) of each volume: `data:/data,home:/home/me`."""
+    parts = (resources.volume or "").split(",")
+    return [(claim.strip(), path.strip()) for claim, _, path in (part.partition(":") for part in parts if part.strip())]
+
+
+def _command(job: Job) -> list[Value]:
+    # Not the script itself: Kubernetes would read `$(...)` and `$$` in it.
+    return ["bash", job.in_folder(SCRIPT)]
+
+
+def volume_faults(job: Job, names: re.Pattern[str], form: str) -> Iterator[Fault]:
+    """Yield what keeps containers from the files of the job: its folder lies on a volume that they mount.
+
+    Args:
+        job: what is to run.
+        names: what a volume may be called.
+        form: how one is written, for the message.
+    """
+    found = claims(job.resources)
+    for name, path in found:
+        if not path.startswith("/") or not names.fullmatch(name):
+            yield Fault("--volume", f"has '{name}:{path}'.", f"Write {form}.")
+    if not any(path and job.folder.startswith(f"{path.rstrip('/')}/") for _, path in found):
+        problem = f"mounts nothing at {job.folder}, where the script, the code and the configs of the job lie."
+        yield Fault("--volume", problem, f"Write {form}; --far-root where that folder has another path there.")

@@ -1,0 +1,259 @@
+"""PAI on MaxCompute: one line of its command language, sent by odpscmd with the packed project."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from xdpx.config.faults import Fault
+from xdpx.launch.backends import pai_package
+from xdpx.launch.backends.local import read_log
+from xdpx.launch.node_script import PORT, Meeting, faults_of_several, node_script
+from xdpx.launch.programs import absent, ask
+from xdpx.launch.submission import TOGETHER, Job, Reach, Record, Resources, Submitted, refusal, unused
+from xdpx.utils import io
+
+COMMAND, LOG, CODE = "pai.txt", "odpscmd.txt", "exit_code"
+USED = ("nodes", "gpus", "cpus", "memory", "pytorch", "v100", "tables", "tensorflow")
+VERSIONS = ("100", "131", "151", "180")
+BOUNDS = {"nodes": (1, 8), "gpus": (1, 8), "cpus": (1, 64), "memory": (2, 128)}
+DEFAULTS = {"pytorch": "180", "cpus": "4", "memory": "10", "v100": "n"}
+"""Of what is not given; how many workers and GPUs has no default, for they cost."""
+
+FLAGS = {"pytorch": "-v", "nodes": "-w", "gpus": "-g", "cpus": "-c", "memory": "-m", "v100": "-s", "tables": "-t"}
+"""{field of Resources: flag of pai.sh}"""
+
+TAKEN_APART = "131"
+"""With this version docker fusion takes workers with several GPUs apart into workers with one."""
+
+V100_LINE = "set odps.algo.hybrid.deploy.info=LABEL:V100:OPER_EQUAL;"
+PYTHON_OF_IMAGES = "3.6"
+REMEDY = "Is odpscmd configured (conf/odps_config.ini), and does the account own the project?"
+SECONDS_UNTIL_LOGVIEW = 600.0
+_RUN = 'umask 077; odpscmd -e "$1" > "$2" 2>&1; echo "$?" > "$3.new"; rm -f "$4"; mv "$3.new" "$3"'
+"""The package goes when it has been sent: credentials of the project may lie in it."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?")
+
+
+class Pai:
+    """Sends the project as a package. odpscmd stays in the background and writes what PAI tells into a file."""
+
+    files_there: Reach = "packed"
+
+    def faults(self, job: Job) -> Iterator[Fault]:
+        """Yield what PAI cannot do for a job, what lies outside of its bounds, and flags that mean nothing to it."""
+        asked = job.resources
+        yield from unused(asked, USED, "--on pai")
+        yield from faults_of_several(job, "--on pai")
+        yield from bound_faults(asked)
+        if asked.tables and not all(table.startswith("odps://") for table in asked.tables.split(",")):
+            yield Fault("--tables", f"is '{asked.tables}'.", "Write odps://<project>/tables/<table>, commas between.")
+        if job.num_tasks > 1 and asked.tasks:
+            yield Fault("--tasks", "is not given by PAI, which has no arrays.", "Send the tasks one by one.")
+        if is_fused(asked):
+            yield from _fusion_faults(job)
+
+    def hindrances(self, job: Job) -> Iterator[Fault]:
+        """Yield what stands in the way of sending from here."""
+        yield from absent("odpscmd", "Install the MaxCompute client and put its bin/ on the PATH.")
+        yield from pai_package.faults(io.abspath("."))
+
+    def files(self, job: Job) -> dict[str, str]:
+        """Return the command, the script of a worker, and the file that starts it."""
+        return {
+            COMMAND: f"{command(job, _package(job))}\n",
+            pai_package.SCRIPT: _script(job),
+            pai_package.ENTRY: pai_package.ENTRY_TEXT,
+        }
+
+    def line(self, job: Job) -> str:
+        """Return the line for a shell that sends the package."""
+        return shlex.join(["odpscmd", "-e", command(job, _package(job))])
+
+    def submit(self, job: Job, folder: str) -> Submitted:
+        """Pack the project, send it, and return the instance and the address of its logview."""
+        pai_package.write(_package(job), project=io.abspath("."), folder=folder)
+        text, log, code = command(job, _package(job)), io.join(folder, LOG), io.join(folder, CODE)
+        words = ["bash", "-c", _RUN, "bash", text, log, code, _package(job)]
+        nothing = subprocess.DEVNULL
+        subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+        return _first_words(text, log, code)
+
+    def status(self, record: Record) -> str:
+        """Return what odpscmd says of the instance."""
+        return ask(["odpscmd", "-e", f"status {record.id};"], what="pai does not tell", remedy=REMEDY).strip()
+
+    def logs(self, record: Record) -> str:
+        """Return what PAI has told so far, without repetitions."""
+        told = read_log(io.join(record.folder, LOG)).splitlines()
+        return "\n".join(without_repetitions(told))
+
+    def cancel(self, record: Record) -> str:
+        """End the instance."""
+        ask(["odpscmd", "-e", f"kill {record.id};"], what="pai did not end it", remedy=REMEDY)
+        return f"{record.name}: asked to end (instance {record.id})."
+
+
+def with_defaults(resources: Resources) -> Resources:
+    """Return what is asked for, with the documented defaults of what is not."""
+    missing = {name: value for name, value in DEFAULTS.items() if getattr(resources, name) is None}
+    return Resources.model_validate({**resources.model_dump(), **missing})
+
+
+def bound_faults(resources: Resources) -> Iterator[Fault]:
+    """Yield what lies outside of what PAI takes."""
+    for name, (least, most) in BOUNDS.items():
+        value = getattr(resources, name)
+        if name == "gpus" and value == 0:
+            yield Fault("--gpus", "is not given.", f"PAI wants {least} to {most} for each worker (pai.sh: -g).")
+        elif value is not None and not least <= value <= most:
+            remedy = f"Use {least} to {most} (pai.sh: {FLAGS[name]}; a config: __{_key(name)}__)."
+            yield Fault(f"--{name}", f"is {value:g}.", remedy)
+    if resources.pytorch is not None and resources.pytorch not in VERSIONS:
+        remedy = f"PAI has {', '.join(VERSIONS)} (pai.sh: -v; a config: __pytorch__)."
+        yield Fault("--pytorch", f"is '{resources.pytorch}'.", remedy)
+
+
+def _key(name: str) -> str:
+    return {"nodes": "worker", "gpus": "gpu", "cpus": "cpu"}.get(name, name)
+
+
+def layout(resources: Resources) -> tuple[int, int]:
+    """Return (workers, GPUs of each) as PAI is asked for them."""
+    if resources.nodes > 1 and (resources.pytorch or DEFAULTS["pytorch"]) == TAKEN_APART:
+        return resources.nodes * resources.gpus, 1
+    return resources.nodes, resources.gpus
+
+
+def is_fused(resources: Resources) -> bool:
+    """Tell whether docker fusion puts the workers together on few machines: several of them, with one GPU each."""
+    workers, gpus = layout(resources)
+    return workers > 1 and gpus == 1
+
+
+def _fusion_faults(job: Job) -> Iterator[Fault]:
+    """Yield what hangs under docker fusion: from the second training on, NCCL finds no connection."""
+    count = max(sum(step.command in TOGETHER for step in job.steps), job.runs)
+    if count > 1:
+        problem = f"are {count}, one after another, which hangs from the second on under docker fusion."
+        remedy = "Send them one by one, or ask for one worker with several GPUs (-w 1 -g N)."
+        yield Fault("trainings", problem, remedy)
+
+
+def command(job: Job, package: str) -> str:
+    """Return what odpscmd is asked to do.
+
+    Args:
+        job: its words are told to PAI for its records; what is run is the script in the package.
+        package: the packed project, here.
+    """
+    asked = with_defaults(job.resources)
+    workers, gpus = layout(asked)
+    memory = round(1000 * (asked.memory or 0))
+    words = shlex.join(word for step in job.steps for word in step.words)
+    options = {
+        "script": f"file://{package}",
+        "entryFile": pai_package.ENTRY,
+        "userDefinedParameters": words,
+        "python": PYTHON_OF_IMAGES,
+        "cluster": f'{{"worker":{{"cpu":{100 * (asked.cpus or 0)},"memory":{memory},"gpu":{100 * gpus}}}}}',
+        "workerCount": str(workers),
+        **({"enableDockerFusion": "true"} if is_fused(asked) else {}),
+        **({"tables": asked.tables} if asked.tables else {}),
+    }
+    lines = [f"pai -name pytorch{asked.pytorch}", *(f"    -D{name}={quoted(text)}" for name, text in options.items())]
+    return "\n".join([*([V100_LINE] if asked.v100 else []), *lines]) + ";"
+
+
+def quoted(text: str) -> str:
+    """Return a value as the command language of MaxCompute reads it: as it is where it is plain, else in quotes."""
+    if re.fullmatch(r"[\w./:-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _package(job: Job) -> str:
+    return io.join(io.abspath("."), "submissions", job.name, pai_package.PACKAGE)
+
+
+def _script(job: Job) -> str:
+    """Return what a worker runs, in the folder of the unpacked project."""
+    there = replace(
+        job, workdir=".", folder="submission", python="$XDPX_PYTHON",
+        resources=_of_worker(job.resources), environment={"PYTHONPATH": ".", "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    setup = ""
+    if job.resources.tensorflow:
+        setup = (
+            '"$XDPX_PYTHON" -c "import tensorflow" 2>/dev/null '
+            "|| \"$XDPX_PYTHON\" -m pip install --quiet 'tensorflow>=2.20' || exit 1"
+        )
+    meeting = Meeting("${RANK:-0}", "${MASTER_ADDR:-127.0.0.1}", f"${{MASTER_PORT:-{PORT}}}")
+    return node_script(there, meeting, how=f"bash {pai_package.SCRIPT}", task="${RANK:-0}", setup=setup)
+
+
+def _of_worker(resources: Resources) -> Resources:
+    workers, gpus = layout(resources)
+    return resources.model_copy(update={"nodes": workers, "gpus": gpus})
+
+
+def _first_words(text: str, log: str, code: str) -> Submitted:
+    """Wait until PAI has named the instance and the address of its log.
+
+    Raises:
+        Refused: odpscmd ended before, or said nothing for ten minutes.
+    """
+    end = time.monotonic() + SECONDS_UNTIL_LOGVIEW
+    while time.monotonic() < end:
+        ended = io.isfile(code)
+        said = read_log(log) if io.isfile(log) else ""
+        address = re.search(r"^\s*(https?://\S+)\s*$", said, re.MULTILINE)
+        if address:
+            found = re.search(r"^\s*ID\s*=\s*(\S+)", said, re.MULTILINE) or re.search(r"[?&]i=(\w+)", address[1])
+            return Submitted(found[1] if found else "", address[1])
+        if ended:
+            raise refusal("pai did not take the job", ["odpscmd", "-e", text], said, REMEDY)
+        time.sleep(0.1)
+    raise refusal("pai did not take the job", ["odpscmd", "-e", text], f"no address of a log in {log}", REMEDY)
+
+
+def without_repetitions(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines without those that say the same as the line before them but for the time."""
+    before = None
+    for line in lines:
+        said = _TIME.sub("", line.rstrip())
+        if said != before or not said:
+            yield line.rstrip()
+        before = said
+
+
+def follow(record: Record) -> Iterator[str]:
+    """Yield what PAI tells, line by line, until odpscmd has ended. The job itself does not end with the caller."""
+    return without_repetitions(_lines_to_come(io.join(record.folder, LOG), io.join(record.folder, CODE)))
+
+
+def _lines_to_come(log: str, code: str) -> Iterator[str]:
+    with io.open(log, encoding="utf-8", errors="replace") as file:
+        part = ""
+        while True:
+            ended = io.isfile(code)
+            part += file.readline()
+            if part.endswith("\n") or (part and ended):
+                yield part
+                part = ""
+            elif ended:
+                return
+            else:
+                time.sleep(0.2)
+
+
+def exit_code_of(record: Record) -> int:
+    """Return the exit code of odpscmd, once it has ended."""
+    with io.open(io.join(record.folder, CODE), encoding="utf-8") as file:
+        text = str(file.read()).strip()
+    return int(text) if text.isdecimal() else 1

@@ -1,0 +1,79 @@
+"""Will the paths of a run be there, where it is sent? What can be told from here is; the rest is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from xdpx.config.catalogue import declarations_by_key, reachable_entries
+from xdpx.config.faults import Fault
+from xdpx.config.loading import Run
+from xdpx.utils import io
+
+WRITTEN = frozenset({"save_dir"})
+"""Keys of folders that a run writes, which a package does not bring back."""
+
+OWN_DISKS = ("/tmp/", "/var/tmp/", "/dev/shm/")
+
+
+@dataclass
+class FarSide:
+    """What is known of the files of the far side.
+
+    Attributes:
+        shared: whether it sees the files of this machine under the same paths.
+        root: the working directory as it is called there; '' for the same as here.
+        only_there: paths that exist there, and need not exist here.
+        packed: whether the working directory goes along as it is now; what is written there is lost.
+        notes: what cannot be told from here, in words; `faults` adds to it.
+    """
+
+    shared: bool
+    root: str = ""
+    only_there: tuple[str, ...] = ()
+    packed: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def faults(self, runs: Iterable[Run]) -> list[Fault]:
+        """Return a fault for each path that will not be there; each once."""
+        found = [fault for run in runs for key, path in paths_of(run) for fault in self._about(run, key, path)]
+        return list(dict.fromkeys(found))
+
+    def _about(self, run: Run, key: str, path: str) -> Iterator[Fault]:
+        if "://" in path:
+            return
+        if any(path == each or path.startswith(each.rstrip("/") + "/") for each in self.only_there):
+            self._note(f"{key}: {path} is said to be there; it was not looked for.")
+        elif path.startswith("/"):
+            self._about_absolute(key, path)
+        elif self.packed and key not in WRITTEN and io.exists(path):
+            return
+        elif not self.shared and not self.root:
+            remedy = (
+                "Name a remote path or one of a volume there, or say by --far-root what this folder is called there."
+            )
+            yield Fault(
+                key, f"is '{path}', relative, and only code and configs go along.", remedy, run.origins.get(key)
+            )
+        elif self.root and not self.shared:
+            self._note(f"{key}: {io.join(self.root, path)} cannot be seen from here.")
+
+    def _about_absolute(self, key: str, path: str) -> None:
+        if not self.shared:
+            self._note(f"{key}: {path} is a path of this machine; whether it is there too cannot be seen from here.")
+        elif path.startswith(OWN_DISKS):
+            self._note(f"{key}: {path} is on a disk that most machines have for themselves.")
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def paths_of(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield (key, path) for each path in a run, as its declarations tell."""
+    for key, declared in declarations_by_key(reachable_entries(run.command)).items():
+        value = run.values.get(key)
+        is_path = any(item.path for _, item in declared) or key.endswith("pretrained_model")
+        if is_path and value:
+            texts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+            yield from ((key, text) for text in texts if isinstance(text, str))

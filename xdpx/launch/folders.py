@@ -1,0 +1,118 @@
+"""The folder of a submission: the code as it was, the files that run it, and a record to find it again."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.launch.submission import RECORD, Record
+from xdpx.runs.snapshot import SNAPSHOT, write_snapshot
+from xdpx.utils import commit, io
+from xdpx.utils.redaction import redact
+from xdpx.utils.replacing import adding
+
+FOLDER = "submissions"
+HISTORY = "command_history.txt"
+
+
+def new_name(name: str, now: datetime) -> str:
+    """Return `<name>-<time>`, which no other submission has, of letters that every file system and cluster takes."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
+    stamped = f"{plain}-{now:%Y%m%d-%H%M%S}"
+    count = 2
+    found = stamped
+    while io.exists(io.join(FOLDER, found)):
+        found, count = f"{stamped}-{count}", count + 1
+    return found
+
+
+def write_folder(folder: str, files: Mapping[str, str], *, configs: Mapping[str, str], git: Mapping[str, Any]) -> int:
+    """Write all of a submission but its record; return the bytes of the snapshot.
+
+    Args:
+        folder: is made.
+        files: {name: text} of what runs the job.
+        configs: {path below the working directory: file} of the user's configs and scripts.
+        git: commit and changes, as `git_state` returns them.
+    """
+    archive = io.join(folder, SNAPSHOT)
+    write_snapshot(archive, more={f"configs/{name}": file for name, file in configs.items()})
+    code = io.join(folder, "code")
+    with io.open(archive, "rb") as source, zipfile.ZipFile(source) as packed:
+        for name in packed.namelist():
+            with io.open(io.join(code, name), "wb") as file:
+                file.write(packed.read(name))
+    commit.write_text(io.join(folder, "git.json"), json.dumps(git, indent=2, ensure_ascii=False) + "\n")
+    for name, text in files.items():
+        commit.write_text(io.join(folder, name), text, private=True)
+    return io.size(archive)
+
+
+def git_state() -> dict[str, Any]:
+    """Return the commit of the working directory and the files changed since; empty where there is no repository."""
+    commit_hash = _git("rev-parse", "HEAD")
+    if not commit_hash:
+        return {}
+    return {"commit": commit_hash, "changed": _git("status", "--porcelain").splitlines()}
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.rstrip() if done.returncode == 0 else ""
+
+
+def write_record(record: Record) -> None:
+    """Keep what was sent, and add a line to command_history.txt: time, command, id, address of the log.
+
+    Both are readable by this user alone: the address may hold the ticket that opens the log, and is kept as it is.
+    """
+    command = redact(record.command)
+    asked = {name: redact(value) if isinstance(value, str) else value for name, value in record.resources.items()}
+    text = json.dumps(asdict(replace(record, command=command, resources=asked)), indent=2, ensure_ascii=False)
+    commit.write_text(io.join(record.folder, RECORD), text + "\n", private=True)
+    row = [record.time, command, f"{record.on} {record.id}", record.log]
+    with adding(HISTORY) as file:
+        file.write("\t".join(" ".join(cell.split()) for cell in row) + "\n")
+
+
+def records() -> list[Record]:
+    """Return the submissions of this working directory, the newest last."""
+    paths = io.glob(io.join(FOLDER, "*", RECORD)) if io.isdir(FOLDER) else []
+    found = [record for path in paths if (record := _read(path)) is not None]
+    return sorted(found, key=lambda record: record.time)
+
+
+def _read(path: str) -> Record | None:
+    with io.open(path, encoding="utf-8") as file:
+        try:
+            return Record(**{**json.loads(file.read()), "folder": io.parent(io.abspath(path))})
+        except (ValueError, TypeError):  # damaged, or no record
+            return None
+
+
+def find(wanted: str) -> Record:
+    """Return the submission with this id or name; the newest for ''.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    known = records()
+    found = [record for record in known if wanted in {"", record.id, record.name}]
+    if found:
+        return found[-1]
+    listed = ", ".join(f"{record.id} ({record.name})" for record in known[-5:])
+    problem = f"no submission '{wanted}' is known here." if wanted else "nothing was submitted from here."
+    remedy = f"There are: {listed}." if listed else f"Go to the folder with {FOLDER}/, from where it was sent."
+    raise ConfigError("x-submit", [Fault("id", problem, remedy)])
