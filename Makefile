@@ -18,6 +18,10 @@ CORE := $(VENV)/.installed-core
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO := demo
 
+# Byte code of torch and of others is written when they are first imported, not when they are installed. Where the environment says to
+# write none, as images for containers do, every process would compile them anew: half of the CPU seconds that it takes to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install demo test faults quick lint format catalogue docs bench locks clean
 
 help:
@@ -76,8 +80,13 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint
-	PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS)
+# mypy, which takes one core for a minute or two, runs beside the tests; what it finds is printed below them, and fails as they do.
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy > $(VENV)/mypy.txt 2>&1 & types=$$!; \
+		PATH="$(BIN):$$PATH" $(BIN)/python $(TESTS); tests=$$?; \
+		wait $$types || { cat $(VENV)/mypy.txt; exit 1; }; exit $$tests
 
 faults: $(STAMP)
 	PATH="$(BIN):$$PATH" XDPX_KILLS=10 $(BIN)/python $(TESTS) tests/faults tests/careless tests/datasets/test_building_killed.py \

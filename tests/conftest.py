@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import processes, spmd_devices
+from tests import cpu_seconds, processes, spmd_devices
 from xdpx.logger import log
 from xdpx.runs import training
 
@@ -33,8 +33,19 @@ settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("xdpx")
 
 spmd_devices.imitate_devices()
+spmd_devices.compile_quickly()
 
 SECONDS_OF_A_SLOW_TEST, SECONDS_OF_ANOTHER = 15.0, 0.1
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take `--cpu-seconds N`."""
+    parser.addoption("--cpu-seconds", type=int, default=0, help="show what rooms, and the N dearest files, cost")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count CPU seconds, here or for the process that started this one."""
+    config.pluginmanager.register(cpu_seconds.CpuSeconds(files_shown=config.getoption("--cpu-seconds")))
 
 
 @pytest.hookimpl(trylast=True)

@@ -310,6 +310,7 @@ TRAINED: dict[str, Trained] = {
     "sst2/cnn": Trained("sst2/prepro_words"),
     "sst2/grid": Trained("sst2/prepro_bert"),
     "demo/train": Trained("demo/prepro"),
+    "tune/train": Trained("sst2/prepro_words"),
     "results/bq_re2": Trained("bq/prepro"),
     "results/lcqmc_re2": Trained("lcqmc/prepro"),
     "results/chnsenticorp_cnn": Trained("chnsenticorp/prepro_chars"),
@@ -331,6 +332,9 @@ USED_WITH_A_RUN = {
     "results/sst2_logits_pred": "results/sst2_bert",
 }
 """Configs of x-eval and x-pred -> what must be trained before."""
+
+SEARCHED = {"tune/tune": ("tune/train", "tune/space")}
+"""Configs of x-tune -> the config of x-train that each starts from, and that of its space."""
 
 PREDICTS_NOTHING = frozenset({"families/bert_cl", "families/bert_dpr_qa", "families/simcse"})
 """Examples whose loss says nothing of a row by itself."""

@@ -4,7 +4,9 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"utils"}),
     frozenset({"logger"}),
     frozenset({"config"}),
-    frozenset({"loaders", "tokenizers", "models", "optimizers", "engines", "checkpoints", "reports", "metrics"}),
+    frozenset(
+        {"loaders", "tokenizers", "models", "optimizers", "engines", "checkpoints", "reports", "metrics", "search"}
+    ),
     frozenset({"processors", "losses"}),
     frozenset({"datasets"}),
     frozenset({"tasks"}),

@@ -30,7 +30,19 @@ SPOKEN_OF = {"EarlyStoppingCallback", "callbacks", "compute_loss", "compute_loss
 """What stands among the arguments in the table of the two vocabularies, and is none."""
 ASIDE = {"auto", "early_stopping_patience", "jsonl", "on_evaluate", "on_log"}
 """What its last column names beside arguments and keys."""
-COMMANDS = {"x-run", "x-init", "x-prepro", "x-train", "x-eval", "x-pred", "x-viz", "x-io", "x-script", "x-exp"}
+COMMANDS = {
+    "x-run",
+    "x-init",
+    "x-prepro",
+    "x-train",
+    "x-tune",
+    "x-eval",
+    "x-pred",
+    "x-viz",
+    "x-io",
+    "x-script",
+    "x-exp",
+} | {"x-submit"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -139,7 +151,7 @@ def a_desk_for_the_extensions(folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
 
 
-EXTENSIONS = ("From a file to batches", "From batches to weights", "What looks on")
+EXTENSIONS = ("From a file to batches", "From batches to weights", "What looks on", "What searches")
 CHAIN = ["-m", "xdpx.run", "x-prepro", "prepro.json", "x-train", "train.json"]
 
 
@@ -193,14 +205,14 @@ def test_the_script_of_the_extension_guide_runs(tmp_path: Path) -> None:
 
 def test_the_code_of_the_trainer_s_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     code = [text for name, text in blocks("python") if name.startswith("trainer.md")]
-    assert len(code) == 5
+    assert len(code) == 6
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
     ran(["page.py"], tmp_path)
 
 
 def test_the_code_of_the_experiments_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     code = [text for name, text in blocks("python") if name.startswith("experiments.md")]
-    assert len(code) == 6
+    assert len(code) == 7
     (tmp_path / "page.py").write_text("\n".join(code), encoding="utf-8")
     ran(["page.py"], tmp_path, JAX_NUM_CPU_DEVICES="8")
 
@@ -214,7 +226,8 @@ def test_experiments_and_flags_that_the_pages_name_exist() -> None:
     assert len(named) >= 3
     assert all(resolve(name).__name__ == name for name in named)
     lines = re.findall(r"(?:x-exp|xdpx\.main) ([^`\n]*)", text)
-    flags = {flag for line in lines for flag in re.findall(r"--(\w+)", line.partition("#")[0].partition(";")[0])}
+    own = [re.split("#|;| --on ", line)[0] for line in lines]  # what follows --on is read by x-submit
+    flags = {flag for line in own for flag in re.findall(r"--(\w+)", line)}
     assert not flags - {*OWN_FLAGS, *RUN_FLAGS, *SWITCHES, *ALWAYS_SO}
 
 

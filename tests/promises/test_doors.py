@@ -30,6 +30,7 @@ NAMED_IMPORTS = {
     "tasks/spmd/paired.py",
     "tokenizers/nltk.py",
     "trainer/standing_in.py",
+    "tuning/executors/ray.py",
 }
 """Files that import by a name: shipped tables, packages that may be missing, and the user's own modules; never a name
 found in a data file."""
@@ -51,7 +52,12 @@ def calls(file: Path) -> Iterator[tuple[int, str, ast.Call]]:
 
 def touches_disk(name: str, call: ast.Call) -> bool:
     root, _, last = name.rpartition(".")
-    return name == "open" or (root == "os" and last in {*OS_CALLS, "open"}) or root == "shutil"
+    looks_for_programs = name == "shutil.which"
+    return (
+        name == "open"
+        or (root == "os" and last in {*OS_CALLS, "open"})
+        or (root == "shutil" and not looks_for_programs)
+    )
 
 
 def unpickles(name: str, call: ast.Call) -> bool:

@@ -15,7 +15,9 @@ from xdpx.config.located import plain
 from xdpx.config.schema import schema
 from xdpx.config.source_text import decode
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.hjson"))
+EXAMPLES = sorted(
+    path for path in (Path(__file__).parents[2] / "examples").rglob("*.hjson") if path.name != "space.hjson"
+)
 COMMANDS = [entry.name for entry in catalogue.entries("command")]
 
 
@@ -33,6 +35,8 @@ def command_of(path: Path, config: dict[str, Any]) -> str:
         return "x-prepro"
     if "predict_file_map" in config:
         return "x-pred"
+    if "space_config" in config:
+        return "x-tune"
     return "x-eval" if path.stem == "eval" else "x-train"
 
 

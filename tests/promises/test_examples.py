@@ -127,7 +127,8 @@ def run(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workp
 
 def test_no_example_is_passed_over() -> None:
     prepared = {one.example for one in rows.PREPARED.values()}
-    assert prepared | set(rows.TRAINED) | set(rows.USED_WITH_A_RUN) == CONFIGS
+    searched = set(rows.SEARCHED) | {name for names in rows.SEARCHED.values() for name in names}
+    assert prepared | set(rows.TRAINED) | set(rows.USED_WITH_A_RUN) | searched == CONFIGS
 
 
 @pytest.mark.parametrize("name", sorted(set(rows.PREPARED) - {one.data for one in rows.TRAINED.values()}))
@@ -154,3 +155,18 @@ def test_an_example_of_use_runs_on_the_run_that_it_names(run: Workplace, name: s
     run.train(rows.USED_WITH_A_RUN[name])
     command = "x-eval" if name.endswith("eval") else "x-pred"
     assert main([command, str(EXAMPLES / name)]) == 0
+
+
+@pytest.mark.parametrize("name", sorted(rows.SEARCHED))
+def test_an_example_of_a_search_finds_a_config_that_trains(
+    run: Workplace, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xdpx.tuning.executors.local.START", "fork")
+    base, _ = rows.SEARCHED[name]
+    run.train(base)
+    config = run.config(
+        f"base {name}", {**FEW, "max_update": 10, "__parent__": str(EXAMPLES / base), "embedding_dim": 8}
+    )
+    assert main(["x-tune", str(EXAMPLES / name), f"base_config={config}", "max_trials=3", "parallel_runs=3"]) == 0
+    assert len(Path("out/tuned/results.tsv").read_text().splitlines()) == 4
+    assert main(["x-train", "out/tuned/best.hjson", "plots=false"]) == 0

@@ -35,6 +35,8 @@ LIGHT_ROOMS = {
     "inference",
     "training",
     "commands",
+    "search",
+    "tuning",
 }
 
 
