@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks import gpu
-from benchmarks.report import RESULTS, Row, write_results
+from benchmarks.report import FAULTS, RESULTS, Row, write_results
 
 TITLES = {
     "gpu": "GPU",
@@ -18,12 +18,18 @@ TITLES = {
     "loop_overhead": "Loop",
     "preprocessing": "Preprocessing",
     "training": "Training",
+    "tuning_real": "Search: samples until random search's best score on a real space",
     "trainer_parity": "Trainer: the same numbers",
     "trainer_overhead": "Trainer: what a step costs",
     "trainer_checkpoints": "Trainer: saving and resuming",
     "spmd": "JAX: sharded experiments",
+    "goodput": "Goodput under kills and freezes",
+    "tuning": "Search: samples until random search's best score",
 }
 """In the order in which they run: the first wants a process that has not touched the GPU yet."""
+
+ASKED_FOR = frozenset({"goodput"})
+"""Run only when they are named: they take many minutes."""
 
 
 def show(row: Row) -> None:
@@ -31,8 +37,12 @@ def show(row: Row) -> None:
     print(f"  {row.what:<88} {row.measured:<28} {row.promised:<20} {'yes' if row.kept else 'NO'}", flush=True)
 
 
-def started(name: str, *, small: bool) -> tuple[str, Iterable[Row]]:
+def started(name: str, *, small: bool, minutes: float | None) -> tuple[str, Iterable[Row]]:
     """Begin a benchmark, and return the title of its section and its rows, some of which are yet to be measured."""
+    if name == "goodput":
+        from benchmarks import goodput
+
+        return TITLES[name], goodput.measure(goodput.MINUTES if minutes is None else minutes)
     if name != "gpu":
         return TITLES[name], import_module(f"benchmarks.{name}").measure()
     device = None if small else gpu.gpu_at_hand()
@@ -47,24 +57,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(TITLES)}")
     parser.add_argument("--small", action="store_true", help="gpu: in small on the CPU, although there is a GPU")
-    parser.add_argument("--results", type=Path, default=RESULTS, help=f"the page to write; by default {RESULTS}")
+    parser.add_argument("--results", type=Path, help=f"the page to write; by default {RESULTS}, of goodput {FAULTS}")
+    parser.add_argument("--minutes", type=float, help="goodput: how long each engine is disturbed")
     asked = parser.parse_args()
     unknown = [name for name in asked.names if name not in TITLES]
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}. There are: {', '.join(TITLES)}.", file=sys.stderr)
         return 2
-    sections: dict[str, list[Row]] = {}
+    pages: dict[Path, dict[str, list[Row]]] = {}
     for name in TITLES:
-        if asked.names and name not in asked.names:
+        if name not in asked.names and (asked.names or name in ASKED_FOR):
             continue
+        page = asked.results or (FAULTS if name == "goodput" else RESULTS)
         print(TITLES[name], flush=True)
-        title, rows = started(name, small=asked.small)
+        title, rows = started(name, small=asked.small, minutes=asked.minutes)
+        written: dict[str, list[Row]] = pages.setdefault(page, {})
         for row in rows:
             show(row)
-            sections.setdefault(title, []).append(row)
-            write_results(sections, asked.results)
-    print(f"kept in {asked.results}")
-    return 0 if all(row.kept for rows in sections.values() for row in rows) else 1
+            written.setdefault(title, []).append(row)
+            write_results(written, page)
+        print(f"kept in {page}")
+    return 0 if all(row.kept for written in pages.values() for rows in written.values() for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+FAULTS = Path(__file__).with_name("FAULTS.md")
 
 
 @dataclass(frozen=True)

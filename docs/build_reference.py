@@ -32,6 +32,8 @@ KINDS = {
     "dataset": "Data sets",
     "sampler": "Samplers",
     "callback": "Callbacks",
+    "tuner": "Tuners",
+    "schedule": "Schedules of a search",
 }
 SPLIT = {"model", "loss", "task", "processor"}
 """Kinds of which each name has a page of its own; the names of the others share one."""

@@ -16,7 +16,8 @@ SHOWN = {
     "loaders": "raw file → records", "tokenizers": "text → ids", "models": "networks only",
     "optimizers": "rules, schedules", "engines": "take an update", "checkpoints": "whole or not there",
     "reports": "tables, figures", "metrics": "computed once", "config": "text → parameters",
-    "logger": "one log", "utils": "any path, commits", "tuning": "search", "launch": "elsewhere",
+    "logger": "one log", "utils": "any path, commits", "tuning": "trials of a search", "launch": "the same, elsewhere",
+    "search": "who is tried, goes on",
 }  # fmt: skip
 """What stands below the name of each room."""
 COLOURS = {
@@ -27,7 +28,7 @@ COLOURS = {
     "engines": "#8b1e3f",
 }
 """The three doors, and the two rooms in which all of them meet."""
-WIDTH, BOX, HEIGHT, STEP, GAP, MARGIN = 1180, 130, 46, 14, 10, 12
+WIDTH, BOX, HEIGHT, STEP, GAP, MARGIN = 1320, 130, 46, 14, 10, 12
 
 
 def drawn(floors: list[list[str]]) -> str:
