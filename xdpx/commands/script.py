@@ -24,6 +24,7 @@ SHIPPED = (
     "diff_data",
     "diff_meta",
     "diff_params",
+    "doctor",
     "export_hf",
     "export_onnx",
     "export_torchscript",
