@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -226,17 +226,21 @@ def _environment() -> Iterator[Found]:
 def _storage(path: str) -> Iterator[Found]:
     """Write, read and delete a small file, and tell how long each took."""
     target, content = io.join(path, f"xdpx-doctor-{uuid.uuid4().hex[:8]}.txt"), "一个字节都不少\n" * 64
-    seconds = []
-    try:
-        for work in (lambda: _write(target, content), lambda: _read(target, content), lambda: io.remove(target)):
-            started = time.monotonic()
+    works: dict[str, Callable[[], None]] = {
+        "written": lambda: _write(target, content),
+        "read": lambda: _read(target, content),
+        "deleted": lambda: io.remove(target),
+    }
+    told = []
+    for verb, work in works.items():
+        started = time.monotonic()
+        try:
             work()
-            seconds.append(time.monotonic() - started)
-    except Exception as error:  # whatever a storage raises is the finding
-        verb = ("written", "read", "deleted")[len(seconds)]
-        yield Found(f"{path}: nothing can be {verb}: {error}", "Check the address, the permission and the keys.")
-        return
-    yield Found(f"{path}: written {seconds[0]:.2f} s, read {seconds[1]:.2f} s, deleted {seconds[2]:.2f} s")
+        except Exception as error:  # whatever a storage raises is the finding
+            yield Found(f"{path}: nothing can be {verb}: {error}", "Check the address, the permission and the keys.")
+            return
+        told.append(f"{verb} {time.monotonic() - started:.2f} s")
+    yield Found(f"{path}: {', '.join(told)}")
 
 
 def _write(path: str, content: str) -> None:
