@@ -23,6 +23,7 @@ TITLES = {
     "trainer_overhead": "Trainer: what a step costs",
     "trainer_checkpoints": "Trainer: saving and resuming",
     "spmd": "JAX: sharded experiments",
+    "board": "Board",
     "goodput": "Goodput under kills and freezes",
     "tuning": "Search: samples until random search's best score",
 }

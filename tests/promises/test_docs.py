@@ -42,7 +42,7 @@ COMMANDS = {
     "x-io",
     "x-script",
     "x-exp",
-} | {"x-submit"}
+} | {"x-submit", "x-board"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
