@@ -33,6 +33,7 @@ SHIPPED = (
     "pgle_profile",
     "pkm_init",
     "prune_heads",
+    "replay_nan",
     "run_profiling",
     "sub_data",
     "verify",
