@@ -16,6 +16,7 @@ TITLES = {
     "startup": "Start-up",
     "opening": "Store",
     "loop_overhead": "Loop",
+    "watching": "What looks on by default",
     "preprocessing": "Preprocessing",
     "training": "Training",
     "tuning_real": "Search: samples until random search's best score on a real space",
