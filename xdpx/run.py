@@ -169,10 +169,10 @@ def _own_words(command: str, words: list[str]) -> int:
         return first_run.ENTRIES[command](words)
     if command == "x-io":
         from xdpx.commands.io import main as own_main
+    elif command == "x-check":
+        from xdpx.commands.check import main as own_main
     elif command == "x-submit":
         from xdpx.commands.submit import main as own_main
-    elif command == "x-board":
-        from xdpx.commands.board import main as own_main
     else:
         from xdpx.commands.script import main as own_main
     return own_main(words)
@@ -223,14 +223,14 @@ def x_viz() -> int:
     return _door("x-viz")
 
 
-def x_board() -> int:
-    """Look at runs in a browser."""
-    return _door("x-board")
-
-
 def x_io() -> int:
     """Move files about on any filesystem."""
     return _door("x-io")
+
+
+def x_check() -> int:
+    """Look at the data and the plan of a run."""
+    return _door("x-check")
 
 
 def x_submit() -> int:

@@ -37,7 +37,6 @@ LIGHT_ROOMS = {
     "commands",
     "search",
     "tuning",
-    "board",
 }
 
 

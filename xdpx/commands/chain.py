@@ -102,7 +102,7 @@ def check_line(
             except ConfigError as error:
                 errors.extend(_certain(error, promised))
         promised.note(runs or [])
-        promised.unknown |= runs is None
+        promised.unknown |= runs is None and job.command != "x-check"  # which leaves nothing
         checked.append(runs)
     if errors:
         raise joined(errors)

@@ -18,6 +18,7 @@ from xdpx.datasets import build_report, resources
 from xdpx.datasets.block_work import BlockWork
 from xdpx.datasets.build_parameters import BuildParameters
 from xdpx.datasets.data_files import splits
+from xdpx.datasets.examining.closely import at_the_beginning
 from xdpx.datasets.findings.finding import Findings
 from xdpx.datasets.findings.looking import Look, SplitFile
 from xdpx.datasets.findings.tokens import Tally
@@ -82,12 +83,21 @@ class Builder:
         parameters: its own.
         early: the lines of the log until then.
         work: does the work on blocks of raw files.
+        findings: takes what looks wrong with the data; by default what is certainly wrong ends the work.
     """
 
-    def __init__(self, run: Run, parameters: BuildParameters, early: EarlyLines, work: BlockWork) -> None:
+    def __init__(
+        self,
+        run: Run,
+        parameters: BuildParameters,
+        early: EarlyLines,
+        work: BlockWork,
+        findings: Findings | None = None,
+    ) -> None:
         self._run = run
+        self._findings = findings or Findings(parameters.data_source, parameters.ignore_findings)
         self._early = early
-        self._work = work
+        self.work = work
         self._begun = False
         self._parameters = parameters
         self._data_dir = parameters.data_dir
@@ -108,7 +118,7 @@ class Builder:
             split: RawFile.survey(path, self._parser, self._loader, skip_bad_lines=skip)
             for split, path in paths.items()
         }
-        self._look = self._first_look()
+        self.looking = self._first_look()
 
     def prepare(self, *, with_vectors: bool = True) -> None:
         """Make the resources, and see whether they fit to what is there.
@@ -120,7 +130,7 @@ class Builder:
         old = read_meta(self._data_dir)
         found = resources.gather(
             self._parameters, self.files, self._loader, self._tokenizer, self._words(),
-            of_processor=self._run.parameters("processor"), look=self._look, work=self._work,
+            of_processor=self._run.parameters("processor"), look=self.looking, work=self.work,
             with_vectors=with_vectors,
         )  # fmt: skip
         self._resources = found = resources.keep_labels(found, self._data_dir, old)
@@ -144,7 +154,7 @@ class Builder:
             {split: SplitFile(file.path, file.labelled) for split, file in self.files.items()},
             self._loader,
             self._parser,
-            Findings(known.data_source, known.ignore_findings),
+            self._findings,
             target_type=known.target_type,
             own_labels=known.target_map_file is None,
         )
@@ -210,7 +220,7 @@ class Builder:
             with PartWriter(part, schema) as writer:
                 counts = self._write(split, file, writer)
             self._check(file, counts)
-            self._look.at_split(split, self._tally(counts))
+            self.looking.at_split(split, self.tally(counts))
             self._begin()
             size = assemble([part], path, schema, facts=facts)
         self._drop_other_format(split)
@@ -218,7 +228,8 @@ class Builder:
         build_report.report_counts(split, counts, max_len=self._processor.parameters.max_len, unit=self._parser.unit)
         build_report.report_speed(split, counts, time.monotonic() - start)
 
-    def _tally(self, counts: Counts) -> Tally:
+    def tally(self, counts: Counts) -> Tally:
+        """Return what is told of the texts of a split."""
         cut = 0 if counts.windows else counts.cut
         return Tally(
             counts.texts, counts.characters, counts.tokens, counts.unknown,
@@ -232,7 +243,7 @@ class Builder:
             if progress is None:
                 progress = log.progress(total=self._expected_lines(file, made), what=split, unit="rows")
             self._keep(split, joiner.join(made)[0], writer)
-            self._look.at_rows(split, made.keys)
+            self.looking.at_rows(split, made.keys)
             progress.update(made.counts.lines)
         last = joiner.finish()
         if last is not None:
@@ -244,14 +255,14 @@ class Builder:
     def blocks_of(self, split: str, file: RawFile) -> Iterator[Made]:
         """Return what becomes of each block of the raw file of a split, in order."""
         loader = self._loader.parameters
-        return self._work.made_of(
+        return self.work.made_of(
             split,
             file,
             self._crew,
             digests=self.digests,
             skip_bad_lines=loader.skip_bad_lines,
             hashed=loader.remove_duplicate,
-            keyed=self._look.remembers_texts,
+            keyed=self.looking.remembers_texts,
         )
 
     @property
@@ -330,7 +341,8 @@ class Builder:
         self._labels.report()
         build_report.show_samples(self._last, self._processor, self._resources.target_map, seed=self._parameters.seed)
         sizes: dict[str, int] = self._meta["data_size"]
-        self._look.finish(self._data_dir, sizes, dropped=self._loader.parameters.remove_duplicate)
+        self._findings.add(at_the_beginning(self.files, self._run, self._loader))
+        self.looking.finish(self._data_dir, sizes, dropped=self._loader.parameters.remove_duplicate)
         self._write_status("finished")
         log.info(f"{self._data_dir}: {build_report.summary(sizes)}")
         return sizes

@@ -149,10 +149,18 @@ class Look:
             sizes: samples of each split.
             dropped: whether rows that came before in the same file were dropped.
         """
+        self.compare(dropped=dropped)
+        self._findings.report()
+        self._findings.write(data_dir, {split: sizes[split] for split in self._tallies})
+
+    def compare(self, *, dropped: bool) -> None:
+        """Compare the splits with one another.
+
+        Args:
+            dropped: whether rows that came before in the same file were dropped.
+        """
         if not self._ready:
             self._findings.add(tokens.untrained_unknown(self._tallies, trained=self._trained))
         paths = {split: source.path for split, source in self._sources.items()}
         one_class = not self._numbers and not self._loader.several_labels and not self._loader.before
         self._findings.add(self._same.findings(self._trained, paths, dropped=dropped, classes=one_class))
-        self._findings.report()
-        self._findings.write(data_dir, {split: sizes[split] for split in self._tallies})

@@ -1,0 +1,171 @@
+"""`x-check CONFIG`: what is wrong with the data and the plan of a run, before it starts. Nothing is written.
+
+Usage: x-check CONFIG [key=value ...] [page=FILE] [rows=200000] [noise_rows=20000] [measure=true] [--json]
+
+CONFIG is one of x-prepro or of x-train; of the latter the raw files are looked at that its data_dir was made from. What
+is found is told the worst first, with the rows that show it. `page` names an HTML file for all of it; `rows` is how
+many rows are looked at closely, `noise_rows` in how many wrong labels are looked for (0: in none); `measure: false`
+takes no updates to find out how long a training will be. The exit code is 2 where something would stop the run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+from xdpx.commands.chain import runs_of
+from xdpx.commands.check_run import about_place, about_training
+from xdpx.commands.command_line import Job
+from xdpx.commands.flags import with_settings
+from xdpx.commands.outcomes import FINISHED, USER
+from xdpx.config.args_file import ARGS_FILE
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run, resolve
+from xdpx.config.reading import read_runs
+from xdpx.config.stored_args import read_args
+from xdpx.config.user_modules import load_user_modules
+from xdpx.datasets.data_files import splits
+from xdpx.datasets.examining.examination import MOST_ROWS, NOISE_ROWS, Examination, examine
+from xdpx.datasets.examining.told import as_told
+from xdpx.datasets.findings.finding import Finding, Findings
+from xdpx.reports.check_text import as_text
+from xdpx.utils import commit, io
+from xdpx.utils.progress import quietly
+
+FLAGS = ("--json", "--help", "-h", "--verbose", "--quiet")
+
+
+@dataclass
+class Request:
+    """The words of the command line."""
+
+    config: str
+    settings: list[str] = field(default_factory=list)
+    page: str = ""
+    rows: int = MOST_ROWS
+    noise_rows: int = NOISE_ROWS
+    measure: bool = True
+    json: bool = False
+
+
+def main(argv: Sequence[str]) -> int:
+    """Look at everything, tell it, and return the exit code."""
+    if not argv or {"--help", "-h"} & set(argv):
+        print((__doc__ or "").strip())
+        return FINISHED
+    request = read_words(argv)
+    load_user_modules()
+    with redirect_stdout(sys.stderr), quietly(wanted=True):
+        told = look(request)
+    print(json.dumps(told, ensure_ascii=False) if request.json else as_text(told), end="\n" if request.json else "")
+    if request.page:
+        _write_page(request, told)
+    return USER if any(each["severity"] == "fault" for each in told["findings"]) else FINISHED
+
+
+def read_words(words: Sequence[str]) -> Request:
+    """Read the words of a command line.
+
+    Raises:
+        ConfigError: with what is wrong with them.
+    """
+    words = with_settings(words, flags=FLAGS)
+    plain = [word for word in words if not word.startswith("-") and "=" not in word]
+    faults = [
+        Fault(word, "no such flag.", f"There are {', '.join(FLAGS)}.")
+        for word in words
+        if word.startswith("-") and word not in FLAGS
+    ]
+    given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
+    if len(plain) != 1:
+        faults.append(Fault("x-check", "takes one config.", "Write: x-check prepro.hjson [key=value ...]"))
+    numbers = {}
+    for key, default in (("rows", MOST_ROWS), ("noise_rows", NOISE_ROWS)):
+        text = given.pop(key, str(default))
+        if not text.isdecimal() or (key == "rows" and not int(text)):
+            faults.append(Fault(key, f"is '{text}'.", f"Use a whole number, e.g. {key}={default}."))
+        numbers[key] = int(text) if text.isdecimal() else default
+    measure = given.pop("measure", "true").lower()
+    if measure not in {"true", "false"}:
+        faults.append(Fault("measure", f"is '{measure}'.", "Use true or false."))
+    page = given.pop("page", "")
+    if page and (io.isdir(page) or not io.is_writable(page)):
+        faults.append(Fault("page", f"'{page}' cannot be written.", "Name another file, such as check.html."))
+    if faults:
+        raise ConfigError("command line", faults)
+    settings = [f"{key}={value}" for key, value in given.items()]
+    return Request(plain[0], settings, page, **numbers, measure=measure == "true", json="--json" in words)
+
+
+def look(request: Request) -> dict[str, Any]:
+    """Return all that was found, as `--json` tells it.
+
+    Raises:
+        ConfigError: the config itself is wrong.
+    """
+    start = monotonic()
+    command = _command_of(request)
+    hindrances: list[Fault] = []
+    runs = runs_of(Job(command, request.config, request.settings), hindrances=hindrances)
+    run = runs[0]
+    plan = Findings(run.source, patient=True)
+    plan.add(
+        Finding("refused", "warning", run.source, f"{each.key}: {each.problem}", each.remedy) for each in hindrances
+    )
+    if len(runs) > 1:
+        problem = f"the config has {len(runs)} runs; the data of the first were looked at."
+        plan.add([Finding("refused", "note", run.source, problem, "Name others by key=value.")])
+    prepro = run if command == "x-prepro" else _preprocessing(run, plan)
+    seen = None if prepro is None else examine(prepro, rows=request.rows, noise_rows=request.noise_rows)
+    plan.add(about_place(run, seen))
+    outlook = None
+    if command == "x-train":
+        outlook, found = about_training(run, measure=request.measure)
+        plan.add(found)
+    return as_told(request.config, command, _all(plan, seen), seen, outlook, seconds=monotonic() - start)
+
+
+def _all(plan: Findings, seen: Examination | None) -> list[Finding]:
+    every = [*plan.worst_first, *(seen.findings.worst_first if seen is not None else ())]
+    return sorted(dict.fromkeys(every), key=lambda each: each.rank)
+
+
+def _command_of(request: Request) -> str:
+    """Tell by its keys whose config it is."""
+    values = read_runs(request.config, request.settings)[0].values
+    return "x-prepro" if "data_source" in values else "x-train"
+
+
+def _preprocessing(run: Run, plan: Findings) -> Run | None:
+    """Return the run of x-prepro that made the data of a training; None where its raw files cannot be read any more."""
+    folder = str(run.values["data_dir"])
+    path = io.join(folder, ARGS_FILE)
+    if not io.isfile(path):
+        problem = "does not say what it was made from: the raw data cannot be looked at."
+        plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro.")])
+        return None
+    prepro = resolve(read_args(path), "x-prepro", source=path, strict=False, paths=False)
+    try:
+        splits(prepro.values["data_source"], prepro.values["data_files"])
+    except (ConfigError, OSError) as error:
+        problem = f"the raw files that it was made from are gone ({' '.join(str(error).split())[:160]})."
+        plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro where they are.")])
+        return None
+    return prepro
+
+
+def _write_page(request: Request, told: dict[str, Any]) -> None:
+    from xdpx import __version__
+    from xdpx.reports.check_page import sections
+    from xdpx.reports.page import render
+
+    made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z} by xdpx {__version__}"
+    facts = {"config": request.config, "found": told["summary"], "made": made}
+    commit.write_text(request.page, render(f"Check of {io.name(request.config)}", facts, sections(told)), own=False)
+    sys.stderr.write(f"page with all of it: {request.page}\n")
