@@ -93,13 +93,14 @@ class LibraryFolder(Callback):
 
     def _form(self, session: Session) -> Form | None:
         """Return how transformers has the network, None where a checkpoint cannot be opened as it is."""
-        from xdpx.models.pytorch.bert import Bert
-        from xdpx.models.pytorch.library_form import Inexpressible, form_of
+        from xdpx.models.pytorch.base import Model
         from xdpx.models.pytorch.preparing import bare
 
         model = bare(session.state.task.model)
-        if not isinstance(model, Bert):
+        if not (isinstance(model, Model) and model.is_of_library):
             return None
+        from xdpx.models.pytorch.library_form import Inexpressible, form_of
+
         self._advice = _EXPORT.format(folder=self._save_dir, what="this model for transformers")
         kind = next(
             each for each in type(model).__mro__ if not each.__module__.startswith("torch.")

@@ -27,6 +27,9 @@ class Model(nn.Module):
     """Whether noise on the word vectors of a batch's texts is noise on what the network reads: false where it reads
     texts of its own making."""
 
+    is_of_library: ClassVar[bool] = False
+    """Whether it is a network of transformers with something around it, which may be opened there (`library_form`)."""
+
     def __init__(self, parameters: ModelParameters) -> None:
         super().__init__()
         self.parameters_used: Any = parameters

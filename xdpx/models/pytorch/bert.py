@@ -46,6 +46,8 @@ class Bert(Model):
 
     parameters_used: Parameters
 
+    is_of_library = True
+
     def __init__(self, parameters: Parameters, *, pooler: bool) -> None:
         super().__init__(parameters)
         self.config = architecture(parameters)
