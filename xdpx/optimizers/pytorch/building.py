@@ -17,6 +17,7 @@ from xdpx.config.loading import Run
 from xdpx.logger import log
 from xdpx.optimizers import optimizers
 from xdpx.optimizers.pytorch.families import Family, construct
+from xdpx.optimizers.pytorch.lean_start import defer_compiler
 from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Wishes, pairs
 
 # ---- for x-train
@@ -34,6 +35,7 @@ def of_run(
 
     One that is made of more than its parameters (of others that the run picks, of a class of a package) has a `built`.
     """
+    defer_compiler()
     kind = run.picked("optimizer", prefix)
     if hasattr(kind, "built"):
         return kind.built(run, groups, model=model, prefix=prefix)
@@ -140,6 +142,7 @@ def optimizer_for(
         chosen: A class (or a class of factories, whose objects are called with the model) and its arguments in place
             of those that `args` names (`optimizer_cls_and_kwargs`).
     """
+    defer_compiler()
     kind, kwargs = class_and_kwargs(args, model) if chosen is None else chosen
     if hasattr(kind, "Parameters") and "parameters" in kwargs:  # as x-train makes it, each group with its rate
         with_rates = [{"lr": args.learning_rate, **group} for group in groups]
