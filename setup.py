@@ -5,5 +5,8 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages(include=["xdpx*"]), "xdpx.families"],
     package_dir={"xdpx.families": "examples/families"},
-    package_data={"xdpx": ["py.typed", "config/catalogue.json", "reports/page.html.j2"], "xdpx.families": ["*.hjson"]},
+    package_data={
+        "xdpx": ["py.typed", "config/catalogue.json", "reports/page.html.j2", "board/page/*", "board/page/vendor/*"],
+        "xdpx.families": ["*.hjson"],
+    },
 )

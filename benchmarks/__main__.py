@@ -16,6 +16,7 @@ TITLES = {
     "startup": "Start-up",
     "opening": "Store",
     "loop_overhead": "Loop",
+    "watching": "What looks on by default",
     "preprocessing": "Preprocessing",
     "check": "x-check: wrong labels and rows per second",
     "training": "Training",
@@ -24,6 +25,7 @@ TITLES = {
     "trainer_overhead": "Trainer: what a step costs",
     "trainer_checkpoints": "Trainer: saving and resuming",
     "spmd": "JAX: sharded experiments",
+    "board": "Board",
     "goodput": "Goodput under kills and freezes",
     "tuning": "Search: samples until random search's best score",
 }

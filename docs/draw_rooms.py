@@ -17,7 +17,7 @@ SHOWN = {
     "optimizers": "rules, schedules", "engines": "take an update", "checkpoints": "whole or not there",
     "reports": "tables, figures", "metrics": "computed once", "config": "text → parameters",
     "logger": "one log", "utils": "any path, commits", "tuning": "trials of a search", "launch": "the same, elsewhere",
-    "search": "who is tried, goes on",
+    "search": "who is tried, goes on", "board": "all runs on one page",
 }  # fmt: skip
 """What stands below the name of each room."""
 COLOURS = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 BUDGETS = {
     "benchmarks": 10,
+    "board": 20,
     "careless": 180,
     "checkpoints": 30,
     "commands": 60,

@@ -28,6 +28,9 @@ from xdpx.runs import training
 # Several tests run at once, in processes of their own: threads that wait in turn for a core made them ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A process that has started Ray once looks for no other token: a server under another HOME would find none and end.
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
 # Other processes may have the cores: what an example finds counts, not its 200 ms.
 settings.register_profile("xdpx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("xdpx")

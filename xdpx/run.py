@@ -173,6 +173,8 @@ def _own_words(command: str, words: list[str]) -> int:
         from xdpx.commands.check import main as own_main
     elif command == "x-submit":
         from xdpx.commands.submit import main as own_main
+    elif command == "x-board":
+        from xdpx.commands.board import main as own_main
     else:
         from xdpx.commands.script import main as own_main
     return own_main(words)
@@ -221,6 +223,11 @@ def x_pred() -> int:
 def x_viz() -> int:
     """Draw runs."""
     return _door("x-viz")
+
+
+def x_board() -> int:
+    """Look at runs in a browser."""
+    return _door("x-board")
 
 
 def x_io() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ from tests.golden.record import hash_of
 from tests.golden.trainer import Overflowing
 from tests.trainer.test_trainer import losses
 from xdpx import Trainer, TrainerCallback, TrainingArguments
+from xdpx.checkpoints.trusted import load_tensors
 from xdpx.models import models
 from xdpx.reports.run_logs import read_table
 
@@ -76,6 +78,42 @@ def test_x_train_takes_such_an_update_where_that_is_asked_for_and_refuses_to_sav
     with pytest.raises(RuntimeError, match="failed"):
         trained_by_x_train(tmp_path, nonfinite_steps="keep")
     assert "after step 5 weights are NaN or infinite" in reason(tmp_path)
+
+
+@pytest.mark.parametrize("action", ["raise", "skip", "keep"])
+def test_x_train_names_what_made_it_and_keeps_the_batch(tmp_path: Path, action: str) -> None:
+    network = models["cls_cnn"]
+    forward, seen = network.forward, 0
+
+    def planted(self: Any, *arguments: Any, **more: Any) -> Tensor:
+        nonlocal seen
+        found: Tensor = forward(self, *arguments, **more)
+        seen += self.training
+        return found / (found - found) if self.training and seen >= PLANTED else found
+
+    keys = {**x_train.CNN, "eval_interval": 12, "log_interval": 10, "nonfinite_steps": action}
+    with mock.patch.object(network, "forward", planted), suppress(RuntimeError):
+        x_train.train(tmp_path, "run", "single", keys)
+    told = (tmp_path / "run/nonfinite/update-5.txt").read_text()
+    assert f"forward: '{network.__name__}' ({network.__name__}) is the first module that gives inf" in told
+    assert "sample ids " in told
+    assert load_tensors(str(tmp_path / "run/nonfinite/update-5.pt"))["number"] == PLANTED
+    if action == "raise":
+        assert "It began forward: '" in reason(tmp_path)
+
+
+@pytest.mark.parametrize("action", ["raise", "skip", "keep"])
+def test_the_trainer_names_what_made_it(tmp_path: Path, action: str) -> None:
+    args = TrainingArguments(
+        str(tmp_path), max_steps=8, use_cpu=True, disable_tqdm=True, logging_steps=4, nonfinite_steps=action,
+        learning_rate=0.01, save_steps=4,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    trainer = Trainer(Overflowing(0.1), args, train_dataset=Points(130))
+    with suppress(FloatingPointError):
+        trainer.train()
+    told = next((tmp_path / "nonfinite").glob("update-*.txt")).read_text()
+    assert "was taken again" in told
 
 
 class Watch(TrainerCallback):
@@ -145,6 +183,8 @@ def test_a_loss_scale_that_no_update_fits_ends_the_trainer_and_its_weights_stay(
     )  # fmt: skip
     model = Never(0.1)
     before = hash_of(model.state_dict())
-    with pytest.raises(FloatingPointError, match="step 20: gradients overflow in fp16 at any loss scale down to 0.06"):
+    with pytest.raises(
+        FloatingPointError, match="update 20: gradients overflow in fp16 at any loss scale down to 0.06"
+    ):
         Trainer(model, args, train_dataset=Points(130)).train()
     assert hash_of(model.state_dict()) == before

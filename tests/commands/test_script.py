@@ -49,7 +49,7 @@ def test_no_flag_is_dropped_silently(name):
         main([name, "a", "b", "--fulll"])
 
 
-@pytest.mark.parametrize("name", sorted(SHIPPED))
+@pytest.mark.parametrize("name", sorted(set(SHIPPED) - {"doctor"}))  # which looks at this machine
 def test_without_arguments_the_usage_is_told(name):
     with pytest.raises(ConfigError, match=f"Usage: x-script {name}"):
         main([name])

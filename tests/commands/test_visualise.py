@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from xdpx import run as door
 from xdpx.commands.visualise import Visualise, expand
 from xdpx.config.faults import ConfigError
 from xdpx.config.loading import load
@@ -81,3 +82,27 @@ def test_the_formats_are_those_of_matplotlib():
 def test_naming_a_figure_needs_no_matplotlib():
     source = Path(__file__).resolve().parents[2] / "xdpx" / "commands" / "visualise.py"
     assert "import matplotlib" not in source.read_text()
+
+
+def test_folders_on_the_line_become_one_page(runs, capsys, monkeypatch):
+    monkeypatch.chdir(runs)
+    assert door.main(["x-viz", "one", "two", "--html"]) == 0
+    assert "2 on the page runs.html" in capsys.readouterr().out
+    assert '"name": "two"' in (runs / "runs.html").read_text()
+    assert door.main(["x-viz", "one", "--html"]) == 0
+    assert (runs / "one/plots/page.html").is_file()
+    assert figures(runs / "one") == ["page.html"]
+
+
+def test_a_folder_on_the_line_is_drawn(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    assert door.main(["x-viz", "one", "deep/*"]) == 0
+    assert figures(runs / "one") == figures(runs / "deep/three") == ["acc.png", "loss.png"]
+
+
+def test_a_page_of_what_is_no_run_is_refused(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs)
+    assert door.main(["x-viz", "one", "notes", "--html"]) == 2
+    assert "'notes' holds no run" in capsys.readouterr().err
+    assert door.main(["x-viz", "save_dir=one", "page=x.html"]) == 2
+    assert "html" in capsys.readouterr().err

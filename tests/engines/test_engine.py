@@ -342,12 +342,15 @@ def test_read_only_arrays_are_moved_without_a_warning():
 def test_sizes_of_gradients_are_those_that_the_update_took(optimizer):
     chosen = engine(optimizer, clip_norm=1e-3)
     state, _ = chosen.update(chosen.start(1), [BATCHES[0]])
-    mean, largest = chosen.gradient_sizes(state)["top.bias"]
+    mean, largest, zeros = chosen.gradient_sizes(state)["top.bias"]
     norm = math.sqrt(
         sum(float(weight.grad.square().sum()) for weight in state.task.model.parameters() if weight.grad is not None)
     )
     assert norm == pytest.approx(1e-3, rel=1e-3)
     assert 0 < mean <= largest <= norm
+    assert zeros == 0.0
+    unseen = 1 - len(np.unique(BATCHES[0]["net_input"]["tokens"])) / 12
+    assert unseen <= chosen.gradient_sizes(state)["table.weight"].zeros < 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -12,8 +12,17 @@ FINE, NAN, INF = (torch.tensor(value) for value in (1.0, float("nan"), float("in
 PLAIN = Precision("no", torch.device("cpu"))
 
 
-def test_nothing_is_looked_at_unless_asked_for() -> None:
-    assert Guard.of("keep", PLAIN) is None
+def test_nothing_is_waited_for_unless_asked_for() -> None:
+    assert Guard.of("keep", Precision("no", torch.device("cuda"))) is None
+
+
+def test_an_update_that_is_kept_is_told_on_a_cpu_before_it_is_taken() -> None:
+    heard: list[int] = []
+    guard = Guard.of("keep", PLAIN, hear=heard.append)
+    assert guard is not None
+    assert not guard.leaves_out(FINE, FINE, 1)
+    assert not guard.leaves_out(NAN, FINE, 2)
+    assert heard == [2]
 
 
 @pytest.mark.parametrize(("loss", "norm", "bad"), [(FINE, FINE, False), (NAN, FINE, True), (FINE, INF, True)])

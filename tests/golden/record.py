@@ -45,7 +45,9 @@ def hash_of(weights: Mapping[str, torch.Tensor | NDArray[np.generic]]) -> str:
 def computer(*packages: str) -> str:
     """Return one line about what last bits depend on: the processor, its vectors, and the packages' versions."""
     vectors = torch.backends.cpu.get_cpu_capability()
-    return ", ".join([_processor(), vectors, *(f"{name} {version(name)}" for name in packages)])
+    able = torch.cpu.get_capabilities()  # processors of one name multiply bf16 in units of their own, or have none
+    units = [unit.upper() for unit in ("amx_bf16", "avx512_bf16") if able.get(unit)]
+    return ", ".join([_processor(), vectors, *units, *(f"{name} {version(name)}" for name in packages)])
 
 
 def _processor() -> str:

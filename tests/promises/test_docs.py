@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITHOUT_EFFECT = re.compile(r"without effect|not supported|no effect|right spelling|spelt as it always was|from meta")
 """What the meaning of a key says that no counterpart in the Trainer is needed for."""
 SPOKEN_OF = {"EarlyStoppingCallback", "callbacks", "compute_loss", "compute_loss_func", "data_collator", "eval_dataset",
-             "grad_norm", "should_save", "should_training_stop", "train", "train_dataset"}  # fmt: skip
+             "should_save", "should_training_stop", "train", "train_dataset"}  # fmt: skip
 """What stands among the arguments in the table of the two vocabularies, and is none."""
 ASIDE = {"auto", "early_stopping_patience", "jsonl", "on_evaluate", "on_log"}
 """What its last column names beside arguments and keys."""
@@ -43,7 +43,7 @@ COMMANDS = {
     "x-io",
     "x-script",
     "x-exp",
-} | {"x-submit"}
+} | {"x-submit", "x-board"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:

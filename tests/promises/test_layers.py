@@ -37,6 +37,7 @@ LIGHT_ROOMS = {
     "commands",
     "search",
     "tuning",
+    "board",
 }
 
 

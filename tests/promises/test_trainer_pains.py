@@ -258,7 +258,7 @@ def test_05_predictions_are_put_together_once(tmp_path: Path, monkeypatch: pytes
 def test_05_predictions_that_will_fill_the_memory_are_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("xdpx.trainer.data.joining._host_memory", lambda: 2000)
+    monkeypatch.setattr("xdpx.trainer.data.joining.total_memory", lambda: 2000)
     parts.build(tmp_path).predict(parts.Rows(240))
     words = said(capfd)
     assert "batch_eval_metrics" in words or "preprocess_logits_for_metrics" in words

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from a copy of the files that it is made of."""
     source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
     for name in ("xdpx", "examples/families"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -35,6 +35,8 @@ def test_the_wheel_holds_every_family_and_command_and_nothing_else(wheel: Path) 
         points = next(file.read(name).decode() for name in names if name.endswith("entry_points.txt"))
     assert {f"xdpx/families/{path.name}" for path in (ROOT / "examples/families").iterdir()} <= names
     assert {"xdpx/config/catalogue.json", "xdpx/py.typed"} <= names
+    page = (ROOT / "xdpx/board/page").rglob("*.*")
+    assert {str(path.relative_to(ROOT)) for path in page} <= names, "the board fetches nothing from elsewhere"
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"xdpx"}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "xdpx").rglob("*.py")}
     assert modules <= names

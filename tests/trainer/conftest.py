@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from xdpx.datasets.plan import Position
+from xdpx.engines.base import GradientSize
 
 
 class ToyEngine:
@@ -54,8 +55,8 @@ class ToyEngine:
     def is_finite(self, state: Any) -> bool:
         return math.isfinite(state["weight"])
 
-    def gradient_sizes(self, state: Any) -> dict[str, tuple[float, float]]:
-        return {"weight": (abs(state["speed"]), abs(state["speed"]))}
+    def gradient_sizes(self, state: Any) -> dict[str, GradientSize]:
+        return {"weight": GradientSize(abs(state["speed"]), abs(state["speed"]), 0.0)}
 
     def with_weights(self, weights: Mapping[str, Any]) -> dict[str, float]:
         return {**weights, "speed": 0.0}

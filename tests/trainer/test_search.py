@@ -62,7 +62,6 @@ def test_the_best_of_the_trials_on_a_local_ray_comes_back(tmp_path: Any, monkeyp
     from ray import tune
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray leaves a token
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         best = searcher(tmp_path / "runs", save_strategy="no", eval_strategy="epoch").hyperparameter_search(

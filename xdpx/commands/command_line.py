@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdpx.commands.flags import as_override, take_setting, types_of
 from xdpx.config import catalogue
+from xdpx.config.config_files import SUFFIXES
 from xdpx.config.faults import ConfigError, Fault, nearest
 
-WORD_COMMANDS = ("x-run", "x-init", "x-check", "x-io", "x-script", "x-submit")
+WORD_COMMANDS = ("x-run", "x-init", "x-check", "x-io", "x-script", "x-submit", "x-board")
 """Commands that read their own words."""
+TAKES_FOLDERS = "x-viz"
+"""The command whose config may be the folders that it is about."""
 
 LOOKING_ON = frozenset({*WORD_COMMANDS, "x-viz"})
 """Commands that need no code of the user; scripts that build a user's model import it themselves."""
@@ -93,6 +97,7 @@ class _Reader:
         self.jobs: list[Job] = []
         self.options = Options()
         self.faults: list[Fault] = []
+        self.folders: dict[int, list[str]] = {}
 
     def read(self) -> None:
         while self.words:
@@ -168,12 +173,20 @@ class _Reader:
         override = as_override(word) if job is not None else ""
         if job is not None and override:
             job.overrides.append(override)
+        elif job is not None and job.command == TAKES_FOLDERS and _is_folder(word):
+            job.overrides = [*self.folders_with(job, word)]
         elif job is not None and word and not job.config:
             job.config = word
         else:
             self.faults.append(self.stray(word, job))
             if job is None or word.startswith("x"):
                 self.jobs.append(Job(word))  # so that the words after it are taken as its own
+
+    def folders_with(self, job: Job, word: str) -> Iterator[str]:
+        """Yield the overrides of a job with one more folder in `save_dir`, from the words that were folders."""
+        self.folders.setdefault(id(job), []).append(word)
+        yield from (each for each in job.overrides if not each.startswith("save_dir=["))
+        yield f"save_dir={json.dumps(self.folders[id(job)], ensure_ascii=False)}"
 
     def stray(self, word: str, job: Job | None) -> Fault:
         near = nearest(word, (*self.commands, *WORD_COMMANDS))
@@ -203,6 +216,14 @@ class _Reader:
                 self.faults.append(Fault(job.command, "has no config.", remedy))
 
 
+def _is_folder(word: str) -> bool:
+    """Tell whether a word names a folder, or those inside one, and no config."""
+    from xdpx.utils import io
+
+    folder = word.removesuffix("**/*").removesuffix("/*")
+    return io.isdir(folder) and not any(io.isfile(word + suffix) for suffix in SUFFIXES)
+
+
 def usage() -> str:
     """Return which commands and flags there are."""
     from xdpx import __version__
@@ -214,6 +235,7 @@ def usage() -> str:
         "x-check": "Look for what is wrong with the data and the plan of a run.",
     } | docs
     docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
+    docs |= {"x-board": "Look at all runs below a folder in a browser, while they train."}
     docs |= {"x-submit": "Send commands to Slurm, Ray, Kubernetes, PAI or the background."}
     lines = [
         f"xdpx {__version__}",

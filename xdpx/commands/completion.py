@@ -54,6 +54,7 @@ def _choices(type_text: str) -> list[str]:
 
 def _own_words() -> dict[str, list[str]]:
     """Return what may follow the commands that read their own words, beside files."""
+    from xdpx.commands.board import FLAGS as BOARD_FLAGS
     from xdpx.commands.first_run import WISHES
     from xdpx.commands.io import VERBS
     from xdpx.commands.script import SHIPPED
@@ -63,6 +64,7 @@ def _own_words() -> dict[str, list[str]]:
     flags = [f"--{name.replace('_', '-')}" for name in (*OWN_FLAGS, *Resources.model_fields)]
     wishes = [f"{key}=" for key in (*WISHES, "save_dir", "model", "dev", "test")]
     found = {"x-run": wishes, "x-init": [*wishes, "--list"], "x-io": list(VERBS), "x-script": list(SHIPPED)}
+    found |= {"x-board": list(BOARD_FLAGS)}
     found |= {"x-check": [f"{key}=" for key in ("page", "rows", "noise_rows", "measure")]}
     return found | {"x-submit": [*ACTIONS, *flags]}
 

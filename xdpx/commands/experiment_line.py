@@ -46,6 +46,8 @@ RUN_FLAGS = {
     "enable_summary_writer": "false writes no summaries",
     "callbacks": "callbacks of the Trainer: names or module:Class, with commas between; or JSON",
     "report_to": "trackers: tensorboard, jsonl, wandb, ... with commas between",
+    "inspect_gradient": "look at every weight's gradient with each row of the log: plots/gradients",
+    "profile": "trace ten updates into the folder profile",
     "study": "NAME: search over the fields in the experiment's search_space(); each trial is a job in trial_<number>",
     "num_trials": "with --study: most trials to begin (20)",
     "metrics_from": "with --study: what tells how good a trial is: eval (default) or decode",
@@ -66,7 +68,7 @@ SWITCHES = frozenset({
     "list", "help", "describe", "dry", "plan", "json", "verbose", "quiet", "version", "eval_on_test",
     "decode_during_train", "eval_during_decode", "jax_fully_async_checkpoint", "enable_checkpoint_saving",
     "exit_after_ondemand_checkpoint", "decode_output_pickle", "enable_summary_writer", "multiprocess_gpu",
-    "pgle_strip_pointer",
+    "pgle_strip_pointer", "inspect_gradient", "profile",
 })  # fmt: skip
 NUMBERS = frozenset(
     {

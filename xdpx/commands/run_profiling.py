@@ -8,9 +8,7 @@ through the network forwards; the modules that took longest are printed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from xdpx.commands.script_arguments import faults_of_paths, run_config
 from xdpx.config.faults import Fault
@@ -18,9 +16,6 @@ from xdpx.config.loading import Run
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters, find_input, make_plan
 from xdpx.utils import io
-
-if TYPE_CHECKING:
-    from torch import nn
 
 NAME = "run_profiling"
 WARM = 2
@@ -52,10 +47,8 @@ class RunProfiling:
         """Measure, print the slowest modules, and write the trace."""
         import tempfile
 
-        import torch
-        from torch.profiler import ProfilerActivity, profile
-
         from xdpx.inference.predictor import Predictor
+        from xdpx.training.callbacks.profiling import module_lines, write_pictures
 
         known = self.parameters
         plan = make_plan(known, self.source)
@@ -64,48 +57,17 @@ class RunProfiling:
         batches = list(predictor.scored_batches(source, most=known.profile_steps))
         for batch in batches[:WARM]:
             predictor.engine.score(predictor.state, batch)
-        kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-        with named_modules(predictor.task.model), profile(activities=kinds) as found:
-            for batch in batches:
-                predictor.engine.score(predictor.state, batch)
         with tempfile.TemporaryDirectory() as folder:
-            found.export_chrome_trace(io.join(folder, "trace.json"))
+            with predictor.engine.traced(predictor.state, folder) as found:
+                for batch in batches:
+                    predictor.engine.score(predictor.state, batch)
             io.makedirs(io.parent(known.trace_path) or ".")
             io.copy(io.join(folder, "trace.json"), known.trace_path)
-        names = {name for name, _ in predictor.task.model.named_modules() if name}
-        spent = sorted(
-            (each for each in found.key_averages() if each.key in names), key=lambda each: -each.cpu_time_total
-        )
-        for each in spent[:SHOWN]:
-            print(f"{each.cpu_time_total / 1000 / len(batches):10.3f} ms per batch  {each.key}")
-        print(f"{known.trace_path}: open it in chrome://tracing")
-
-
-@contextmanager
-def named_modules(model: nn.Module) -> Generator[None]:
-    """Let each module of a network stand in a profile by its name, for as long as the context lasts."""
-    from torch.profiler import record_function
-
-    open_: list[Any] = []
-
-    def enter(name: str) -> None:
-        open_.append(record_function(name))
-        open_[-1].__enter__()
-
-    hooks = []
-    for name, module in model.named_modules():
-        if name:
-            hooks.append(module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name)))
-            hooks.append(module.register_forward_hook(lambda module, inputs, output: _leave(open_)))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _leave(open_: list[Any]) -> None:
-    open_.pop().__exit__(None, None, None)
+        for line in module_lines(found, len(batches), SHOWN):
+            print(line)
+        beside = known.trace_path.removesuffix(".json")
+        write_pictures(found, beside, "png", title=f"{len(batches)} batches, forwards")
+        print(f"{known.trace_path}: open it in chrome://tracing; {beside} has pictures")
 
 
 def main(argv: Sequence[str]) -> int:

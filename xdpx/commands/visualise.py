@@ -1,4 +1,4 @@
-"""`x-viz`: draw what runs logged, again, in another format, over wall time, or beside reference runs."""
+"""`x-viz`: draw what runs logged, again, in another format, over wall time, beside reference runs, or as a page."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.reports.references import format_conflicts, named_references, reference_conflicts
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
-from xdpx.utils import io
+from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
 
 LOGS = (VALID_LOG, TRAIN_LOG)
+PAGE = "page.html"
+PAGE_OF_SEVERAL = "runs.html"
+MOST_ON_A_PAGE = 200
 
 
 class Visualise:
@@ -23,8 +26,9 @@ class Visualise:
     class Parameters(BaseParameters):
         """The keys of `x-viz`."""
 
-        save_dir: str = param(
-            doc="Folder of the run to draw; end it in /* for every run in a folder, in **/* for those at any depth."
+        save_dir: str | list[str] = param(
+            doc="Folder of the run to draw, or several; end it in /* for every run in a folder, in **/* for those at "
+            "any depth. `x-viz DIR DIR` is the same."
         )
         label: str | None = param(None, doc="Name of this run in the legends; by default the name of its folder.")
         ref_dir: str | list[str] | dict[str, str] | None = param(
@@ -32,6 +36,14 @@ class Visualise:
         )
         figext: str = param("png", doc="Format of the figures: png, svg, pdf or another that matplotlib writes.")
         walltime: bool = param(False, doc="Use the seconds spent training as the x axis instead of steps.")
+        html: bool = param(
+            False, doc="Write one page with the curves, settings, logs and predictions of all these runs, no figures."
+        )
+        page: str | None = param(
+            None,
+            doc=f"Where the page goes: by default plots/{PAGE} of the run, of several {PAGE_OF_SEVERAL} where you are.",
+            when=("html", "is", True),
+        )
 
         def conflicts(self) -> list[tuple[str, str]]:
             """Refuse too many references and formats that cannot be written."""
@@ -43,12 +55,14 @@ class Visualise:
 
     def check(self) -> list[Fault]:
         """Return a fault for each run that is not there or has no logs."""
-        faults = []
-        if not expand(self.parameters.save_dir):
-            faults.append(
-                Fault("save_dir", f"'{self.parameters.save_dir}' holds no logs.", _remedy(), code="missing_path")
-            )
-        plots = [io.join(folder, "plots") for folder in expand(self.parameters.save_dir)]
+        if self.parameters.html:
+            return self._faults_of_page()
+        faults = [
+            Fault("save_dir", f"'{folder}' holds no logs.", _remedy(), code="missing_path")
+            for folder in _named(self.parameters.save_dir)
+            if not expand(folder)
+        ]
+        plots = [io.join(folder, "plots") for folder in self._folders()]
         closed = [folder for folder in plots if not io.is_writable(folder)]
         if closed:
             remedy = "Copy the run to a place where you may write, and draw it there."
@@ -58,15 +72,53 @@ class Visualise:
                 faults.append(Fault("ref_dir", f"'{folder}' holds no logs.", _remedy(), code="missing_path"))
         return faults
 
-    def run(self) -> None:
-        """Draw every run, and say where its figures are."""
-        from xdpx.reports.figures import draw_run
+    def _folders(self) -> list[str]:
+        """Return the folders of all runs, each once."""
+        return list(dict.fromkeys(found for folder in _named(self.parameters.save_dir) for found in expand(folder)))
 
+    def _faults_of_page(self) -> list[Fault]:
+        from xdpx.board.finding import is_run, listing
+
+        folders = self._pictured()
+        without = [folder for folder in folders if not is_run(listing(folder))]
+        if not folders or without:
+            problem = f"'{without[0] if without else self.parameters.save_dir}' holds no run."
+            remedy = "Give the folder of a run of x-train or x-exp, or the output_dir of a Trainer."
+            return [Fault("save_dir", problem, remedy, code="missing_path")]
+        if len(folders) > MOST_ON_A_PAGE:
+            problem = f"stands for {len(folders)} runs; a page holds at most {MOST_ON_A_PAGE}."
+            return [Fault("save_dir", problem, "Name fewer, or look at all of them with x-board.")]
+        target = self._page()
+        if io.isdir(target) or not io.is_writable(target):
+            return [Fault("page", f"'{target}' cannot be written.", "Choose another file: page=FILE.")]
+        return []
+
+    def _pictured(self) -> list[str]:
+        """Return the folders whose runs, of any door, go onto the page."""
+        from xdpx.board.finding import runs_in
+
+        return list(dict.fromkeys(found for folder in _named(self.parameters.save_dir) for found in runs_in(folder)))
+
+    def _page(self) -> str:
+        folders = self._pictured()
+        own = io.join(folders[0], "plots", PAGE) if len(folders) == 1 else PAGE_OF_SEVERAL
+        return self.parameters.page or own
+
+    def run(self) -> None:
+        """Draw every run, and say where its figures or their page are."""
         faults = self.check()
         if faults:
             raise ConfigError(self.source, faults)
+        if self.parameters.html:
+            from xdpx.board.static_page import page_of
+
+            commit.write_text(self._page(), page_of(self._pictured()), private=True)
+            print(f"{len(self._pictured())} on the page {self._page()}")
+            return
+        from xdpx.reports.figures import draw_run
+
         options = self.parameters
-        for folder in expand(options.save_dir):
+        for folder in self._folders():
             written = draw_run(
                 folder,
                 label=options.label,
@@ -75,6 +127,10 @@ class Visualise:
                 walltime=options.walltime,
             )
             print(f"{len(written)} figures in {io.join(folder, 'plots')}")
+
+
+def _named(save_dir: str | list[str]) -> list[str]:
+    return [save_dir] if isinstance(save_dir, str) else save_dir
 
 
 def expand(save_dir: str) -> list[str]:

@@ -55,9 +55,9 @@ HONOURED: Mapping[str, frozenset[str]] = {
             max_loss min_lr callbacks report_to seed cache_train_file lazy_load data_size ema_decay train_subset
             exclude_valid_from_train train_steps task processor engine mesh log_interval log_file viz_ref_dir figext
             eval_interval valid_subset max_eval_steps major_metric ascending_metric tolerance min_steps
-            eval_interval_warmup eval_interval_warmup_mutiplier eval_interval_warmup_multiplier inspect_gradient save
-            save_best_only save_last_only save_above_score save_full_checkpoint save_interval learning_rate clip_norm
-            optimizer lr_scheduler cuda bf16 distributed_world_size distributed_rank distributed_init_method
+            eval_interval_warmup eval_interval_warmup_mutiplier eval_interval_warmup_multiplier inspect_gradient profile
+            save save_best_only save_last_only save_above_score save_full_checkpoint save_interval learning_rate
+            clip_norm optimizer lr_scheduler cuda bf16 distributed_world_size distributed_rank distributed_init_method
             distributed_backend ddp_backend bucket_cap_mb empty_cache_freq
         """,
     }.items()

@@ -11,6 +11,7 @@ from xdpx.config.faults import ConfigError, Fault, Origin
 from xdpx.utils import io
 
 _GROUP = re.compile(r"\(.+\)")
+_LINE = re.compile(r"""^ +(['"])(.+?)\*?\1: (.*),$""", re.MULTILINE)
 
 
 def read_args(path: str) -> dict[str, Any]:
@@ -38,6 +39,15 @@ def read_args(path: str) -> dict[str, Any]:
             path, [Fault("args", f"holds {type(tree).__name__}, not a dict.", "Name an args.py.", Origin(path))]
         )
     return dict(_flat(tree))
+
+
+def texts_of(text: str) -> dict[str, str]:
+    """Return key -> value as it is written in the text of an `args.py`, of which nothing is evaluated.
+
+    This is for tables of thousands of runs: it takes a fiftieth of the time of `read_args`. Lines that `args_text` does
+    not write are passed over.
+    """
+    return {found[2]: found[3] for found in _LINE.finditer(text) if found[3] != "{"}
 
 
 def _flat(tree: dict[Any, Any]) -> Iterator[tuple[str, Any]]:

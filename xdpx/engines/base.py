@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from xdpx.engines.origin import Origin
 
 Batch = Mapping[str, Any]
 """What a processor collates: numpy arrays, nested one level under `net_input`. Opaque to the loop."""
@@ -31,6 +35,34 @@ ReadWeights = Callable[[str], Any]
 
 Pass = tuple[Any, Any, Mapping[str, Any]]
 """What a task makes of a batch: loss sum, count, facts that are sums."""
+
+
+class GradientSize(NamedTuple):
+    """How large the gradient of one weight is.
+
+    Attributes:
+        mean, largest: of the absolute values.
+        zeros: share of them that is exactly 0.
+    """
+
+    mean: float
+    largest: float
+    zeros: float
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What a trace of some updates tells.
+
+    Attributes:
+        seconds: of the host in forward, backward, optimizer and communication, as far as they can be told apart.
+        modules: seconds by the path of modules that contain one another, each with its parts.
+        memory: (seconds, bytes taken) over time.
+    """
+
+    seconds: dict[str, float]
+    modules: dict[tuple[str, ...], float]
+    memory: list[tuple[float, float]]
 
 
 class Task:
@@ -109,7 +141,14 @@ def resume_schedule(schedule: Schedule | None, saved: Mapping[str, Any]) -> None
 
 
 class Updater(Protocol):
-    """What the loop needs of an engine. It never looks inside a state or a batch."""
+    """What the loop needs of an engine. It never looks inside a state or a batch.
+
+    Attributes:
+        hear_nonfinite: called with the number of an update that is NaN or infinite, before anything becomes of it, by
+            an engine that looks at each one; on all processes.
+    """
+
+    hear_nonfinite: Callable[[int], object]
 
     def update(self, state: State, group: Sequence[Batch]) -> tuple[State, Facts]:
         """Take one optimizer update from a group of micro-batches.
@@ -124,6 +163,18 @@ class Updater(Protocol):
         Raises:
             OutOfMemory: also in parts, where the engine may cut micro-batches; the weights are as they were.
         """
+        ...
+
+    def origin(self, state: State, group: Sequence[Batch], number: int) -> Origin | None:
+        """Return where NaN or infinity comes from when update `number` is taken; None where all of it is finite.
+
+        Forward and backward go as in `update`, with the same random numbers, and are looked at module by module;
+        nothing changes. `state` must hold the weights before that update. On all processes.
+        """
+        ...
+
+    def traced(self, state: State, folder: str) -> AbstractContextManager[Traced]:
+        """Return the context in which all updates are traced into a local folder."""
         ...
 
 
@@ -187,8 +238,8 @@ class Engine(Updater, Protocol):
         """Tell whether every weight that is trained is finite. Waits for the device, once."""
         ...
 
-    def gradient_sizes(self, state: State) -> dict[str, tuple[float, float]]:
-        """Return (mean, largest) absolute gradient of each weight by name, of the update that was just taken."""
+    def gradient_sizes(self, state: State) -> dict[str, GradientSize]:
+        """Return the size of the gradient of each weight by name, of the update that was just taken. Waits once."""
         ...
 
     def with_weights(self, weights: Mapping[str, Any]) -> State:

@@ -22,7 +22,7 @@ from xdpx.utils.verified import refuse_altered
 
 _TRAINING_ONLY = {
     "update_freq": 1, "ema_decay": 1.0, "resume": False, "overwrite": False, "fp16": False, "bf16": False,
-    "auto_ga": False, "device_id": "auto", "nproc": None, "inspect_gradient": False,
+    "auto_ga": False, "device_id": "auto", "nproc": None, "inspect_gradient": False, "profile": False,
 }  # fmt: skip
 
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -158,7 +158,7 @@ def chunks(path: str) -> Iterator[Columns]:
 
     A byte that is no text makes its cell NaN.
     """
-    parser, rest = _Parser(), b""
+    parser, rest = RowParser(), b""
     with io.open(path, "rb") as log_file:
         while block := log_file.read(BLOCK):
             whole, end, rest = (rest + block).rpartition(b"\n")
@@ -166,10 +166,15 @@ def chunks(path: str) -> Iterator[Columns]:
                 yield from parser.parse(whole.decode("utf-8", "replace").split("\n"))
 
 
-class _Parser:
-    """Turns lines into columns; knows the header that holds, from one block of lines to the next."""
+class RowParser:
+    """Turns lines into columns; knows the header that holds, from one block of lines to the next.
 
-    def __init__(self) -> None:
+    Args:
+        names: of the columns that are wanted; None for all.
+    """
+
+    def __init__(self, names: Collection[str] | None = None) -> None:
+        self._names = names
         self._header: list[str] = []
 
     def parse(self, lines: list[str]) -> Iterator[Columns]:
@@ -180,7 +185,15 @@ class _Parser:
                 self._header = lines[start].split("\t")
             rows = [line for line in lines[start + 1 : end] if line]
             if self._header and rows:
-                yield _columns(self._header, rows)
+                yield _columns(self._header, rows) if self._names is None else self._few(self._names, rows)
+
+    def _few(self, names: Collection[str], lines: Sequence[str]) -> Columns:
+        """Return some columns: of a wide log, a few cost a tenth of all."""
+        places = {name: place for place, name in enumerate(self._header) if name in names}
+        rows = [line.split("\t") for line in lines]
+        return {
+            name: _floats([row[place] if place < len(row) else "" for row in rows]) for name, place in places.items()
+        }
 
 
 def _columns(header: Sequence[str], lines: Sequence[str]) -> Columns:
@@ -189,11 +202,14 @@ def _columns(header: Sequence[str], lines: Sequence[str]) -> Columns:
         cells = "\t".join(lines).split("\t")
     else:
         cells = [cell for line in lines for cell in (line.split("\t") + [""] * width)[:width]]
+    return dict(zip(header, _floats(cells).reshape(-1, width).T, strict=True))
+
+
+def _floats(cells: Sequence[str]) -> Floats:
     try:
-        values = np.array([float(cell or "nan") for cell in cells])
+        return np.array([float(cell or "nan") for cell in cells])
     except ValueError:
-        values = np.array([_float(cell) for cell in cells])
-    return dict(zip(header, values.reshape(-1, width).T, strict=True))
+        return np.array([_float(cell) for cell in cells])
 
 
 def _float(cell: str) -> float:
@@ -206,15 +222,19 @@ def _float(cell: str) -> float:
 def _thinned(path: str, size: int) -> Iterator[Columns]:
     """Go through the rows that are kept of a log of `size` bytes."""
     with io.open(path, "rb") as log_file:
-        first = log_file.read(BLOCK)
-    rows = first.count(b"\n") * size / max(1, len(first))
-    stretch = round(rows / STRETCHES) if rows > FEW_ROWS else 1
+        stretch = stretch_of(log_file.read(BLOCK), size)
     for columns in chunks(path):
-        kept = _kept_rows(columns, stretch)
+        kept = kept_rows(columns, stretch)
         yield {name: values[kept] for name, values in columns.items()}
 
 
-def _kept_rows(columns: Columns, stretch: int) -> NDArray[np.intp]:
+def stretch_of(first: bytes, size: int) -> int:
+    """Return of how many rows a stretch is made, for a log of `size` bytes that begins so; 1 keeps every row."""
+    rows = first.count(b"\n") * size / max(1, len(first))
+    return round(rows / STRETCHES) if rows > FEW_ROWS else 1
+
+
+def kept_rows(columns: Columns, stretch: int) -> NDArray[np.intp]:
     """Choose rows: of each stretch of so many the extremes of each column, and some between; and where things begin."""
     steps, epochs = columns["step"], columns["epoch"]
     count = len(steps)
@@ -240,10 +260,11 @@ _BOTH_WAYS = ((1.0, np.inf), (-1.0, np.inf))
 
 
 def _table(parts: Iterator[Columns]) -> Table:
-    return _without_rewalked(_stack(list(parts)))
+    return Table(without_rewalked(stacked(list(parts))))
 
 
-def _stack(parts: list[Columns]) -> Columns:
+def stacked(parts: list[Columns]) -> Columns:
+    """Return the rows of all parts below each other; a column that a part lacks is NaN there."""
     if len(parts) <= 1:
         return parts[0] if parts else {}
     names = dict.fromkeys(name for part in parts for name in part)
@@ -253,10 +274,11 @@ def _stack(parts: list[Columns]) -> Columns:
     }
 
 
-def _without_rewalked(columns: Columns) -> Table:
+def without_rewalked(columns: Columns) -> Columns:
+    """Leave out the rows of steps that were walked again later."""
     steps = columns.get("step", np.empty(0))
     if not len(steps):
-        return Table()
+        return {}
     lowest_later = np.append(np.minimum.accumulate(np.nan_to_num(steps, nan=np.inf)[::-1])[::-1][1:], np.inf)
     kept = steps < lowest_later
-    return Table(columns if kept.all() else {name: values[kept] for name, values in columns.items()})
+    return columns if kept.all() else {name: values[kept] for name, values in columns.items()}

@@ -120,6 +120,11 @@ class LogParameters(declare.Parameters):
         None, doc="Runs to draw beside this one: a folder, a list, or label: folder; at most 4.", group="trainer/log"
     )
     plots: bool = param(True, doc="Draw figures into plots; without them, x-viz draws them later.", group="trainer/log")
+    profile: bool = param(
+        False,
+        doc="Trace ten updates into save_dir/profile, after the first five: a trace, a table, pictures.",
+        group="trainer/log",
+    )
     figext: str = param(
         "png", doc="Format of the figures: png, svg, pdf or another that matplotlib writes.", group="trainer/log"
     )
@@ -164,7 +169,8 @@ class EvaluationParameters(declare.Parameters):
     )  # fmt: skip
     inspect_gradient: bool = param(
         False,
-        doc="Draw the size of every weight's gradient into plots/gradients at each evaluation.",
+        doc="Look at every weight's gradient with each row of the log: plots/gradients has pictures and history, and "
+        "the log says where gradients vanish, explode or are dead.",
         group="trainer/evaluation",
     )
     save: bool = param(True, doc="Save checkpoints.", group="trainer/evaluation")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from xdpx.reports.references import named_references
 from xdpx.runs.parameters import TrainParameters
 from xdpx.training.callbacks.evaluating import EvaluationPlan
 from xdpx.training.callbacks.saving import SavePolicy
 from xdpx.training.callbacks.stopping import StopRules
-from xdpx.utils import io
 
 
 def evaluation_plan(settings: TrainParameters) -> EvaluationPlan:
@@ -53,11 +50,3 @@ def draw_figures(settings: TrainParameters) -> None:
     from xdpx.reports.figures import draw_run
 
     draw_run(settings.save_dir, references=named_references(settings.viz_ref_dir), figext=settings.figext)
-
-
-def draw_gradients(settings: TrainParameters, sizes: Mapping[str, tuple[float, float]], step: int) -> None:
-    """Draw the gradients of one step into plots/gradients."""
-    from xdpx.reports import gradients
-
-    path = io.join(settings.save_dir, "plots", "gradients", f"{step}.{settings.figext}")
-    gradients.draw_gradients(sizes, path, title=f"gradients of step {step}")

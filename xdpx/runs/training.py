@@ -26,7 +26,7 @@ from xdpx.runs import changed_keys, devices, resuming, run_folder, side_files
 from xdpx.runs.assembly import Parts, build_parts, plan_of
 from xdpx.runs.library_folder import LibraryFolder
 from xdpx.runs.parameters import TrainParameters
-from xdpx.runs.rules import draw_figures, draw_gradients, evaluation_plan, save_policy, stop_rules
+from xdpx.runs.rules import draw_figures, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.trainer.hooks import listed
@@ -38,6 +38,7 @@ from xdpx.training.callbacks.evaluating import EVALUATION, Evaluating, score_of
 from xdpx.training.callbacks.inspecting import Inspecting
 from xdpx.training.callbacks.logging import LOG, Logging
 from xdpx.training.callbacks.plotting import Plotting
+from xdpx.training.callbacks.profiling import Profiling
 from xdpx.training.callbacks.saving import Saving, restore
 from xdpx.training.callbacks.stopping import Stopping, StopWhenAsked
 from xdpx.training.evaluation import evaluate
@@ -288,7 +289,10 @@ class _Training:
                 )
             )  # fmt: skip
         if settings.inspect_gradient:
-            callbacks.append(Inspecting(partial(draw_gradients, settings), accumulator.stopwatch))
+            watch = accumulator.stopwatch
+            callbacks.append(Inspecting(settings.save_dir, settings.figext, watch, interval=settings.log_interval))
+        if settings.profile:
+            callbacks.append(Profiling(settings.save_dir, settings.figext))
         callbacks.append(Estimating(peak_memory))
         if settings.plots:
             callbacks.append(Plotting(partial(draw_figures, settings), accumulator.stopwatch))

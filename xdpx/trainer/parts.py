@@ -171,6 +171,12 @@ class TrainerRun:
         self.modules: list[nn.Module] = []
         self.memory_of_init: dict[str, int] = {}
 
+    @property
+    def inspects(self) -> bool:
+        """Whether gradients are looked at: as asked for, and where a process has the whole of them."""
+        strategy = self.parts.strategy
+        return bool(self.args.inspect_gradient) and not (strategy.shards or strategy.writes_own_state)
+
     def fire(self, event: str, *brought: Any) -> None:
         """Tell an event to the callbacks, and take over the control that comes back.
 

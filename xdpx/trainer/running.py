@@ -35,7 +35,9 @@ from xdpx.trainer.hooks.state import TrainerState, states_of
 from xdpx.trainer.outputs import TrainOutput
 from xdpx.trainer.parts import TrainerRun
 from xdpx.trainer.stepping import Group, OverrideEngine, StepMethods
+from xdpx.training.callbacks.inspecting import Inspecting
 from xdpx.training.callbacks.logging import LOG
+from xdpx.training.callbacks.profiling import Profiling
 from xdpx.training.lifecycle import Claim, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import EXIT_CODE, Preemption
@@ -237,7 +239,19 @@ class _Stretch:
         self.flow = Flow(
             self.methods, self.run, trial=self.trial, ignore_keys=self.ignore_keys, preemption=self.preemption
         )
-        return [self.flow]
+        return [self.flow, *self._onlookers()]
+
+    def _onlookers(self) -> list[Callback]:
+        """Return what looks inside updates, where that is asked for."""
+        run, folder = self.run, self.methods._get_output_dir(self.trial)
+        if not run.parts.world.is_main:
+            return []
+        found: list[Callback] = []
+        if run.inspects:
+            found.append(Inspecting(folder, "png", run.accumulator.stopwatch, interval=run.state.logging_steps))
+        elif run.args.inspect_gradient:
+            log.warning("inspect_gradient: has no effect, for no process has the whole gradients (FSDP, DeepSpeed).")
+        return [*found, Profiling(folder)] if run.args.profile else found
 
     def groups(self, session: Session) -> Generator[tuple[Position, Group]]:
         """Return the micro-batches of one update after another, with the events of each epoch."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
-from xdpx.engines.base import Facts
+from xdpx.engines.base import Facts, GradientSize, Traced
+from xdpx.engines.origin import Origin
+from xdpx.engines.pytorch.gradients import sizes_of
 from xdpx.engines.pytorch.nonfinite import Guard
 from xdpx.engines.pytorch.out_of_memory import heard_by_all
+from xdpx.engines.pytorch.profiling import traced
+from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.trainer.accelerator import Accelerator
 from xdpx.trainer.data.placing import find_batch_size
 from xdpx.trainer.loss.calls import LossCalls
 from xdpx.trainer.parts import TrainerRun
+from xdpx.utils.decisions import due
 
 NOTHING = nullcontext()
 
@@ -66,8 +72,11 @@ class OverrideEngine:
         self._losses = LossShares(run.optimizer, self._parameters, strategy, precision)
         self._taker = UpdateTaker(
             strategy, self._losses, _Stepped(methods, run), run.fire,
-            guard=Guard.of(run.args.nonfinite_steps, precision), average=run.average,
+            guard=Guard.of(run.args.nonfinite_steps, precision, hear=self._hear), average=run.average,
         )  # fmt: skip
+        self.hear_nonfinite: Callable[[int], object] = _nothing
+        self._random = _random_states()
+        self._sizes: dict[str, GradientSize] = {}
 
     def update(self, state: nn.Module, group: Group) -> tuple[nn.Module, Facts]:
         """Take one optimizer update.
@@ -77,6 +86,7 @@ class OverrideEngine:
         """
         run, losses = self._run, self._losses
         self._samples = 0
+        self._random = _random_states()
         run.accumulation = len(group)
         run.fire("on_step_begin")
         agreed = run.args.auto_find_batch_size and run.parts.begins_anew_together
@@ -85,6 +95,8 @@ class OverrideEngine:
         losses.optimizer, losses.max_norm = run.optimizer, run.args.max_grad_norm
         with heard_by_all(agreed) if agreed else NOTHING:
             taken = self._taker.take(run.state.global_step + 1, sums)
+        if run.inspects and due(run.state.global_step + 1, run.state.logging_steps):
+            self._sizes = sizes_of(run.model)
         loss = sums[LOSS]
         if taken.left_out:
             loss = loss.new_zeros(()) if isinstance(loss, Tensor) else 0.0
@@ -95,6 +107,44 @@ class OverrideEngine:
             "skipped": taken.skipped, "left_out": taken.left_out,
         }  # fmt: skip
 
+    def origin(self, state: nn.Module, group: Group, number: int) -> Origin | None:
+        """Return where NaN or infinity comes from in the update that was taken last.
+
+        The losses of the model's outputs are noted a second time; random numbers are those of that update.
+        """
+        if number != self._run.state.global_step + 1:
+            return None
+        methods = self._methods
+
+        def take_again(inputs: Any, last: bool) -> Generator[Tensor]:
+            del last
+            methods.accelerator.gradient_state.sync_gradients = False
+            with self._run.parts.strategy.accumulating(state, False):
+                yield methods.loss_calls.step(state, inputs, group.num_items)
+
+        before = _random_states()
+        _set_random_states(self._random)
+        try:
+            return origin_of(self._run.parts.strategy.unwrap(state), group, take_again)
+        finally:
+            _set_random_states(before)
+
+    def traced(self, state: nn.Module, folder: str) -> AbstractContextManager[Traced]:
+        """Return the context in which updates are traced by torch.profiler."""
+        return traced(state, folder)
+
+    def gradient_sizes(self, state: nn.Module) -> dict[str, GradientSize]:
+        """Return the size of the gradient of each weight, clipped, as of the last update that was logged."""
+        return self._sizes
+
+    def snapshot(self, state: nn.Module) -> dict[str, Any]:
+        """Copy the weights, and the states of torch's random generators before the last update."""
+        weights = self._run.parts.strategy.weights(state, copied=True)
+        return {"model": weights, "random": list(self._random)}
+
+    def _hear(self, number: int) -> None:
+        self.hear_nonfinite(number)
+
     def _micro_batch(self, model: nn.Module, num_items: Any, inputs: Any, last: bool) -> tuple[Facts]:
         """Add the gradients of a micro-batch; return its share of the loss."""
         methods, run = self._methods, self._run
@@ -104,6 +154,22 @@ class OverrideEngine:
         run.token_counter.add(inputs)
         self._samples += find_batch_size(inputs) or 0
         return ({LOSS: loss},)
+
+
+def _nothing(number: int) -> None:
+    """Hear of an update that is not finite, where nobody hunts for the reason."""
+
+
+def _random_states() -> tuple[Tensor, ...]:
+    """Return the states of torch's random generators: of the CPU, and of the GPU that is computed on."""
+    cuda = (torch.cuda.get_rng_state(),) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    return (torch.get_rng_state(), *cuda)
+
+
+def _set_random_states(states: tuple[Tensor, ...]) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state)
 
 
 class _Stepped:

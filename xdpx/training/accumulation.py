@@ -8,8 +8,9 @@ from math import isfinite
 from typing import Any
 
 from xdpx.engines.base import Facts
+from xdpx.engines.origin import NonFiniteUpdate
 from xdpx.reports.windows import Stopwatch, Window
-from xdpx.utils.pulse import pulse
+from xdpx.utils.pulse import WAITING, pulse
 
 LOOKED_AT = ("loss_sum", "grad_norm")
 """Facts that tell that a training has diverged, when they are NaN or infinite."""
@@ -21,7 +22,7 @@ PENDING_AT_MOST = 512
 """Facts that may wait on the device before they are fetched, so that a large `log_interval` holds no memory."""
 
 
-class Diverged(FloatingPointError):
+class Diverged(NonFiniteUpdate):
     """The loss, or the gradient's length, is no number any more. No later checkpoint may be trusted."""
 
 
@@ -71,7 +72,7 @@ class MetricAccumulator:
             if not isinstance(value, float | int)  # the host has them already
         }
         flat |= {f"recorded {name}": total for name, (total, _) in recorded.items()}
-        with pulse.doing("waiting for the device", patience=1.0):
+        with pulse.doing(WAITING, patience=1.0):
             numbers = self._fetch(flat) if flat else {}
         for index, (number, facts) in enumerate(pending):
             self._enter(
@@ -89,7 +90,7 @@ class MetricAccumulator:
 
     def _enter(self, number: int, facts: dict[str, float]) -> None:
         if not all(isfinite(facts.get(name, 0.0)) for name in self._looked_at):
-            raise Diverged(_report(number, facts, self.last))
+            raise Diverged(_report(number, facts, self.last), number)
         broken = not isfinite(facts.get("loss_sum", 0.0)) or not (
             isfinite(facts.get("grad_norm", 0.0)) or facts.get("skipped")
         )

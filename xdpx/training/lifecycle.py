@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from xdpx.checkpoints.folders import ALONE, Ranks, attempt
 from xdpx.datasets.plan import Position
 from xdpx.logger import log
+from xdpx.training.hunting import Hunter
 from xdpx.training.loop import Callback, Session, Stop, fit
 from xdpx.training.preemption import Preemption
+from xdpx.training.spending import Spending
 from xdpx.training.status import RunState, Status
 from xdpx.training.watching import HANG_SECONDS, LastWords, Phases, watched
 from xdpx.utils import commit, io
@@ -161,8 +163,10 @@ def live(
             training.settle(session)
             early.open_file(io.join(kept_in, log_file) if kept_in and log_file else None)
             callbacks, groups, phases = training.callbacks(session), training.groups(session), Phases()
-            groups = phases.groups(preemption.watched(groups) if ranks.size == 1 else groups)
-            stop = fit(session, groups, [phases, *callbacks])
+            hunter = Hunter(claim.folder, ranks.rank)
+            groups = hunter.groups(preemption.watched(groups) if ranks.size == 1 else groups, session)
+            with hunter.ending(session):
+                stop = fit(session, phases.groups(groups), [phases, hunter, Spending(), *callbacks])
             claim.check()
             training.end(session, stop)
             tell(stop)

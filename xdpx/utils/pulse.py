@@ -15,6 +15,10 @@ DATA_PATIENCE = 20.0
 """Patience with a wait for data, in multiples of that with an update: a far disk may be slow."""
 
 
+WAITING = "waiting for the device"
+"""The phase in which the host fetches numbers."""
+
+
 @dataclass(frozen=True)
 class Standing:
     """What a process was at when it was asked.
@@ -46,6 +50,7 @@ class Pulse:
         now: the phase, and the patience with it in multiples of that with an update.
         step: updates taken so far.
         thread: which is watched.
+        spent: seconds in each phase that was left, since it began.
     """
 
     def __init__(self) -> None:
@@ -58,13 +63,16 @@ class Pulse:
         self.now: tuple[str, float] = ("beginning", LONG)
         self._since = self._entered = time.monotonic()
         self._longest: dict[str, float] = {}
+        self.spent: dict[str, float] = {}
 
     def enter(self, phase: str, patience: float = 1.0) -> None:
         """Leave one phase for another; nothing happens in another thread than the one that is watched."""
         if threading.get_ident() != self.thread:
             return
         now, before = time.monotonic(), self.now[0]
-        self._longest[before] = max(self._longest.get(before, 0.0), now - self._entered)
+        seconds = now - self._entered
+        self._longest[before] = max(self._longest.get(before, 0.0), seconds)
+        self.spent[before] = self.spent.get(before, 0.0) + seconds
         self.now, self._since, self._entered = (phase, patience), now, now
 
     @contextmanager

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,11 +67,22 @@ def test_a_figure_that_fails_is_a_warning(
     figures = Plotting(broken, Stopwatch())
     now[0] += plotting.SECONDS_BEFORE_FIRST
     train(engine, groups, figures)
-    train(engine, groups, Inspecting(broken, Stopwatch()))
-    assert capsys.readouterr().err.count("RuntimeError: no such font") == 7
+    assert capsys.readouterr().err.count("RuntimeError: no such font") == 4
 
 
-def test_gradients_of_evaluated_steps_are_handed_on_by_name(engine: Any, groups: Any) -> None:
-    seen: dict[int, list[str]] = {}
-    train(engine, groups, Inspecting(lambda sizes, step: seen.update({step: list(sizes)}), Stopwatch()))
-    assert seen == {2: ["weight"], 4: ["weight"], 6: ["weight"]}
+def test_gradients_are_noted_as_often_as_asked_and_drawn_where_the_model_was_scored(
+    engine: Any, groups: Any, tmp_path: Path
+) -> None:
+    train(engine, groups, Inspecting(str(tmp_path), "svg", Stopwatch(), interval=3))
+    folder = tmp_path / "plots/gradients"
+    assert {path.name for path in folder.iterdir()} == {"2.svg", "4.svg", "6.svg", "history.svg", "history.tsv"}
+    rows = [line.split("\t") for line in (folder / "history.tsv").read_text().splitlines()]
+    assert rows[0] == ["step", "weight", "mean", "largest", "zeros"]
+    assert [row[0] for row in rows[1:]] == ["2", "3", "4", "6"]
+
+
+def test_a_picture_of_gradients_that_fails_is_a_warning(
+    engine: Any, groups: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(engine, groups, Inspecting(str(tmp_path), "no format", Stopwatch(), interval=100))
+    assert capsys.readouterr().err.count("the gradients were not looked at: ValueError") == 4

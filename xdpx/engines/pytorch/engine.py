@@ -15,16 +15,19 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import (
     Batch,
     Facts,
+    GradientSize,
     Predictions,
     ReadWeights,
     Schedule,
     Split,
     Task,
+    Traced,
     resume_schedule,
     schedule_state,
 )
+from xdpx.engines.origin import Origin
 from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
-from xdpx.engines.pytorch.gradients import backward_of, numbers_of, use_row_gradients
+from xdpx.engines.pytorch.gradients import backward_of, sizes_of, use_row_gradients
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
 from xdpx.engines.pytorch.memory import keep_freed_memory
@@ -32,9 +35,11 @@ from xdpx.engines.pytorch.nonfinite import Guard, all_finite
 from xdpx.engines.pytorch.optimizing import check, load, set_rates, settings_of
 from xdpx.engines.pytorch.options import AUTOCAST, EngineOptions, pick_device
 from xdpx.engines.pytorch.out_of_memory import InParts, advised, free_cache, joined
+from xdpx.engines.pytorch.profiling import traced
 from xdpx.engines.pytorch.state import PyTorchState, averaging_copy, copied, fill_model
 from xdpx.engines.pytorch.strategies import Single, Strategy
 from xdpx.engines.pytorch.strategies.states import parameters_of
+from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.transfer import to_arrays, to_device, to_float
 from xdpx.engines.pytorch.update import LOSS, Gradients, StepsInBackward, SummedLosses, UpdateTaker
 from xdpx.engines.pytorch.world import alone
@@ -88,6 +93,7 @@ class PyTorchEngine:
         self._read_weights = read_weights
         self._in_parts = InParts(split)
         self.tell: Callable[[str], object] = _nobody
+        self.hear_nonfinite: Callable[[int], object] = _nothing
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -129,6 +135,35 @@ class PyTorchEngine:
             told = {"num_tokens": facts["num_tokens"], "learning_rate": taken.learning_rate, "skipped": 1.0}
             facts = dict.fromkeys(facts, 0.0) | told  # so that sums are those of the others
         return state, facts
+
+    def origin(self, state: PyTorchState, group: Sequence[Batch], number: int) -> Origin | None:
+        """Return where NaN or infinity comes from. See `engines.base.Updater.origin`."""
+        _set_mode(state.task.model, training=True)
+        if state.own_average is not None:
+            state.own_average.hide()
+        state.task.begin_update(number)
+        if backward_of(state.optimizer) is not None:
+            return None  # its backward pass would move the weights
+
+        def take_again(batch: Batch, last: bool) -> Generator[Tensor]:
+            del last
+            with self.strategy.accumulating(state.task.model, False):
+                for loss_sum, _, _ in self._passes(state.task, to_device(batch, self.device)):
+                    torch.autograd.backward(state.loss_scale.scaled(loss_sum))
+                    yield loss_sum.detach()
+
+        def work(batches: list[Batch]) -> Origin | None:
+            self._seed_update(number)
+            return origin_of(state.task.model, batches, take_again)
+
+        return self._in_parts.do(
+            work, group, state.update_parts, what=f"update {number}, taken again",
+            release=lambda: free_cache(self.device),
+        )[0]  # fmt: skip
+
+    def traced(self, state: PyTorchState, folder: str) -> AbstractContextManager[Traced]:
+        """Return the context in which updates are traced by torch.profiler."""
+        return traced(state.task.model, folder)
 
     def score(self, state: PyTorchState, batch: Batch) -> Predictions:
         """Return predictions with the averaged weights when kept."""
@@ -217,12 +252,9 @@ class PyTorchEngine:
         averaged = () if state.averaged is None else state.averaged.model.parameters()
         return all_finite((*state.task.model.parameters(), *averaged))
 
-    def gradient_sizes(self, state: PyTorchState) -> dict[str, tuple[float, float]]:
-        """Return (mean, largest) absolute gradient of each weight, as the last update took it: divided and clipped."""
-        # The step has divided them in place.
-        trained = {name: each for name, each in state.task.model.named_parameters() if each.grad is not None}
-        sizes = {name: numbers_of(weight).abs() for name, weight in trained.items()}
-        return {name: (float(size.sum()) / trained[name].numel(), float(size.max())) for name, size in sizes.items()}
+    def gradient_sizes(self, state: PyTorchState) -> dict[str, GradientSize]:
+        """Return the size of the gradient of each weight, as the last update took it: divided and clipped."""
+        return sizes_of(state.task.model)  # the step has divided them in place
 
     def with_weights(self, weights: Mapping[str, Any]) -> PyTorchState:
         """Return a state that only scores.
@@ -342,11 +374,16 @@ class PyTorchEngine:
         guard = None
         if self.options.nonfinite_steps == "skip":
             advice = "see with log_interval: 1 where it begins"
-            guard = Guard("skip", scaled=self.options.precision == "fp16", advice=advice)
+            guard = Guard("skip", scaled=self.options.precision == "fp16", advice=advice, hear=self._hear)
+        elif self.options.nonfinite_steps == "keep" and self.device.type == "cpu":
+            guard = Guard("keep", scaled=self.options.precision == "fp16", hear=self._hear)
         return UpdateTaker(self.strategy, gradients, rates, self._tell, guard=guard, average=average)
 
     def _tell(self, event: str) -> None:
         self.tell(event)
+
+    def _hear(self, number: int) -> None:
+        self.hear_nonfinite(number)
 
     def _seed_update(self, num_update: int) -> None:
         """Make dropout depend on (seed, number of the update, rank) alone, so that a resumed run repeats it."""
@@ -444,6 +481,10 @@ class _Scheduled:
 
 def _nobody(event: str) -> None:
     """Hear of an event that no callback waits for."""
+
+
+def _nothing(number: int) -> None:
+    """Hear of an update that is not finite, where nobody hunts for the reason."""
 
 
 def _set_mode(model: nn.Module, *, training: bool) -> None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from xdpx.engines.base import GradientSize
+
 LARGE_EMBEDDING = 1 << 20
 """Numbers in an embedding from which rows are worth their book-keeping."""
 
@@ -83,6 +85,24 @@ def numbers_of(weight: nn.Parameter) -> Tensor:
         return cast(Tensor, gradient)
     weight.grad = summed = gradient.coalesce()
     return cast(Tensor, summed.values())
+
+
+def sizes_of(model: nn.Module) -> dict[str, GradientSize]:
+    """Return the size of the gradient of each weight that has one. Waits for the device, once."""
+    trained = {name: each for name, each in model.named_parameters() if each.grad is not None}
+    found = []
+    for weight in trained.values():
+        size = numbers_of(weight).abs()  # of rows alone, where the others are zero by construction
+        largest = size.max() if size.numel() else size.sum()
+        found.append(torch.stack([size.sum(), largest, size.count_nonzero().to(size)]).double().to(weight.device))
+    if not found:
+        return {}
+    counts = [max(1, weight.numel()) for weight in trained.values()]
+    rows = torch.stack(found).tolist()
+    return {
+        name: GradientSize(total / count, largest, 1.0 - nonzero / count)
+        for name, count, (total, largest, nonzero) in zip(trained, counts, rows, strict=True)
+    }
 
 
 def scale_of(summed_norm: Tensor, count: Tensor | float, loss_scale: float, clip_norm: float) -> Scaling:

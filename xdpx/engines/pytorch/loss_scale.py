@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from xdpx.engines.origin import NonFiniteUpdate
 from xdpx.engines.pytorch.options import EngineOptions
 from xdpx.utils.decisions import SKIPPED_AT_MOST
 
@@ -36,7 +37,7 @@ class LossScale:
         """Halve the factor when too many updates overflow, double it after a long time without.
 
         Raises:
-            FloatingPointError: the factor has become too small to mean anything, or no update was taken for long.
+            NonFiniteUpdate: the factor has become too small to mean anything, or no update was taken for long.
 
         Source: Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2; the tolerance as in fairseq.
         """
@@ -49,21 +50,23 @@ class LossScale:
         elif self.clean == options.scale_window:
             self._set(self.scale * 2.0)
         if self.skipped >= SKIPPED_AT_MOST:
-            raise FloatingPointError(
+            raise NonFiniteUpdate(
                 f"update {num_updates}: the last {self.skipped} updates overflowed in fp16 and were left out: at a "
                 f"loss scale of {self.scale} nothing is learnt. Lower threshold_loss_scale or fp16_scale_tolerance, "
-                "which keep it there; lower learning_rate; or use bf16 or fp32."
+                "which keep it there; lower learning_rate; or use bf16 or fp32.",
+                num_updates,
             )
-        refuse_scale(self.scale, options.min_loss_scale, f"update {num_updates}")
+        refuse_scale(self.scale, options.min_loss_scale, num_updates)
 
     def _set(self, scale: float) -> None:
         self.scale, self.updates, self.overflows, self.clean = scale, 0, 0, 0
 
 
-def refuse_scale(scale: float, lowest: float, where: str) -> None:
-    """Raise FloatingPointError where a loss scale means nothing any more: every update would be left out, for ever."""
+def refuse_scale(scale: float, lowest: float, number: int) -> None:
+    """Raise NonFiniteUpdate where a loss scale means nothing any more: every update would be left out, for ever."""
     if scale < lowest:
-        raise FloatingPointError(
-            f"{where}: gradients overflow in fp16 at any loss scale down to {scale}: the loss or a gradient is not "
-            "finite. Lower learning_rate, or use bf16 or fp32."
+        raise NonFiniteUpdate(
+            f"update {number}: gradients overflow in fp16 at any loss scale down to {scale}: the loss or a gradient "
+            "is not finite. Lower learning_rate, or use bf16 or fp32.",
+            number,
         )

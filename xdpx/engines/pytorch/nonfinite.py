@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from xdpx.engines.origin import NonFiniteUpdate
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.precision import Precision
 from xdpx.utils.decisions import SKIPPED_AT_MOST
@@ -29,25 +30,32 @@ def all_finite(weights: Iterable[Tensor]) -> bool:
 
 
 class Guard:
-    """Looks at every update before it is taken. The host waits for the device then, so this is on request only.
+    """Looks at every update before it is taken.
+
+    The host waits for the device then, so this is on request only, or on a CPU, where there is nothing to wait for.
 
     Args:
-        action: "skip" or "raise".
+        action: "skip" or "raise"; "keep" tells `hear`, and nothing else.
         scaled: whether a loss scale is at work; gradients that overflow are its own affair then, and it leaves such
             updates out by itself. Only the loss is looked at.
         advice: how users of this door see where it begins.
+        hear: told the number of an update that is not finite, before anything becomes of it; on all processes.
     """
 
     def __init__(
-        self, action: str, *, scaled: bool, advice: str = "see with debug='underflow_overflow' where it begins"
-    ) -> None:
-        self._action, self._scaled, self._advice = action, scaled, advice
+        self, action: str, *, scaled: bool, advice: str = "see with debug='underflow_overflow' where it begins",
+        hear: Callable[[int], object] = lambda number: None,
+    ) -> None:  # fmt: skip
+        self._action, self._scaled, self._advice, self._hear = action, scaled, advice, hear
         self._in_a_row = 0
 
     @classmethod
-    def of(cls, action: str, precision: Precision) -> Guard | None:
-        """Return the guard that `nonfinite_steps` asks for; None where updates are taken as they are."""
-        return None if action == "keep" else cls(action, scaled=precision.scaler is not None)
+    def of(
+        cls, action: str, precision: Precision, *, hear: Callable[[int], object] = lambda number: None
+    ) -> Guard | None:
+        """Return the guard that `nonfinite_steps` asks for; None where updates are taken unseen."""
+        unseen = action == "keep" and precision.device.type != "cpu"
+        return None if unseen else cls(action, scaled=precision.scaler is not None, hear=hear)
 
     def leaves_out(self, loss: Any, norm: Any, step: int) -> bool:
         """Tell whether an update must not be taken. On all processes, which agree.
@@ -58,7 +66,7 @@ class Guard:
             step: the number of the update.
 
         Raises:
-            FloatingPointError: it must not be taken, and training is to end then; or none was taken for long.
+            NonFiniteUpdate: it must not be taken, and training is to end then; or none was taken for long.
         """
         loss = torch.as_tensor(loss).detach().float()
         looked_at = loss if self._scaled else loss + torch.as_tensor(norm).to(loss)
@@ -66,18 +74,23 @@ class Guard:
         if not collectives.sum_over_ranks(bad):
             self._in_a_row = 0
             return False
+        self._hear(step)
+        if self._action == "keep":
+            return False
         self._in_a_row += 1
         if self._action == "raise":
-            raise FloatingPointError(
+            raise NonFiniteUpdate(
                 f"step {step}: the loss is {float(loss):.6g} and the norm of the gradient {float(norm):.6g}. "
                 f"nonfinite_steps is 'raise', so the update was not taken: the weights are those of step {step - 1}. "
                 f"Look at the data of this step, lower learning_rate or max_grad_norm, {self._advice}, or set "
-                "nonfinite_steps='skip'."
+                "nonfinite_steps='skip'.",
+                step,
             )
         if self._in_a_row >= SKIPPED_AT_MOST:
-            raise FloatingPointError(
+            raise NonFiniteUpdate(
                 f"step {step}: the last {self._in_a_row} updates were left out one after another, because loss "
                 f"or gradient was not finite: nothing is learnt. The weights are of step {step - self._in_a_row}. "
-                f"Look at the data and the loss, lower learning_rate, or {self._advice}."
+                f"Look at the data and the loss, lower learning_rate, or {self._advice}.",
+                step,
             )
         return True

@@ -158,6 +158,8 @@ class SummedLosses:
         self, optimizer: torch.optim.Optimizer, strategy: Strategy, options: EngineOptions, loss_scale: LossScale
     ) -> None:
         self._optimizer, self._strategy, self._options, self._loss_scale = optimizer, strategy, options, loss_scale
+        self._ends = options.nonfinite_steps == "raise" and options.precision != "fp16"
+        self._broken: Tensor | None = None  # 1.0 since an update that ends the training, which is known later
 
     def clip(self, sums: Sums) -> Clipped:
         """Work out the divisor, from the sums over all processes; the gradients stay as they are."""
@@ -167,6 +169,11 @@ class SummedLosses:
         self._scaling = scale_of(norm, sums["count"], multiplied, self._options.clip_norm)
         if self._options.nonfinite_steps == "keep" and self._options.precision != "fp16":
             self._scaling = self._scaling._replace(broken=torch.zeros_like(self._scaling.broken))
+        if self._ends:
+            # No later update moves the weights: so the one that ended it can be taken again as it was.
+            broken = self._scaling.broken
+            self._broken = broken if self._broken is None else torch.maximum(self._broken, broken)
+            self._scaling = self._scaling._replace(broken=self._broken)
         return Clipped(self._scaling.norm, self._scaling.clipped)
 
     def step(self, number: int) -> Tensor:

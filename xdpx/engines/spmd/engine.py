@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,11 +15,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
-from xdpx.engines.base import Batch, Facts, OutOfMemory, Predictions
+from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictions, Traced
+from xdpx.engines.origin import Origin
 from xdpx.engines.spmd import transfer, world
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
-from xdpx.engines.spmd.steps import Compiled, Surroundings, jitted
+from xdpx.engines.spmd.steps import SIZES, Compiled, Surroundings, jitted
+from xdpx.engines.spmd.tracing_back import origin_of
 from xdpx.logger import log
 from xdpx.utils.axis_splits import Rules
 
@@ -37,24 +41,26 @@ class SpmdOptions:
         score_averaged: score and decode with the averaged (EMA) weights, when the learner keeps them.
         max_inflight: so many updates may wait on the device before the host waits for the oldest; 0 is no limit, but
             for imitated devices: their collectives share few threads, and lock each other out when many wait.
+        sizes: whether `gradient_sizes` can tell the sizes of gradients.
     """
 
     seed: int = 1234
     precision: str | None = None
     score_averaged: bool = True
     max_inflight: int = 2
+    sizes: bool = False
 
 
 def functions_of(task: SpmdTask, mesh: Mesh, rules: Rules, options: SpmdOptions, retraces: Retraces) -> Compiled:
     """Return what is compiled for a task under some options: by the engine that runs it, and by a plan of it."""
     around = Surroundings(mesh, rules, options.precision)
-    return Compiled(task, around, options.seed, retraces, averaged=options.score_averaged, places={})
+    return Compiled(
+        task, around, options.seed, retraces, averaged=options.score_averaged, places={}, sizes=options.sizes
+    )
 
 
 class SpmdEngine:
     """Implements `engines.base.Updater` on a mesh of devices, of one process or many. Building it allocates nothing.
-
-    Of `engines.base.Engine` it lacks `gradient_sizes` only, for which `PairedEngine` asks its learner.
 
     Args:
         task: what is computed; see `state.SpmdTask`.
@@ -83,6 +89,7 @@ class SpmdEngine:
         self.task, self.mesh, self.rules, self.options = task, mesh, rules, options or SpmdOptions()
         self.reports: list[str] = []
         self.tell: Callable[[str], object] = str  # never called, for there are no `events`
+        self.hear_nonfinite: Callable[[int], object] = str  # never called: the host does not look at each update
         self._retraces = Retraces()
         self.plan = plan_state(task, spec, rules, mesh, report=self._report)
         self._placer = transfer.Placer(rules, mesh, self._report)
@@ -133,6 +140,25 @@ class SpmdEngine:
         self._hold_back(vector)
         return state, transfer.StepFacts(vector, self._compiled.places)
 
+    def origin(self, state: SpmdState, group: Sequence[Batch], number: int) -> Origin | None:
+        """Return where NaN or infinity comes from. See `engines.base.Updater.origin`. One more program is compiled."""
+        step = np.int32(number - 1)
+        key = jax.random.fold_in(jax.random.key(self.options.seed), step)
+        keys = [jax.random.fold_in(key, index) for index in range(len(group))]
+        once = partial(self._compiled.take_again, step=step, mean=len(group) == 1)
+        return origin_of(state, [self._there(batch) for batch in group], keys, once)
+
+    @contextmanager
+    def traced(self, state: SpmdState, folder: str) -> Generator[Traced]:
+        """Trace updates by jax.profiler, for TensorBoard and Perfetto. An update is one program: no parts are told."""
+        jax.profiler.start_trace(folder, create_perfetto_trace=True)
+        try:
+            yield Traced({}, {}, [])
+        finally:
+            if self._inflight:
+                self._inflight[-1].block_until_ready()
+            jax.profiler.stop_trace()
+
     def score(self, state: SpmdState, batch: Batch) -> Predictions:
         """Return the sums of all metrics (`name`, `name_weight`) and what there is per example."""
         found: Predictions = self._scored(self._score, state, batch)
@@ -155,7 +181,12 @@ class SpmdEngine:
 
     def summaries(self, state: SpmdState) -> dict[str, Any]:
         """Return what layers noted during the update that was just taken, on the device."""
-        return dict(self._summaries)
+        return {name: value for name, value in self._summaries.items() if name != SIZES}
+
+    def gradient_sizes(self, state: SpmdState) -> dict[str, GradientSize]:
+        """Return the size of the gradient of each weight, before it was clipped; {} where that was not asked for."""
+        found = jax.device_get(self._summaries.get(SIZES, {}))
+        return {name: GradientSize(*map(float, numbers)) for name, numbers in found.items()}
 
     def snapshot(self, state: SpmdState) -> dict[str, Any]:
         """Copy everything to the host, whole, as torch tensors by name; on all processes.

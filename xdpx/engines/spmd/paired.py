@@ -9,11 +9,13 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -21,13 +23,16 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import (
     Batch,
     Facts,
+    GradientSize,
     OutOfMemory,
     Predictions,
     ReadWeights,
     Schedule,
+    Traced,
     resume_schedule,
     schedule_state,
 )
+from xdpx.engines.origin import Origin
 from xdpx.engines.spmd import transfer
 from xdpx.engines.spmd.engine import FORMAT, SpmdEngine, SpmdOptions
 from xdpx.engines.spmd.mesh import mesh_text
@@ -142,6 +147,8 @@ class PairedEngine:
         self._mesh, self._rules = mesh, rules
         self._schedule, self._read_weights = schedule, read_weights
         self.tell: Callable[[str], object] = str  # never called, for there are no `events`
+        self.hear_nonfinite: Callable[[int], object] = str  # never called: the host does not look at each update
+        self._ended: Any = None  # NaN on the devices since an update that was not finite
         self._built: tuple[SpmdEngine, Pair] | None = None
         self._aliases: dict[str, str] = {}
         self._sizes: dict[str, Any] = {}
@@ -228,6 +235,8 @@ class PairedEngine:
         factor = 1.0 if self._schedule is None else self._schedule.factor(number)
         momentum = None if self._schedule is None else self._schedule.momentum(number)
         rates = jax.device_put(pair.rule.rates(factor, momentum), engine.plan.everywhere)
+        if self._ended is not None:
+            rates = {**rates, "factor": rates["factor"] * self._ended}
         before: SpmdState = state.arrays
         arrays: SpmdState = {**before, "opt_state": {**before["opt_state"], "rates": rates}}
         batches = self._arranged(group)
@@ -240,8 +249,19 @@ class PairedEngine:
                 "gradient_checkpointing: true, or let devices share the weights: mesh: [1, -1, 1]."
             ) from error
         state.num_updates = number
+        norm = facts["grad_norm"]
+        self._ended = _still(np.float32(1.0) if self._ended is None else self._ended, norm.vector, norm.index)
         self._sizes = {name: fact for name, fact in facts.items() if name.startswith(pair.task.learner.SIZE)}
         return state, {name: facts[name] for name in (*COMMON_FACTS, *pair.facts)}
+
+    def origin(self, state: PairedState, group: Sequence[Batch], number: int) -> Origin | None:
+        """Return where NaN or infinity comes from. See `engines.base.Updater.origin`."""
+        engine, _ = self._parts()
+        return engine.origin(state.arrays, self._arranged(group), number)
+
+    def traced(self, state: PairedState, folder: str) -> AbstractContextManager[Traced]:
+        """Return the context in which updates are traced by jax.profiler."""
+        return self._parts()[0].traced(state.arrays, folder)
 
     def score(self, state: PairedState, batch: Batch) -> Predictions:
         """Return the loss's predictions for one batch, with averaged weights when kept."""
@@ -261,11 +281,11 @@ class PairedEngine:
         """Tell whether every weight is finite."""
         return self._parts()[0].is_finite(state.arrays)
 
-    def gradient_sizes(self, state: PairedState) -> dict[str, tuple[float, float]]:
-        """Return (mean, largest) absolute gradient of each weight by PyTorch's name, divided and clipped."""
+    def gradient_sizes(self, state: PairedState) -> dict[str, GradientSize]:
+        """Return the size of the gradient of each weight by PyTorch's name, divided and clipped."""
         found, size = transfer.to_float(self._sizes), self._parts()[1].task.learner.SIZE
         names = [name.removeprefix(f"{size}mean/") for name in found if name.startswith(f"{size}mean/")]
-        return {name: (found[f"{size}mean/{name}"], found[f"{size}largest/{name}"]) for name in names}
+        return {name: GradientSize(*(found[f"{size}{part}/{name}"] for part in GradientSize._fields)) for name in names}
 
     def facts_to_host(self, facts: Facts) -> dict[str, float]:
         """Wait for the device, once, and return plain floats."""
@@ -364,6 +384,12 @@ class Scored(dict[str, Any]):
     def __init__(self, values: Mapping[str, Any], *, rows: int) -> None:
         super().__init__(values)
         self.rows = rows
+
+
+@partial(jax.jit, static_argnums=2)
+def _still(factor: Any, facts: Any, index: int) -> Any:
+    """Return a factor, NaN from the first norm on that is not finite: a learner leaves out an update with that rate."""
+    return jnp.where(jnp.isfinite(facts[index]), factor, jnp.nan)
 
 
 @contextmanager

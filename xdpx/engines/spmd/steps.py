@@ -50,6 +50,9 @@ class Surroundings:
             yield
 
 
+SIZES = "gradient sizes"
+"""Among the summaries of an update, where they are asked for: mean, largest and share of zeros of each gradient."""
+
 NOTED = "summaries/"
 """Begins the names of what layers noted while scoring, beside the names of metrics."""
 
@@ -65,6 +68,7 @@ class Compiled:
         retraces: counts traces.
         averaged: whether scoring takes the averaged weights, when kept.
         places: of each fact, its index in the vector that `update` gives; filled by tracing it.
+        sizes: whether the summaries of an update tell the sizes of gradients.
     """
 
     task: SpmdTask
@@ -73,6 +77,7 @@ class Compiled:
     retraces: Retraces
     averaged: bool
     places: dict[str, int]
+    sizes: bool = False
 
     def update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
         """Take one update from micro-batches.
@@ -87,6 +92,7 @@ class Compiled:
     def _update(self, state: SpmdState, group: Sequence[Any]) -> tuple[SpmdState, Any, dict[str, Any]]:
         key = jax.random.fold_in(jax.random.key(self.seed), state["step"])
         sums, grads, non_trainable, summaries = self._accumulated(state, group, key)
+        summaries = {**summaries, SIZES: sizes_of(grads)} if self.sizes else summaries
         params, opt_state, learned = self.task.learner.update(
             grads, state["opt_state"], state["params"], step=state["step"]
         )
@@ -160,6 +166,18 @@ class Compiled:
         grads, (loss_sum, count, out) = jax.grad(loss, has_aux=True)(params)
         sums = {"loss_sum": loss_sum.astype(jnp.float32), "count": count, "num_tokens": tokens_in(batch)}
         return sums | sums_of(out.metrics), grads, out.non_trainable, dict(out.summaries)
+
+    def take_again(
+        self, params: Any, non_trainable: Any, batch: Any, key: object, *, step: Any, mean: bool
+    ) -> tuple[Any, Any, Any]:
+        """Go forward and backward on one micro-batch of update `step` + 1, and move nothing.
+
+        Returns:
+            (loss sum, gradient, non-trainable variables).
+        """
+        with self.around.set(), tracing_step(step):
+            sums, grads, non_trainable, _ = self._gradients(params, non_trainable, batch, key, mean=mean)
+            return sums["loss_sum"], grads, non_trainable
 
     def _packed(self, facts: Mapping[str, Any]) -> Any:
         # One vector instead of twenty scalars: each output of a program costs time, and each transfer more.
@@ -242,6 +260,15 @@ def tokens_in(batch: Any) -> Any:
         if name in batch:
             return jnp.sum(batch[name] > 0, dtype=jnp.float32)
     return jnp.asarray(batch["ids"].size if "ids" in batch else 0, jnp.float32)
+
+
+def sizes_of(grads: Any) -> dict[str, Any]:
+    """Return [mean, largest absolute value, share that is exactly 0] of each gradient, by path."""
+    found = {}
+    for path, grad in jax.tree_util.tree_leaves_with_path(grads):
+        size = jnp.abs(grad).astype(jnp.float32)
+        found[path_name(path)] = jnp.stack([size.mean(), size.max(), (size == 0).mean(dtype=jnp.float32)])
+    return found
 
 
 def _divisor(count: Any) -> Any:

@@ -55,7 +55,8 @@ class SkippingAccumulator(MetricAccumulator):
             raise Diverged(
                 f"nothing is learnt: the last {self._in_a_row} updates, up to step {number}, were all skipped, because "
                 "the gradient was not finite, or longer than skip_step_gradient_norm_value. The weights are those "
-                f"of step {number - self._in_a_row}. Look at data and loss of that step, or lower the learning rate."
+                f"of step {number - self._in_a_row}. Look at data and loss of that step, or lower the learning rate.",
+                number,
             )
         if facts.get("skipped"):
             known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")

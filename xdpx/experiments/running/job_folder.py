@@ -29,7 +29,9 @@ CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT = (
 PROVENANCE = "train_state_provenance.txt"
 MODEL_PARAMS = "model_params.txt"
 ONLY_AT_THE_START = ".init_from_checkpoint_rules"
-FOLDERS = frozenset({CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT, "plots", "stacks"})
+FOLDERS = frozenset({
+    CHECKPOINTS, SUMMARIES, EVAL_OUT, DECODER_OUT, INFER_OUT, "plots", "stacks", "nonfinite", "profile",
+})  # fmt: skip
 TEXTS = (MODEL_PARAMS, "experiment_cls_vars.txt", "input_specs.json", "run.json", PROVENANCE)
 """How the names of texts end that a job writes."""
 OWN = FOLDERS | {TRAIN_LOG, VALID_LOG, "log.txt", STATUS_FILE, "run.json"}

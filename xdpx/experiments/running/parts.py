@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -78,6 +78,7 @@ class Parts:
 
     def _engine(self, *, averaged: bool) -> SpmdEngine:
         options = engine_options(self.train, averaged=averaged)
+        options = replace(options, sizes=self.options.inspect_gradient and self.options.trains)
         task: Any = self.task  # its named tuples are what the engine's protocols describe
         return SpmdEngine(task, mesh=self.mesh, rules=self.rules, options=options, spec=self.spec)
 

@@ -36,8 +36,10 @@ from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.training.callbacks.evaluating import EVALUATION
+from xdpx.training.callbacks.inspecting import Inspecting
 from xdpx.training.callbacks.logging import LOG, Logging
 from xdpx.training.callbacks.plotting import Plotting
+from xdpx.training.callbacks.profiling import Profiling as UpdateProfiling
 from xdpx.training.callbacks.stopping import StopWhenAsked
 from xdpx.training.lifecycle import claimed, live
 from xdpx.training.loop import Callback, Session, Stop
@@ -185,6 +187,11 @@ class _Training:
             adapter = self.adapter = self._adapt(session, logging, evaluating, saving if saves else None)
             kept.append(adapter.middle)
             callbacks = [adapter.first, *callbacks[:4], adapter.middle, *callbacks[4:]]
+        interval = train.log_train_output_interval_steps or train.summary_interval_steps
+        if parts.options.inspect_gradient and parts.is_first:
+            callbacks.append(Inspecting(parts.folder, "png", accumulator.stopwatch, interval=interval))
+        if parts.options.profile and parts.is_first:
+            callbacks.append(UpdateProfiling(parts.folder))
         if saves:
             callbacks.append(saving)
         if self.adapter is not None:

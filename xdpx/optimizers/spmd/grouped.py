@@ -109,7 +109,8 @@ class GroupedLearner:
         sizes: whether facts also tell the sizes of all gradients.
 
     Attributes:
-        SIZE: facts about the gradient of one weight begin with it: `size/mean/<name>`, `size/largest/<name>`.
+        SIZE: facts about the gradient of one weight begin with it: `size/mean/<name>`, `size/largest/<name>`,
+            `size/zeros/<name>`.
     """
 
     SIZE = "size/"
@@ -148,7 +149,8 @@ class GroupedLearner:
         gradients = {name: gradient for name, gradient in named(grads).items() if name in self.plans}
         norm = norm_of(gradients)
         shrink = 1.0 / jnp.maximum(norm / self.clip_norm, 1.0) if self.clip_norm > 0 else jnp.ones((), jnp.float32)
-        valid, steps = jnp.isfinite(norm), opt_state["steps"] + 1
+        # A rate that is NaN comes from the engine, after an update that ends the training.
+        valid, steps = jnp.isfinite(norm) & jnp.isfinite(opt_state["rates"]["factor"]), opt_state["steps"] + 1
         moved, kept = dict(weights), {part: dict(named(opt_state[part])) for part in ("mean", "square")}
         for name, gradient in gradients.items():
             found = self._moved(name, weights[name], gradient * shrink, kept, opt_state["rates"], steps)
@@ -219,6 +221,7 @@ class GroupedLearner:
             for index, name in enumerate(plan.names):
                 facts[f"{self.SIZE}mean/{name}"] = layers[index].mean()
                 facts[f"{self.SIZE}largest/{name}"] = layers[index].max()
+                facts[f"{self.SIZE}zeros/{name}"] = (layers[index] == 0).mean(dtype=jnp.float32)
         return facts
 
 

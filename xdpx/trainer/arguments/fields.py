@@ -291,6 +291,16 @@ class OwnFields:
         "Seconds after which several processes end because one of them is frozen, or takes an update longer than that "
         "beyond twice the longest one; stacks of all go into output_dir/stacks. 0 watches none.",
     )
+    inspect_gradient: bool = option(
+        False,
+        "Look at every weight's gradient with each log: output_dir/plots/gradients has pictures and history, and the "
+        "log says where gradients vanish, explode or are dead.",
+    )
+    profile: bool = option(
+        False,
+        "Trace ten updates, after the first five, into output_dir/profile: a trace, a table, pictures of time and "
+        "memory.",
+    )
 
 
 @dataclass(repr=False)

@@ -6,7 +6,6 @@ freed as soon as it has its place in the result.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from xdpx.logger import log
+from xdpx.utils.memory import total_memory
 from xdpx.utils.progress import format_bytes
 
 PAD = -100
@@ -45,7 +45,7 @@ class Joiner:
         memory_bytes: int | None = None,
     ) -> None:
         self.concatenate, self.pad, self.expected, self.what = concatenate, pad, expected, what
-        self._memory_bytes = _host_memory() if memory_bytes is None else memory_bytes
+        self._memory_bytes = total_memory() if memory_bytes is None else memory_bytes
         self._outlines: list[Any] = []
         self._batches: list[list[Any]] = []
         self._paths: list[str] = []
@@ -193,14 +193,6 @@ def _as_array(leaf: object, *, copy: bool = False) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     return leaf.numpy().copy() if copy else leaf.numpy()
-
-
-def _host_memory() -> int:
-    """Return the memory of this machine in bytes, 0 if the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 0
 
 
 def _listed(paths: list[str]) -> str:

@@ -1,30 +1,104 @@
-"""Look at the gradient of every weight, as often as the model is evaluated."""
+"""Look at the gradient of every weight: note its size, draw it, and say where it vanishes, explodes or is dead."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from math import isfinite
 
+from xdpx.engines.base import GradientSize
 from xdpx.logger import log
+from xdpx.reports.gradient_words import Trouble
+from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.windows import Stopwatch
 from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.utils import io
+from xdpx.utils.decisions import due
 
-Draw = Callable[[Mapping[str, tuple[float, float]], int], object]
-"""Draws (mean, largest) absolute gradients by name of the weight, of one step."""
+FOLDER = "plots/gradients"
+HISTORY = "history.tsv"
+LOOKS_KEPT = 400
+"""Looks that the picture of the history shows at most."""
+
+Sizes = Mapping[str, GradientSize]
 
 
 class Inspecting(Callback):
-    """Draw the gradients of the updates after which the model was evaluated. A figure that fails is a warning."""
+    """Fetch the sizes of gradients every `interval` updates; draw them when the model was evaluated, and at the end.
 
-    def __init__(self, draw: Draw, stopwatch: Stopwatch) -> None:
-        self._draw = draw
-        self._stopwatch = stopwatch
+    The device works out the sizes of those updates alone, and is waited for once for all weights. What fails is a
+    warning.
+
+    Args:
+        folder: of the run; `plots/gradients` in it has the pictures and `history.tsv`.
+        figext: format of the pictures.
+        stopwatch: stands still meanwhile.
+        interval: updates from one look to the next.
+    """
+
+    def __init__(self, folder: str, figext: str, stopwatch: Stopwatch, *, interval: int) -> None:
+        self._folder, self._figext, self._stopwatch = io.join(folder, FOLDER), figext, stopwatch
+        self._interval = interval
+        self._history: deque[tuple[int, Sizes]] = deque(maxlen=LOOKS_KEPT)
+        self._told: set[tuple[str, str]] = set()
+        self._table: GrowingTable | None = None
+
+    def on_start(self, session: Session) -> None:
+        """Open the history; rows of steps that will be walked again go."""
+        self._table = GrowingTable(io.join(self._folder, HISTORY))
+        self._table.drop_after(session.number)
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Draw if this step was evaluated. The engine keeps the gradients of an update until the next one."""
-        if session.progress.just_evaluated:
+        """Look if it is due. The engine keeps the gradients of an update until the next one."""
+        evaluated = session.progress.just_evaluated
+        if due(step.number, self._interval) or evaluated:
             with self._stopwatch.paused():
-                try:
-                    self._draw(session.engine.gradient_sizes(session.state), step.number)
-                except Exception as error:  # whatever is wrong with a picture, training is worth more
-                    log.warning(f"the gradients were not drawn: {type(error).__name__}: {error}")
+                self._try(lambda: self._look(session.engine.gradient_sizes(session.state), step.number))
+                if evaluated:
+                    self._try(self._draw)
         return None
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Draw what was seen last, and its history."""
+        self._try(self._draw)
+        if self._table is not None:
+            self._table.flush()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # whatever is wrong with a picture, training is worth more
+            log.warning(f"the gradients were not looked at: {type(error).__name__}: {error}")
+
+    def _look(self, sizes: Sizes, number: int) -> None:
+        self._history.append((number, sizes))
+        for name, size in sizes.items():
+            row: dict[str, Cell] = {
+                "step": number,
+                "weight": name,
+                "mean": size.mean,
+                "largest": size.largest,
+                "zeros": size.zeros,
+            }
+            if self._table is not None:
+                self._table.append(row)
+        for trouble in self._troubles():
+            if (trouble.kind, trouble.where) not in self._told:
+                self._told.add((trouble.kind, trouble.where))
+                log.warning(f"step {number}: {trouble.words}")
+
+    def _troubles(self) -> list[Trouble]:
+        from xdpx.reports.gradient_words import troubles
+
+        finite = [sizes for _, sizes in self._history if all(isfinite(size.largest) for size in sizes.values())]
+        return troubles(finite)
+
+    def _draw(self) -> None:
+        if not self._history:
+            return
+        from xdpx.reports import gradients
+
+        number, sizes = self._history[-1]
+        path = io.join(self._folder, f"{number}.{self._figext}")
+        gradients.draw_gradients(sizes, path, title=f"gradients of step {number}")
+        gradients.draw_history(self._history, io.join(self._folder, f"history.{self._figext}"))

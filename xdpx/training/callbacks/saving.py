@@ -284,7 +284,8 @@ def refuse_nonfinite(session: Session) -> None:
     if not session.engine.is_finite(session.state):
         raise Diverged(
             f"training diverged: after step {session.number} weights are NaN or infinite, though no loss was. "
-            "Nothing was saved of them. Lower learning_rate, lengthen the warm-up, or set clip_norm."
+            "Nothing was saved of them. Lower learning_rate, lengthen the warm-up, or set clip_norm.",
+            session.number,
         )
 
 

@@ -21,6 +21,7 @@ from xdpx.logger import log
 from xdpx.tuning.parameters import TuneParameters
 from xdpx.tuning.stages import Outcome, Stage, train_to
 from xdpx.utils import io
+from xdpx.utils.memory import available_memory
 
 GIGABYTE = 1 << 30
 START = "forkserver"
@@ -51,14 +52,6 @@ def room(needs: TuneParameters, *, processors: int, gpu_groups: int | None) -> i
     memory = available_memory() / GIGABYTE if needs.available_rss is None else needs.available_rss
     devices = processors if gpu_groups is None else gpu_groups
     return max(1, min(needs.parallel_runs, int(memory // needs.min_rss), devices))
-
-
-def available_memory() -> float:
-    """Return the bytes of memory that programs can still have; all of it where the system does not say."""
-    with suppress(OSError, StopIteration, ValueError), io.open("/proc/meminfo") as file:
-        line = next(line for line in file if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024.0
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def gpus_for(stage: Stage) -> list[str]:

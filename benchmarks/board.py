@@ -1,0 +1,149 @@
+"""The board: how soon its table, a hundred curves, and what was added to a log are seen, in a real browser.
+
+By default 1,000 generated runs; `XDPX_BOARD_RUNS=10000` makes as many as the promise is about (two gigabytes on disk).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from benchmarks.browser import Browser, program
+from benchmarks.report import Row, spread
+from benchmarks.work import REPOSITORY
+
+RUNS = int(os.environ.get("XDPX_BOARD_RUNS", "1000"))
+METRICS, POINTS, CURVES, REPEATS = 20, 1_000, 100, 5
+TABLE, DRAWN, ADDED = 3.0, 1.0, 0.1
+"""Seconds that are promised for 10,000 runs."""
+COUNTED = "state.whole && state.runs.size === {} && document.querySelectorAll('.row').length > 5"
+
+
+def write_runs(folder: Path, count: int) -> None:
+    """Write runs with settings, a status, and logs of so many metrics and points; most files are copies of a few."""
+    logs = [_log(number) for number in range(min(count, 20))]
+    for number in range(count):
+        run = folder / f"sweep{number // 100}" / f"run{number}"
+        run.mkdir(parents=True)
+        settings = {"batch_size": 32, "learning_rate": 10 ** -(2 + number % 4), "dropout": number % 7 / 10}
+        settings |= {f"setting_{index}": index for index in range(120)}
+        lines = "".join(f"    {key!r}: {value!r},\n" for key, value in settings.items())
+        (run / "args.py").write_text(f"# x-train\n{{\n{lines}    'major_metric': 'm0',\n}}\n")
+        (run / "status.json").write_text(
+            f'{{"status": "finished", "step": {POINTS}, "total_steps": {POINTS}, "fingerprint": "x"}}\n'
+        )
+        (run / "valid.log.tsv").write_text(logs[number % len(logs)])
+
+
+def _log(seed: int) -> str:
+    drawn = random.Random(seed)
+    header = ["epoch", "step", *(f"valid_m{index}" for index in range(METRICS)), "best_score"]
+    lines = ["\t".join(header)]
+    for step in range(1, POINTS + 1):
+        values = [1 - math.exp(-step / 300) + drawn.gauss(0, 0.02) for _ in range(METRICS + 1)]
+        lines.append("\t".join([str(step // 100 + 1), str(step), *(f"{value:.6g}" for value in values)]))
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def served(folder: Path) -> Generator[str]:
+    """Start x-board and yield its address."""
+    words = [sys.executable, "-m", "xdpx.run", "x-board", str(folder)]
+    with subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = re.search(r"http://\S+", process.stdout.readline())
+        assert address is not None
+        try:
+            yield address[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+@asynccontextmanager
+async def opened(address: str, count: int) -> AsyncGenerator[Browser]:
+    """Open the page, and wait until the table is whole."""
+    async with Browser() as page:
+        await page.open(address)
+        await page.until(COUNTED.format(count), 600)
+        yield page
+
+
+async def _times(folder: Path, count: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {"cold": [], "table": [], "curves": [], "work": [], "added": []}
+    begun = time.perf_counter()
+    with served(folder) as address:
+        async with opened(address, count):
+            found["cold"].append(time.perf_counter() - begun)
+        for _ in range(REPEATS):
+            async with Browser() as page:
+                await page.open(address)
+                await page.until(COUNTED.format(count), 600)
+                found["table"].append(await page.ask("performance.now() / 1000"))
+                found["curves"].append(await page.ask(CHOOSE))
+                for _ in range(REPEATS):
+                    seconds = await _added(page, folder)
+                    found["added"].append(seconds)
+    return found
+
+
+CHOOSE = """(async () => {
+  const begun = performance.now();
+  choose(state.shown.slice(0, CURVES).map((run) => run.id), true);
+  const whole = () => state.charts.get('m0')?.curves.length === CURVES;
+  while (!whole()) await new Promise((resolve) => requestAnimationFrame(resolve));
+  await new Promise((resolve) => requestAnimationFrame(resolve));
+  return (performance.now() - begun) / 1000;
+})()""".replace("CURVES", str(CURVES))
+
+NEWS = """(async () => {
+  const run = state.chosen[0], before = logs.column(run, 'valid', 'step').length;
+  while (logs.column(run, 'valid', 'step').length === before) await new Promise((resolve) => setTimeout(resolve, 1));
+  const drawn = document.body.dataset.drawn;
+  while (document.body.dataset.drawn === drawn) await new Promise((resolve) => setTimeout(resolve, 1));
+  return performance.timeOrigin + performance.now();
+})()"""
+
+
+async def _added(page: Browser, folder: Path) -> float:
+    """Return the seconds from a row that is appended to a log until it is drawn among all the others."""
+    name = await page.ask("state.runs.get(state.chosen[0]).name")
+    step = int(await page.ask("logs.column(state.chosen[0], 'valid', 'step').at(-1)")) + 1
+    news = asyncio.create_task(page.ask(NEWS))
+    await asyncio.sleep(0.3)
+    with (folder / name / "valid.log.tsv").open("a") as file:
+        file.write("\t".join(["11", str(step), *(["0.9"] * (METRICS + 1))]) + "\n")
+        file.flush()
+        begun = time.time()
+    return float(await news) / 1000 - begun
+
+
+def measure() -> list[Row]:
+    """Measure in a real browser; nothing where there is none."""
+    if program() is None:
+        print("there is no Chromium here (Debian: apt-get install chromium): the board is not measured.", flush=True)
+        return []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_runs(folder, RUNS)
+        found = asyncio.run(_times(folder, RUNS))
+    size = f"{RUNS:,} runs × {METRICS} metrics × {POINTS:,} points"
+    middle: Callable[[str], float] = lambda key: sorted(found[key])[len(found[key]) // 2]  # noqa: E731
+    return [
+        Row(f"x-board from its start to the whole table, {size}", f"{spread(found['cold'])} s", "–", kept=True),
+        Row("the page to the whole table", f"{spread(found['table'])} s", f"< {TABLE:g} s", middle("table") < TABLE),
+        Row(f"{CURVES} curves, chosen until drawn", f"{spread(found['curves'])} s", f"< {DRAWN:g} s",
+            middle("curves") < DRAWN),
+        Row("a row appended to a log until it is drawn", f"{spread(found['added'], 3)} s", f"< {ADDED:g} s",
+            middle("added") < ADDED),
+    ]  # fmt: skip

@@ -1,0 +1,46 @@
+import shutil
+
+from tests.board.conftest import write_run
+from xdpx.board.index import Index
+
+
+def names(changes):
+    return {row["name"] for row in changes.rows}
+
+
+def test_rows_come_in_pages_and_then_only_those_that_changed(root):
+    index = Index(str(root))
+    index.refresh()
+    first = index.since(0, most=4)
+    second = index.since(first.version, most=4)
+    assert (len(first.rows), first.more, len(second.rows), second.more, first.total) == (4, True, 3, False, 7)
+    assert index.since(second.version).rows == []
+    write_run(root / "sweep" / "run9", 9)
+    with (root / "sweep" / "run1" / "valid.log.tsv").open("a") as file:
+        file.write("5\t450\t10\t1000\t45\t1\t0.9\t0.95\t0.05\t0.95\n")
+    index.refresh()
+    changed = index.since(second.version)
+    assert names(changed) == {"sweep/run1", "sweep/run9"}
+    assert 0.95 in [row["score"] for row in changed.rows]
+
+
+def test_a_run_that_is_gone_is_told_once(root):
+    index = Index(str(root))
+    index.refresh()
+    before = index.since(0)
+    shutil.rmtree(root / "sweep" / "run2")
+    index.refresh_hot()
+    [gone] = index.since(before.version).rows
+    assert gone["gone"]
+    assert index.find(str(gone["id"])) is None
+    assert len(index.since(0).rows) == 6
+
+
+def test_settings_are_told_as_differences_from_the_first_run_of_a_door(root):
+    index = Index(str(root))
+    index.refresh()
+    changes = index.since(0)
+    rows = {row["name"]: row["settings"] for row in changes.rows}
+    assert changes.common["x-train"]["update_freq"] == "2"
+    assert sum("dropout" in settings for settings in rows.values()) == 3
+    assert not any("save_dir" in settings or "update_freq" in settings for settings in rows.values())

@@ -1,0 +1,193 @@
+"""The rows of all runs below a folder, kept up to date by a thread that looks again and again."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from xdpx.board.finding import LOGS, RunFolder, is_run, listing, runs_below
+from xdpx.board.summary import Summary, compared, differences, run_id, summary_of
+from xdpx.training.status import STATUS_FILE
+from xdpx.utils import io
+
+HOT_SECONDS = 900
+"""Runs that wrote something in the last so many seconds are looked at every `SHORT_PAUSE`; all others when all are."""
+MOST_HOT = 500
+SHORT_PAUSE, LONG_PAUSE = 1.0, 15.0
+SHARE = 0.05
+"""The most of a core that looking at all runs may take, in the long run."""
+PAGE = 2_000
+"""Rows of one answer."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A run as it was last seen. `version` rises with every change of any run; `summary` is None when it is gone."""
+
+    version: int
+    stamp: object
+    run: RunFolder
+    summary: Summary | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Rows that changed after a version.
+
+    Attributes:
+        rows: of the runs; a run that is gone has an id alone.
+        version: to ask for what comes after.
+        more: whether some were left for the next answer.
+        total: how many runs there are.
+        whole: whether all folders have been looked at once.
+        common: of each door, the settings against which those of its rows are differences.
+    """
+
+    rows: list[dict[str, object]]
+    version: int
+    more: bool
+    total: int
+    whole: bool
+    common: dict[str, dict[str, str]]
+
+
+class Index:
+    """The runs below `root`.
+
+    Args:
+        root: any path.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = io.plain(root)
+        self._runs: dict[str, _Known] = {}
+        self._lock = threading.Lock()
+        self._version = 0
+        self._whole = False
+        self._common: dict[str, dict[str, str]] = {}
+        self._closed = threading.Event()
+
+    # ---- looking
+
+    def refresh(self) -> None:
+        """Look at all folders."""
+        seen = set()
+        for run in runs_below(self.root):
+            if self._closed.is_set():
+                return
+            seen.add(run.path)
+            self._look(run)
+        for path in [path for path in self._runs if path not in seen]:
+            self._forget(path)
+        self._whole = True
+
+    def refresh_hot(self) -> None:
+        """Look at the runs that wrote something not long ago."""
+        now = time.time()
+        with self._lock:
+            shown = [(known.summary, path) for path, known in self._runs.items() if known.summary]
+        moved = [(each.updated, path) for each, path in shown if now - each.updated < HOT_SECONDS]
+        hot = [path for _, path in heapq.nlargest(MOST_HOT, moved)]
+        for path in hot:
+            files = listing(path)
+            if is_run(files):
+                self._look(RunFolder(path, files))
+            else:
+                self._forget(path)
+
+    def keep_fresh(self) -> None:
+        """Look again and again, until `close`; the work of a thread."""
+        while not self._closed.is_set():
+            begun = time.monotonic()
+            self.refresh()
+            took = time.monotonic() - begun
+            until = time.monotonic() + max(LONG_PAUSE, took / SHARE)
+            pause = SHORT_PAUSE
+            while time.monotonic() < until and not self._closed.wait(pause):
+                begun = time.monotonic()
+                self.refresh_hot()
+                pause = max(SHORT_PAUSE, (time.monotonic() - begun) / SHARE)
+
+    def close(self) -> None:
+        """End `keep_fresh`."""
+        self._closed.set()
+
+    def _look(self, run: RunFolder) -> None:
+        known = self._runs.get(run.path)
+        stamp = _stamp(run)
+        if known and known.stamp == stamp and known.summary and known.summary.state != "running":
+            return
+        try:
+            summary = self._sparing(summary_of(run, self.root))
+        except Exception as error:
+            summary = Summary(run_id(run.path), io.name(run.path), run.door, trouble=f"{type(error).__name__}: {error}")
+        if known and known.summary == summary:
+            self._runs[run.path] = replace(known, stamp=stamp, run=run)
+            return
+        self._keep(run, stamp, summary)
+
+    def _forget(self, path: str) -> None:
+        known = self._runs[path]
+        if known.summary is not None:
+            self._keep(known.run, None, None)
+
+    def _keep(self, run: RunFolder, stamp: object, summary: Summary | None) -> None:
+        with self._lock:
+            self._version += 1
+            self._runs[run.path] = _Known(self._version, stamp, run, summary)
+
+    def _sparing(self, summary: Summary) -> Summary:
+        """Return a row that holds only settings that differ from those of the first run of its door: most agree."""
+        if summary.settings:
+            common = self._common.setdefault(summary.door, compared(summary.settings))
+            summary.settings = differences(summary.settings, common)
+        summary.train, summary.valid = [list(map(sys.intern, names)) for names in (summary.train, summary.valid)]
+        return summary
+
+    # ---- telling
+
+    def since(self, version: int, most: int = PAGE) -> Changes:
+        """Return the rows that changed after a version, those that changed first, first."""
+        with self._lock:
+            changed = sorted((known for known in self._runs.values() if known.version > version), key=_version)
+            if version == 0:
+                changed = [known for known in changed if known.summary]
+            shown, newest = changed[:most], self._version
+            total = sum(known.summary is not None for known in self._runs.values())
+        more = len(changed) > len(shown)
+        rows: list[dict[str, object]] = [
+            known.summary.facts() if known.summary else {"id": run_id(known.run.path), "gone": True} for known in shown
+        ]
+        return Changes(rows, shown[-1].version if more else newest, more, total, self._whole, self._common)
+
+    def find(self, name: str) -> RunFolder | None:
+        """Return the run that an id names, None when there is none."""
+        with self._lock:
+            known = next((known for known in self._runs.values() if known.summary and known.summary.id == name), None)
+        return known.run if known else None
+
+    def all_of(self, names: list[str]) -> Iterator[tuple[str, RunFolder]]:
+        """Go through (id, run) of those that these ids name and that are there."""
+        wanted = set(names)
+        with self._lock:
+            found = [
+                (known.summary.id, known.run)
+                for known in self._runs.values()
+                if known.summary and known.summary.id in wanted
+            ]
+        yield from found
+
+
+def _version(known: _Known) -> int:
+    return known.version
+
+
+def _stamp(run: RunFolder) -> object:
+    """Return what changes when anything changes that a row is made of."""
+    names = (*LOGS, STATUS_FILE, "args.py", run.newest_checkpoint)
+    entries = [run.files.get(name) for name in names]
+    return tuple((entry.size, entry.tag) if entry else None for entry in entries), len(run.files)

@@ -1,0 +1,125 @@
+"""The logs of a run, whichever door wrote them: tab separated tables, JSON lines, or a Trainer's state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from xdpx.board.finding import TRAINER_STATE, RunFolder
+from xdpx.board.safe_files import NotShown, openable, read_small
+from xdpx.reports.curves import epoch_borders
+from xdpx.reports.following import ALWAYS, Place, follow
+from xdpx.reports.histories import history_of, records_of, tables_of
+from xdpx.reports.run_logs import Columns, Table
+from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
+from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
+from xdpx.utils import io
+from xdpx.utils.storage import Entry
+
+LogName = Literal["train", "valid"]
+FILES: dict[LogName, str] = {"train": TRAIN_LOG, "valid": VALID_LOG}
+LARGEST_HISTORY = 64 << 20
+"""Bytes of a Trainer's state or JSON lines that are read."""
+_MOST_HISTORIES = 64
+
+_histories: dict[str, tuple[str, dict[str, Columns]]] = {}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a log: those that were added, or with `anew` all of them.
+
+    Attributes:
+        columns: name -> values.
+        at: where to go on next time.
+        anew: whether they replace what was read before.
+    """
+
+    columns: Columns
+    at: str
+    anew: bool
+
+
+def has_tables(run: RunFolder) -> bool:
+    """Tell whether a run has the tables that every door can write."""
+    return any(name in run.files and not run.files[name].folder for name in FILES.values())
+
+
+def log_file(run: RunFolder, log: LogName) -> str:
+    """Return the path of the file that holds a log; '' where there is none."""
+    if has_tables(run):
+        return run.files[FILES[log]].path if FILES[log] in run.files else ""
+    return history_file(run)
+
+
+def history_file(run: RunFolder) -> str:
+    """Return the path of what a Trainer logged as JSON; of several the one that was written last."""
+    inside = f"{run.newest_checkpoint}/{TRAINER_STATE}" if run.newest_checkpoint else ""
+    entries = [run.files[name] for name in (JSON_LOG, TRAINER_STATE) if name in run.files]
+    found = io.store(run.path).entry(io.join(run.path, inside)) if inside else None
+    newest = max([*entries, *([found] if found else [])], key=lambda entry: entry.modified or 0.0, default=None)
+    return newest.path if newest else ""
+
+
+def read_rows(run: RunFolder, log: LogName, names: Collection[str], at: str, *, root: str) -> Rows | None:
+    """Read some columns of a log after the place `at`; None where nothing is new, or nothing is there.
+
+    Args:
+        run: whose log.
+        log: which of its two.
+        names: of the columns; epoch and step come with them.
+        at: what the last reading gave; '' for all rows.
+        root: of the board, which no link may leave.
+    """
+    path = log_file(run, log)
+    try:
+        path = openable(path, root) if path else ""
+        if not path:
+            return None
+        if not has_tables(run):
+            return _of_history(path, log, names, at)
+        added = follow(path, names, Place.read(at))
+    except (OSError, NotShown):
+        return None
+    fresh = str(added.place) != at
+    return Rows(added.columns, str(added.place), added.anew) if fresh else None
+
+
+def _of_history(path: str, log: LogName, names: Collection[str], at: str) -> Rows | None:
+    entry = io.store(path).entry(path)
+    now = _tag(entry) if entry else ""
+    if not entry or now == at:
+        return None
+    wanted = {*ALWAYS, *names}
+    columns = history(path, entry)[log]
+    return Rows({name: values for name, values in columns.items() if name in wanted}, now, anew=True)
+
+
+def _tag(entry: Entry) -> str:
+    return f"{entry.size}-{entry.tag}"
+
+
+def history(path: str, entry: Entry) -> dict[str, Columns]:
+    """Return both tables of what a Trainer logged as JSON. A file that has not changed is not read again."""
+    known = _histories.get(path)
+    if known and known[0] == _tag(entry):
+        return known[1]
+    text = read_small(path, LARGEST_HISTORY)
+    try:
+        records = records_of(text) if io.name(path) == JSON_LOG else history_of(json.loads(text))
+    except (ValueError, RecursionError):
+        records = []
+    while len(_histories) >= _MOST_HISTORIES:
+        _histories.pop(next(iter(_histories)), None)
+    tables = tables_of(records)
+    _histories[path] = (_tag(entry), tables)
+    return tables
+
+
+def borders_of(run: RunFolder, root: str) -> list[float]:
+    """Return the steps at which the epochs of a run begin, as well as its logs tell."""
+    read = [read_rows(run, log, (), "", root=root) for log in FILES]
+    tables = [Table(rows.columns) for rows in read if rows is not None and "epoch" in rows.columns]
+    return [float(step) for step in epoch_borders(*tables)] if tables else []

@@ -1,0 +1,116 @@
+"""What there is to look at in the folder of a run besides curves: settings, logs, code, predictions, pages."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+
+from xdpx.board.finding import RunFolder, listing
+from xdpx.board.safe_files import NotShown, openable
+from xdpx.utils import io
+from xdpx.utils.redaction import redact
+
+CONFIGS = (
+    "args.py", "starter_config.hjson", "prepro.args.py", "training_args.json", "config.json", "generation_config.json",
+    "experiment_cls_vars.txt", "model_params.txt", "input_specs.json", "run.json", "status.json", "all_results.json",
+)  # fmt: skip
+LARGEST_ENTRY = 2 << 20
+MOST_LISTED = 500
+"""Files of one kind that are listed."""
+MOST_ENTRIES = 5_000
+
+Parts = dict[str, list[str]]
+"""Kind -> names of files, as seen from the folder of the run; `../` is the folder above."""
+
+
+def parts_of(run: RunFolder, root: str) -> Parts:
+    """Return the files of a run that can be looked at, by kind."""
+    names = [name for name, entry in run.files.items() if not entry.folder]
+    configs = [name for name in CONFIGS if name in names]
+    configs += [name for name in names if ".resume-" in name and not name.endswith(".zip")]
+    if run.newest_checkpoint:
+        inside = _below(run, run.newest_checkpoint, (".json",))
+        configs += [name for name in inside if io.name(name) in CONFIGS]
+    stacks = _below(run, "stacks", (".txt",))
+    logs = [name for name in ("log.txt", "train.log.tsv", "valid.log.tsv", "logs.jsonl") if name in names]
+    return {
+        "config": configs,
+        "log": [*logs, *stacks, *(name for name in names if name.endswith((".log", ".out", ".err")))][:MOST_LISTED],
+        "code": [name for name in names if name.startswith("snapshot") and name.endswith(".zip")],
+        "predictions": _predictions(run, root)[:MOST_LISTED],
+        "pages": _below(run, "eval", (".html",)),
+    }
+
+
+def _predictions(run: RunFolder, root: str) -> list[str]:
+    own = [name for name, entry in run.files.items() if not entry.folder and _may_hold_predictions(name)]
+    deeper = [
+        name
+        for folder in ("eval_out", "decoder_out", "infer_out")
+        for inner in _folders(run, folder)
+        for name in _below(run, inner, (".jsonl",))
+    ]
+    above = []
+    if io.plain(run.path) != io.plain(root):  # x-run puts them beside the run
+        above = [f"../{name}" for name, entry in listing(io.parent(run.path)).items()
+                 if not entry.folder and _may_hold_predictions(name)]  # fmt: skip
+    return [*own, *deeper, *above]
+
+
+def _may_hold_predictions(name: str) -> bool:
+    return name.endswith((".tsv", ".csv", ".jsonl")) and ".log." not in name and name != "logs.jsonl"
+
+
+def _folders(run: RunFolder, name: str) -> Iterable[str]:
+    if name not in run.files or not run.files[name].folder:
+        return []
+    inside = listing(run.files[name].path)
+    return [name, *(f"{name}/{inner}" for inner, entry in inside.items() if entry.folder)]
+
+
+def _below(run: RunFolder, folder: str, endings: tuple[str, ...]) -> list[str]:
+    inside = listing(io.join(run.path, folder))
+    return [f"{folder}/{name}" for name in inside if name.endswith(endings) and not inside[name].folder][:MOST_LISTED]
+
+
+def path_of(run: RunFolder, name: str, kinds: Iterable[str], root: str) -> str:
+    """Return the path of a file that `parts_of` lists under one of `kinds`: no other can be asked for.
+
+    Raises:
+        NotShown: it is not among them, or must not be opened.
+    """
+    parts = parts_of(run, root)
+    if not any(name in parts[kind] for kind in kinds):
+        raise NotShown("There is no such file in this run.")
+    if name.startswith("../"):
+        return openable(io.join(io.parent(run.path), name.removeprefix("../")), root)
+    return openable(io.join(run.path, name), root)
+
+
+def entries_of(path: str) -> list[dict[str, object]]:
+    """Return name and size of each file in a zip.
+
+    Raises:
+        NotShown: it is damaged.
+    """
+    try:
+        with io.open_partly(path) as file, zipfile.ZipFile(file) as archive:
+            infos = [info for info in archive.infolist() if not info.is_dir()]
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise NotShown(f"{io.name(path)} is damaged ({error}).") from error
+    return [{"name": info.filename, "size": info.file_size} for info in infos[:MOST_ENTRIES]]
+
+
+def entry_text(path: str, name: str) -> str:
+    """Return the text of a file in a zip, of a large one the beginning.
+
+    Raises:
+        NotShown: there is none of this name, or the zip is damaged.
+    """
+    try:
+        with io.open_partly(path) as file, zipfile.ZipFile(file) as archive, archive.open(name) as source:
+            return redact(source.read(LARGEST_ENTRY).decode("utf-8", "replace"))
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, NotImplementedError, RuntimeError, EOFError) as error:
+        raise NotShown(f"{name} cannot be read ({error}).") from error
+    except zipfile.zlib.error as error:  # type: ignore[attr-defined]
+        raise NotShown(f"{name} is damaged ({error}).") from error

@@ -1,0 +1,163 @@
+"""Files with predictions -> pages of rows, those that are wrong first, the surest of them at the top."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from xdpx.board.safe_files import NotShown
+from xdpx.utils import io
+from xdpx.utils.redaction import redact
+
+LARGEST = 64 << 20
+"""Bytes of a file that are read."""
+PREDICTED, SURENESS = "pred", "target_prob"
+"""How x-pred names what it predicts, and the probability of the true class."""
+TRUE_NAMES = ("target", "label", "labels", "gold", "truth", "true", "class", "y")
+LONGEST_CELL = 2_000
+_SEEN_ROWS = 2_000
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Rows of a file.
+
+    Attributes:
+        columns: their names.
+        rows: cells as text.
+        predicted, true: which column holds the prediction, and which what is right; -1 when it is not known.
+        errors: indices of rows that are wrong, the surest first; of numbers all rows, the largest error first.
+        is_number: whether numbers were predicted.
+        cut: whether the file is longer than what was read.
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    predicted: int
+    true: int
+    errors: list[int]
+    is_number: bool
+    cut: bool
+
+    def page(self, start: int, count: int, *, errors_first: bool, words: str = "") -> dict[str, object]:
+        """Return some rows, for JSON. `words` leaves only rows that hold this text."""
+        wrong = set(self.errors)
+        order: Sequence[int] = range(len(self.rows))
+        if errors_first:
+            order = [*self.errors, *(index for index in order if index not in wrong)]
+        if words:
+            sought = words.casefold()
+            order = [index for index in order if any(sought in cell.casefold() for cell in self.rows[index])]
+        shown = [
+            {"row": index + 1, "wrong": not self.is_number and index in wrong,
+             "cells": [redact(cell[:LONGEST_CELL]) for cell in self.rows[index]]}
+            for index in order[start : start + count]
+        ]  # fmt: skip
+        return {
+            "columns": self.columns, "rows": shown, "start": start, "found": len(order), "total": len(self.rows),
+            "errors": None if self.true < 0 or self.is_number else len(self.errors),
+            "predicted": self.predicted, "true": self.true, "cut": self.cut,
+        }  # fmt: skip
+
+
+def read_predictions(path: str) -> Predictions:
+    """Read a file with predictions: of x-pred, tab separated, or rows of JSON.
+
+    Raises:
+        NotShown: it cannot be read, or holds no table.
+    """
+    try:
+        with io.open_partly(path) as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise NotShown(f"{io.name(path)} cannot be read ({error.strerror or error}).") from error
+    text = data[:LARGEST].decode("utf-8-sig", "replace")
+    if "\0" in text[:4096]:
+        raise NotShown(f"{io.name(path)} is no text.")
+    columns, rows = _json_rows(text) if path.endswith(".jsonl") else _rows(text, path)
+    if not columns:
+        raise NotShown(f"{io.name(path)} holds no table.")
+    return _judged(columns, rows, cut=len(data) > LARGEST)
+
+
+def _rows(text: str, path: str) -> tuple[list[str], list[list[str]]]:
+    if path.endswith(".csv"):
+        try:
+            lines = [row for row in csv.reader(StringIO(text, newline="")) if row]
+        except csv.Error as error:
+            raise NotShown(f"{io.name(path)} is no table ({error}).") from error
+    else:
+        lines = [line.split("\t") for line in text.split("\n") if line]
+    return (lines[0], lines[1:]) if lines else ([], [])
+
+
+def _json_rows(text: str) -> tuple[list[str], list[list[str]]]:
+    records = list(_records(text))
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    return columns, [[_cell(record.get(name, "")) for name in columns] for record in records]
+
+
+def _records(text: str) -> Iterator[dict[str, object]]:
+    for line in text.split("\n"):
+        try:
+            record = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _judged(columns: list[str], rows: list[list[str]], *, cut: bool) -> Predictions:
+    places = {
+        name.strip().lower(): place for place, name in enumerate(columns)
+    }  # of a name, the last: x-pred adds its own
+    predicted = places.get(PREDICTED, places.get("prediction", -1))
+    true = _true_column(columns, rows, predicted) if predicted >= 0 else -1
+    if true < 0:
+        return Predictions(columns, rows, predicted, true, [], is_number=False, cut=cut)
+    width = max(predicted, true)
+    whole = [index for index, row in enumerate(rows) if len(row) > width]
+    is_number = _are_numbers([rows[index][predicted] for index in whole[:_SEEN_ROWS]])
+    if is_number:
+        sizes = {index: abs(_float(rows[index][predicted]) - _float(rows[index][true])) for index in whole}
+        errors = sorted((index for index in whole if math.isfinite(sizes[index])), key=lambda index: -sizes[index])
+    else:
+        sureness = places.get(SURENESS, -1)
+        errors = [index for index in whole if rows[index][predicted] != rows[index][true]]
+        if sureness >= 0:
+            errors.sort(key=lambda index: _float(rows[index][sureness]) if len(rows[index]) > sureness else 1.0)
+    return Predictions(columns, rows, predicted, true, errors, is_number=is_number, cut=cut)
+
+
+def _true_column(columns: list[str], rows: list[list[str]], predicted: int) -> int:
+    """Return the column that holds what is right: by its name, else the one whose values are those predicted."""
+    for name in TRUE_NAMES:
+        for place, column in enumerate(columns):
+            if column.strip().lower() == name and place != predicted:
+                return place
+    seen = [row for row in rows[:_SEEN_ROWS] if len(row) == len(columns)]
+    labels = {row[predicted] for row in seen}
+    for place in range(len(columns)):
+        if place != predicted and seen and sum(row[place] in labels for row in seen) > 0.9 * len(seen):
+            return place
+    return -1
+
+
+def _are_numbers(cells: list[str]) -> bool:
+    values = [_float(cell) for cell in cells]
+    return bool(values) and all(map(math.isfinite, values)) and any(value % 1 for value in values)
+
+
+def _float(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,244 @@
+"""The board as a web server: the page, and what it asks for. It only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from aiohttp import web
+
+from xdpx.board import guards
+from xdpx.board.finding import RunFolder
+from xdpx.board.index import Index
+from xdpx.board.logs import LogName, borders_of, log_file, read_rows
+from xdpx.board.page_files import page_text
+from xdpx.board.parts import entries_of, entry_text, parts_of, path_of
+from xdpx.board.predictions import Predictions, read_predictions
+from xdpx.board.safe_files import NotShown, read_piece
+from xdpx.board.wire import packed
+from xdpx.reports.run_logs import Floats
+from xdpx.utils import io
+from xdpx.utils.storage import scheme_of
+
+T = TypeVar("T")
+MOST_FILES, MOST_COLUMNS = 2_000, 300
+"""Of one request."""
+LONGEST_WAIT = 25.0
+"""Seconds that a request waits for news."""
+LOCAL_TICK, REMOTE_TICK = 0.04, 3.0
+"""Seconds between two looks at the files that a page waits for."""
+PAGES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_KEPT_PREDICTIONS = 4
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Columns of a log of a run that are wanted, after a place; `mark` is how the page calls this request."""
+
+    mark: int
+    run: RunFolder
+    log: LogName
+    columns: list[str]
+    at: str
+
+
+class Board:
+    """What answers the page.
+
+    Args:
+        index: of the runs.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._tick = REMOTE_TICK if scheme_of(index.root) else LOCAL_TICK
+        self._predictions: dict[str, tuple[str, Predictions]] = {}
+
+    def application(self, token: str = "") -> web.Application:
+        """Return the application of a server; `token` is what every request needs, '' for none."""
+        app = web.Application(middlewares=[guards.guard(token)], client_max_size=4 << 20)
+        app.add_routes([
+            web.get("/", self.page), web.get("/page/{name:[A-Za-z0-9_.-]+}", self.page_file),
+            web.get("/api/runs", self.runs), web.post("/api/rows", self.rows), web.get("/api/epochs", self.epochs),
+            web.get("/api/parts", self.parts), web.get("/api/text", self.text), web.get("/api/zip", self.zip),
+            web.get("/api/predictions", self.predictions), web.get("/api/html", self.html),
+        ])  # fmt: skip
+        app.cleanup_ctx.append(self._looking)
+        return app
+
+    async def _looking(self, app: web.Application) -> AsyncIterator[None]:
+        thread = threading.Thread(target=self.index.keep_fresh, name="board", daemon=True)
+        thread.start()
+        yield
+        self.index.close()
+        await asyncio.to_thread(thread.join, 2.0)
+
+    # ---- the page itself
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the page."""
+        return _file("index.html")
+
+    async def page_file(self, request: web.Request) -> web.StreamResponse:
+        """Answer with a file that belongs to the page."""
+        return _file(request.match_info["name"])
+
+    # ---- runs and their curves
+
+    async def runs(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the rows of the table that changed after a version."""
+        changes = self.index.since(_number(request, "since", 0))
+        return _json({**asdict(changes), "root": io.name(self.index.root) or self.index.root})
+
+    async def rows(self, request: web.Request) -> web.StreamResponse:
+        """Answer with rows that were added to logs; wait for some, if asked to."""
+        asked, wait = self._asked(await _body(request))
+        seen: dict[int, str] = {}
+        until = asyncio.get_running_loop().time() + wait
+        while True:
+            answers = await asyncio.to_thread(self._news, asked, seen)
+            if answers or asyncio.get_running_loop().time() >= until:
+                return web.Response(body=packed(answers), content_type="application/octet-stream")
+            await asyncio.sleep(self._tick)
+
+    def _asked(self, body: dict[str, object]) -> tuple[list[Asked], float]:
+        files, wait = body.get("files"), body.get("wait")
+        if not isinstance(files, list) or len(files) > MOST_FILES:
+            raise web.HTTPBadRequest(text=f"files: at most {MOST_FILES} are answered at a time.")
+        wanted = [each for each in files if isinstance(each, dict)]
+        runs = dict(self.index.all_of([str(each.get("run")) for each in wanted]))
+        asked = []
+        for mark, each in enumerate(wanted):
+            log, columns, run = each.get("log"), each.get("columns"), runs.get(str(each.get("run")))
+            if run is None or log not in {"train", "valid"} or not isinstance(columns, list):
+                continue
+            names = [str(name) for name in columns[:MOST_COLUMNS]]
+            asked.append(Asked(mark, run, log, names, str(each.get("at") or "")))
+        seconds = float(wait) if isinstance(wait, int | float) else 0.0
+        return asked, min(max(seconds, 0.0), LONGEST_WAIT)
+
+    def _news(self, asked: list[Asked], seen: dict[int, str]) -> list[tuple[dict[str, object], dict[str, Floats]]]:
+        """Return what is new in logs. `seen` remembers from one look to the next which files need no reading."""
+        found: list[tuple[dict[str, object], dict[str, Floats]]] = []
+        for each in asked:
+            path = log_file(each.run, each.log)
+            entry = io.store(path).entry(path) if path else None
+            stamp = f"{path} {entry.size} {entry.tag}" if entry else ""
+            if seen.get(each.mark) == stamp:
+                continue
+            seen[each.mark] = stamp
+            rows = read_rows(each.run, each.log, each.columns, each.at, root=self.index.root)
+            if rows is not None:
+                found.append(({"mark": each.mark, "at": rows.at, "anew": rows.anew}, dict(rows.columns)))
+        return found
+
+    async def epochs(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the steps at which the epochs of a run begin."""
+        run = self._run(request)
+        return _json({"borders": await asyncio.to_thread(borders_of, run, self.index.root)})
+
+    # ---- what else is in a run
+
+    def _run(self, request: web.Request) -> RunFolder:
+        run = self.index.find(request.query.get("run", ""))
+        if run is None:
+            raise web.HTTPNotFound(text="There is no such run any more.")
+        return run
+
+    def _path(self, request: web.Request, *kinds: str) -> str:
+        return path_of(self._run(request), request.query.get("name", ""), kinds, self.index.root)
+
+    async def parts(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the files of a run that can be looked at."""
+        return _json(await asyncio.to_thread(parts_of, self._run(request), self.index.root))
+
+    async def text(self, request: web.Request) -> web.StreamResponse:
+        """Answer with a piece of a text."""
+        offset = _number(request, "offset", 0)
+        return await _shown(lambda: asdict(read_piece(self._path(request, "config", "log"), offset)))
+
+    async def zip(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the list of a snapshot of code, or with one file in it."""
+        entry = request.query.get("entry")
+        if entry is None:
+            return await _shown(lambda: {"entries": entries_of(self._path(request, "code"))})
+        return await _shown(lambda: {"text": entry_text(self._path(request, "code"), entry)})
+
+    async def predictions(self, request: web.Request) -> web.StreamResponse:
+        """Answer with some rows of a file with predictions."""
+        start, count = max(0, _number(request, "start", 0)), min(500, max(1, _number(request, "count", 100)))
+        errors_first = request.query.get("order", "errors") == "errors"
+        words = request.query.get("words", "")
+
+        def page() -> dict[str, object]:
+            path = self._path(request, "predictions")
+            return self._read(path).page(start, count, errors_first=errors_first, words=words)
+
+        return await _shown(page)
+
+    def _read(self, path: str) -> Predictions:
+        entry = io.store(path).entry(path)
+        tag = f"{entry.size} {entry.tag}" if entry else ""
+        known = self._predictions.get(path)
+        if known and known[0] == tag:
+            return known[1]
+        found = read_predictions(path)
+        while len(self._predictions) >= _KEPT_PREDICTIONS:
+            self._predictions.pop(next(iter(self._predictions)), None)
+        self._predictions[path] = (tag, found)
+        return found
+
+    async def html(self, request: web.Request) -> web.StreamResponse:
+        """Answer with a page that x-eval wrote, in which nothing runs."""
+        try:
+            piece = await asyncio.to_thread(lambda: read_piece(self._path(request, "pages"), 0, 16 << 20))
+        except NotShown as error:
+            raise web.HTTPNotFound(text=str(error)) from error
+        headers = {"Content-Security-Policy": guards.STRANGER_POLICY}
+        return web.Response(text=piece.text, content_type="text/html", headers=headers)
+
+
+def _file(name: str) -> web.Response:
+    kind = PAGES.get(name[name.rfind(".") :])
+    try:
+        text = page_text(name) if kind else ""
+    except OSError:
+        text = ""
+    if not text:
+        raise web.HTTPNotFound(text="There is no such file.")
+    return web.Response(text=text, content_type=kind, charset="utf-8", headers={"Cache-Control": "no-cache"})
+
+
+async def _shown(read: Callable[[], dict[str, object]]) -> web.Response:
+    """Answer with what `read` returns; with what it says where something cannot be shown."""
+    try:
+        return _json(await asyncio.to_thread(read))
+    except NotShown as error:
+        return web.Response(status=404, text=str(error))
+
+
+async def _body(request: web.Request) -> dict[str, object]:
+    try:
+        body = json.loads(await request.text())
+    except (ValueError, RecursionError) as error:
+        raise web.HTTPBadRequest(text="The request is no JSON.") from error
+    if not isinstance(body, dict):
+        raise web.HTTPBadRequest(text="The request is no object.")
+    return body
+
+
+def _number(request: web.Request, name: str, default: int) -> int:
+    try:
+        return int(request.query.get(name, default))
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"{name}: is no whole number.") from error
+
+
+def _json(content: object) -> web.Response:
+    return web.Response(
+        text=json.dumps(content, allow_nan=False, separators=(",", ":")), content_type="application/json"
+    )

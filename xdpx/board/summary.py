@@ -1,0 +1,268 @@
+"""A run -> its row in the table of the board, from the ends of its files alone."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from xdpx.board.finding import TRAINER_STATE, RunFolder
+from xdpx.board.logs import FILES, has_tables, history, history_file
+from xdpx.board.safe_files import NotShown, openable, read_small
+from xdpx.config.stored_args import texts_of
+from xdpx.reports.aggregation import LIVE_SECONDS
+from xdpx.reports.following import ends_of
+from xdpx.reports.run_logs import Columns
+from xdpx.training.status import STATUS_FILE, read_status
+from xdpx.utils import io
+from xdpx.utils.redaction import redact
+
+SILENT_SECONDS = 600
+"""A run that says that it is running, but has written nothing for so long, is called silent."""
+TEXTS_OF_SETTINGS = 200
+"""Letters of a value that are shown in the table."""
+UNCOMPARED = frozenset({"save_dir", "data_dir", "__version__", "output_dir", "logging_dir", "run_name", "_n_gpu"})
+"""Parameters of which every run has its own."""
+
+
+@dataclass
+class Summary:
+    """What the table shows of a run.
+
+    Attributes:
+        id: names the run in requests; the same as long as its folder is called the same.
+        name: of its folder, as seen from the folder of the board.
+        door: x-train, Trainer or x-exp.
+        state: running, finished, preempted, failed, silent, or '' when nothing tells.
+        step, total: updates taken, and to be taken; None when it is not known.
+        score: the best so far of `metric`.
+        ascending: whether a higher score is better; None when it is not known.
+        updated: when it last wrote something, in seconds since 1970.
+        samples: of one update; None when it is not known.
+        trouble: what is wrong with its files.
+        train, valid: names of the columns of its logs.
+        last: the newest row of the evaluations, in the order of `valid`.
+        settings: parameter -> value, as written.
+    """
+
+    id: str
+    name: str
+    door: str
+    state: str = ""
+    step: int | None = None
+    total: int | None = None
+    epoch: int | None = None
+    score: float | None = None
+    metric: str = ""
+    ascending: bool | None = None
+    updated: float = 0.0
+    samples: float | None = None
+    trouble: str = ""
+    train: list[str] = field(default_factory=list)
+    valid: list[str] = field(default_factory=list)
+    last: list[float | None] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, object]:
+        """Return what JSON holds of it."""
+        return asdict(self)
+
+
+def run_id(name: str) -> str:
+    """Return what names a run in requests: nothing of a path."""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def shown_name(path: str, root: str) -> str:
+    """Return how a folder is called, as seen from the folder of the board; bytes that are no text as �."""
+    inside = io.plain(path).removeprefix(io.plain(root)).strip("/")
+    return (inside or io.name(root) or path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def summary_of(run: RunFolder, root: str) -> Summary:
+    """Return the row of a run. What is damaged is left out and named in `trouble`."""
+    name = shown_name(run.path, root)
+    found = Summary(run_id(io.plain(run.path)), name, run.door, updated=run.modified)
+    found.settings = _settings(run, root)
+    found.samples = _samples(found.settings)
+    found.metric = str(_value(found.settings, "major_metric", "metric_for_best_model") or "")
+    ascending = _value(found.settings, "ascending_metric", "greater_is_better")
+    found.ascending = ascending if isinstance(ascending, bool) else None
+    if has_tables(run):
+        _add_ends(found, run, root)
+    else:
+        _add_history(found, run, root)
+    _add_state(found, run, root)
+    return found
+
+
+def _add_state(found: Summary, run: RunFolder, root: str) -> None:
+    quiet = time.time() - run.modified
+    if STATUS_FILE not in run.files:
+        found.state = "running" if quiet < LIVE_SECONDS else ""
+        return
+    try:
+        status = read_status(run.path) if openable(run.files[STATUS_FILE].path, root) else None
+    except (OSError, NotShown) as error:
+        status, found.trouble = None, str(error)
+    if status is None or not isinstance(status.step, int):
+        found.trouble = found.trouble or f"{STATUS_FILE} is damaged"
+        return
+    found.state = "silent" if status.status == "running" and quiet > SILENT_SECONDS else str(status.status)
+    found.step = max(status.step, found.step or 0)
+    found.total = status.total_steps if isinstance(status.total_steps, int) else None
+    if found.score is None and isinstance(status.best_score, int | float):
+        found.score = _finite(status.best_score)
+
+
+def _add_ends(found: Summary, run: RunFolder, root: str) -> None:
+    for log, name in FILES.items():
+        if name not in run.files:
+            continue
+        try:
+            columns, cells = ends_of(openable(run.files[name].path, root))
+        except (OSError, NotShown) as error:
+            found.trouble = str(error)
+            continue
+        if not columns and (run.files[name].size or 0) > 0:
+            found.trouble = f"{name} is damaged: it does not begin with the names of its columns"
+        row = dict(zip(columns, map(_number, cells), strict=False)) if len(cells) == len(columns) else {}
+        found.step = max(int(row.get("step") or 0), found.step or 0) or None
+        found.epoch = max(int(row.get("epoch") or 0), found.epoch or 0) or None
+        if log == "train":
+            found.train = columns
+        else:
+            found.valid, found.last = columns, [row.get(column) for column in columns]
+            found.score = row.get("best_score")
+
+
+def _add_history(found: Summary, run: RunFolder, root: str) -> None:
+    path = history_file(run)
+    entry = io.store(path).entry(path) if path else None
+    if entry is None:
+        return
+    try:
+        tables = history(openable(path, root), entry)
+    except NotShown as error:
+        found.trouble = str(error)
+        return
+    if not any(tables.values()) and (entry.size or 0) > 0:
+        found.trouble = f"{io.name(path)} holds no log that can be read"
+    train, valid = tables["train"], tables["valid"]
+    found.train, found.valid = list(train), list(valid)
+    found.updated = max(found.updated, entry.modified or 0.0)
+    found.last = [_finite(values[-1]) for values in valid.values()]
+    steps = [float(columns["step"][-1]) for columns in (train, valid) if columns]
+    found.step = int(max(steps)) if steps else None
+    _add_best(found, valid)
+    if io.name(path) == TRAINER_STATE:
+        found.total = _total(path)
+
+
+def _add_best(found: Summary, valid: Columns) -> None:
+    metric = found.metric.removeprefix("eval_") or "loss"
+    scores = valid.get(f"valid_{metric}", np.empty(0))
+    known = scores[np.isfinite(scores)]
+    if len(known):
+        found.metric = metric
+        found.ascending = found.ascending if found.ascending is not None else not metric.endswith("loss")
+        found.score = float(known.max() if found.ascending else known.min())
+
+
+def _total(path: str) -> int | None:
+    try:
+        total = json.loads(read_small(path)).get("max_steps")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return total if isinstance(total, int) and total > 0 else None
+
+
+def _settings(run: RunFolder, root: str) -> dict[str, str]:
+    """Return the parameters of a run as they are written, of whichever file of its door holds them."""
+    resumed = sorted(
+        (name for name in run.files if name.startswith("args.resume-") and name.endswith(".py")),
+        key=lambda name: (len(name), name),
+    )
+    names = [*resumed[-1:], *(["args.py"] if not resumed else []), "experiment_cls_vars.txt"]
+    found: dict[str, str] = {}
+    for name in names:
+        if name in run.files:
+            found |= _texts(run.files[name].path, root)
+    if not has_tables(run) and run.newest_checkpoint:
+        found |= _texts(io.join(run.path, run.newest_checkpoint, "training_args.json"), root)
+    return {key: value[:TEXTS_OF_SETTINGS] for key, value in found.items()}
+
+
+def _texts(path: str, root: str) -> dict[str, str]:
+    try:
+        text = read_small(openable(path, root))
+    except NotShown:
+        return {}
+    if path.endswith(".json"):
+        return _texts_of_json(text)
+    if path.endswith(".txt"):
+        pairs = (line.strip().partition(": ") for line in text.splitlines() if line.startswith(" "))
+        return {key: value for key, colon, value in pairs if colon}
+    return texts_of(text) or _texts_of_literal(text)
+
+
+def _texts_of_json(text: str) -> dict[str, str]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return {str(key): repr(value) for key, value in values.items()} if isinstance(values, dict) else {}
+
+
+def _texts_of_literal(text: str) -> dict[str, str]:
+    try:
+        values = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return {}
+    return {str(key): repr(value) for key, value in values.items()} if isinstance(values, dict) else {}
+
+
+def _value(settings: Mapping[str, str], *keys: str) -> object:
+    for key in keys:
+        if key in settings:
+            try:
+                return ast.literal_eval(settings[key])
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return None
+
+
+def _samples(settings: Mapping[str, str]) -> float | None:
+    size = _value(settings, "batch_size", "per_device_train_batch_size")
+    count = _value(settings, "update_freq", "gradient_accumulation_steps") or 1
+    known = isinstance(size, int | float) and isinstance(count, int | float)
+    return float(size * count) if known and not isinstance(size, bool) else None  # type: ignore[operator]
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return _finite(float(cell))
+    except ValueError:
+        return None
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def compared(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a run without those of which every run has its own, secrets hidden."""
+    return {sys.intern(key): sys.intern(redact(text)) for key, text in settings.items() if key not in UNCOMPARED}
+
+
+def differences(settings: Mapping[str, str], common: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a run that differ from the common ones; '' for one that it lacks."""
+    own = compared(settings)
+    return {key: own.get(key, "") for key in [*own, *common] if own.get(key, "") != common.get(key, "")}

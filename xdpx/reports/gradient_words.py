@@ -1,0 +1,164 @@
+"""Say in words where gradients vanish, explode or are dead, from their sizes over time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log10
+from statistics import median
+
+Sizes = Mapping[str, tuple[float, float, float]]
+"""Name of a weight -> (mean, largest absolute gradient, share that is exactly 0), in the order of the model."""
+
+LOOKS = 3
+"""Looks that must agree before anything is said: one odd batch is none."""
+LAYERS = 3
+"""Layers that a stack must have for one of them to be compared with the others."""
+VANISHING = 1e-5
+"""The mean gradient of the first layer of a stack as a share of that of the last: of a BERT or GPT that learns it is
+between 0.05 and 20, of a deep net of sigmoids 1e-8."""
+EXPLODING = 1e3
+"""The mean gradient of a layer as a multiple of that of the next, or of the median of the others of its stack."""
+GROWING = 1e3
+"""The mean gradient of the whole as a multiple of its own median before."""
+LOOKS_BEFORE = 5
+"""Looks that this median is of, at least."""
+
+NUMBERED = re.compile(r"^(?P<stack>(?:.*?[./_])?)(?P<index>\d+)(?=[./])")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with the gradients of a model.
+
+    Attributes:
+        kind: vanishing, exploding, growing or dead.
+        where: the layer, stack or weight.
+        words: one sentence on it, with what to do.
+    """
+
+    kind: str
+    where: str
+    words: str
+
+
+def troubles(history: Sequence[Sizes]) -> list[Trouble]:
+    """Return what is wrong in all of the last looks, [] where nothing is or fewer than `LOOKS` were taken.
+
+    Args:
+        history: the sizes of one look after another, oldest first.
+    """
+    if len(history) < LOOKS:
+        return []
+    last = history[-LOOKS:]
+    found = _dead(last)
+    dead = {trouble.where for trouble in found}
+    for stack, layers in _stacks(last[0]).items():
+        if len(layers) >= LAYERS:
+            found += _in_stack(stack, layers, last, dead)
+    return found + _growing(history)
+
+
+def _dead(last: Sequence[Sizes]) -> list[Trouble]:
+    """Name each layer, or weight outside of one, whose gradients were all exactly 0 in every look."""
+    names = [name for name in last[0] if all(name in sizes and sizes[name][1] == 0.0 for sizes in last)]
+    if len(names) == len(last[0]):
+        return [Trouble("dead", "model", "every gradient is exactly 0: is the loss cut off from the model?")]
+    groups: dict[str, list[str]] = {}
+    for name in last[0]:
+        groups.setdefault(layer_of(name), []).append(name)
+    found = []
+    for layer, members in groups.items():
+        dead = [name for name in members if name in names]
+        if len(dead) == len(members):
+            what = f"layer '{layer}' is dead: all of its {len(dead)} gradients were 0 in the last {len(last)} looks"
+            why = "its units never fire, or nothing leads from it to the loss"
+            found.append(Trouble("dead", layer, f"{what}: {why}. Lower learning_rate, or leave it out."))
+        else:
+            found += [
+                Trouble("dead", name, f"weight '{name}' is dead: its gradient was 0 in the last {len(last)} looks.")
+                for name in dead
+            ]
+    return found
+
+
+def _in_stack(stack: str, layers: Mapping[str, list[str]], last: Sequence[Sizes], dead: set[str]) -> list[Trouble]:
+    """Compare the layers of one stack, first to last."""
+    alive = [layer for layer in layers if layer not in dead]
+    if len(alive) < LAYERS:
+        return []
+    looks = [{layer: _mean_of(sizes, layers[layer]) for layer in alive} for sizes in last]
+    ratios = [each[alive[0]] / max(each[alive[-1]], 1e-300) for each in looks]
+    if all(ratio < VANISHING for ratio in ratios):
+        power = f"10^{log10(max(ratios[-1], 1e-300)):.0f}"
+        words = (
+            f"gradients vanish in '{stack}': those of '{alive[0]}' are {power} of those of '{alive[-1]}'. Add residual "
+            "connections or normalisation, or take another activation or initialisation."
+        )
+        return [Trouble("vanishing", stack, words)]
+    offenders = [
+        layer for layer, after in zip(alive, [*alive[1:], None], strict=True) if _explodes(layer, after, looks)
+    ]
+    if not offenders:
+        return []
+    layer = offenders[-1]  # gradients come from the last layer, so that those before it have it from there
+    usual = median(looks[-1][other] for other in alive[alive.index(layer) + 1 :] or alive[:-1])
+    words = (
+        f"gradients explode in layer '{layer}': {looks[-1][layer] / max(usual, 1e-300):.3g} times those of the layers "
+        f"beside it in '{stack}'. Look at its initialisation and scale, lower learning_rate, or set clip_norm."
+    )
+    return [Trouble("exploding", layer, words)]
+
+
+def _explodes(layer: str, after: str | None, looks: Sequence[Mapping[str, float]]) -> bool:
+    """Tell whether a layer has far more than the layer after it, or than the others, in each look."""
+    return all(
+        (after is not None and look[layer] > EXPLODING * look[after])
+        or look[layer] > EXPLODING * median(size for other, size in look.items() if other != layer)
+        for look in looks
+    )
+
+
+def _growing(history: Sequence[Sizes]) -> list[Trouble]:
+    """Say where the gradients of the whole model have grown out of bounds."""
+    if len(history) < LOOKS_BEFORE + LOOKS:
+        return []
+    wholes = [_mean_of(sizes, list(sizes)) for sizes in history]
+    usual = median(wholes[:-LOOKS])
+    if usual > 0 and all(whole > GROWING * usual for whole in wholes[-LOOKS:]):
+        words = (
+            f"gradients explode: {wholes[-1] / usual:,.0f} times their usual size in the last {LOOKS} looks. Lower "
+            "learning_rate, lengthen the warm-up, or set clip_norm."
+        )
+        return [Trouble("growing", "model", words)]
+    return []
+
+
+def layer_of(name: str) -> str:
+    """Return the layer of a stack that a weight belongs to (`encoder.layer.3`), or its module outside of stacks."""
+    found = NUMBERED.match(name)
+    return found[0] if found else re.split(r"[./](?=[^./]*$)", name)[0]
+
+
+def by_layer(sizes: Sizes) -> dict[str, float]:
+    """Return the mean absolute gradient of each layer, in the order of the model."""
+    groups: dict[str, list[str]] = {}
+    for name in sizes:
+        groups.setdefault(layer_of(name), []).append(name)
+    return {layer: _mean_of(sizes, names) for layer, names in groups.items()}
+
+
+def _stacks(sizes: Sizes) -> dict[str, dict[str, list[str]]]:
+    """Return stack -> layer -> weights, of the weights that stand in numbered layers."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name in sizes:
+        numbered = NUMBERED.match(name)
+        if numbered:
+            found.setdefault(numbered["stack"].rstrip("./_"), {}).setdefault(numbered[0], []).append(name)
+    return found
+
+
+def _mean_of(sizes: Sizes, names: Sequence[str]) -> float:
+    """Return the mean over some weights of their mean gradient."""
+    return sum(sizes[name][0] for name in names if name in sizes) / max(1, len(names))

@@ -1,0 +1,96 @@
+"""Pictures of a profile: which module the time goes into, part by part, and how much memory is taken over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from xdpx.utils.commit import write_bytes
+
+WIDTH = 12.0
+DEEPEST = 12
+NARROWEST = 0.002
+"""Share of the whole below which a part is left out."""
+NAMED = 0.03
+"""Share of the whole from which a part has room for its name."""
+
+
+@dataclass
+class Part:
+    """What something took, and its parts.
+
+    Attributes:
+        seconds: in all, its parts included.
+        parts: by name.
+    """
+
+    seconds: float = 0.0
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    def add(self, path: Sequence[str], seconds: float) -> None:
+        """Add what the last name of a path took; those before it contain it, and have it counted already."""
+        here = self
+        for name in path:
+            here = here.parts.setdefault(name, Part())
+        here.seconds += seconds
+
+
+def draw_flame(root: Part, path: str, *, title: str) -> None:
+    """Draw what took how long as boxes below one another, each as wide as its time; the whole stands on top."""
+    total = sum(part.seconds for part in root.parts.values()) or 1.0
+    boxes: list[tuple[int, float, float, str]] = []
+    _lay_out(root, 0, 0.0, total, boxes)
+    depth = 1 + max((level for level, *_ in boxes), default=0)
+    figure = Figure(figsize=(WIDTH, 1.2 + 0.32 * depth), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    colours = matplotlib.colormaps["YlOrRd"]
+    for level, left, width, name in boxes:
+        colour = colours(0.15 + 0.6 * (sum(map(ord, name)) % 97) / 97)
+        axes.barh(level, width, left=left, height=0.92, color=colour, edgecolor="white", linewidth=0.4)
+        if width >= NAMED:
+            shown = name if len(name) <= 150 * width else f"{name[: max(1, int(150 * width) - 1)]}…"
+            axes.text(left + 0.002, level, shown, fontsize=6, va="center", clip_on=True)
+    axes.set(xlim=(0, 1), ylim=(depth - 0.5, -0.5), xlabel=f"share of {total:.3g} s", title=title, yticks=[])
+    _write(figure, path)
+
+
+def _lay_out(part: Part, level: int, left: float, total: float, boxes: list[tuple[int, float, float, str]]) -> None:
+    if level >= DEEPEST:
+        return
+    for name, each in sorted(part.parts.items(), key=lambda item: -item[1].seconds):
+        width = each.seconds / total
+        if width >= NARROWEST:
+            boxes.append((level, left, width, name))
+            _lay_out(each, level + 1, left, total, boxes)
+        left += width
+
+
+def draw_memory(samples: Sequence[tuple[float, float]], path: str, *, title: str) -> None:
+    """Draw how much memory was taken over time.
+
+    Args:
+        samples: (seconds, bytes), in order.
+        path: of the figure, any path.
+        title: what it shows.
+    """
+    figure = Figure(figsize=(WIDTH, 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    seconds, sizes = [at for at, _ in samples], [size / 2**20 for _, size in samples]
+    axes.fill_between(seconds, sizes, step="post", color="#c6dbef")
+    axes.step(seconds, sizes, where="post", color="#2171b5", linewidth=0.8)
+    axes.set(xlabel="seconds", ylabel="MiB", title=title)
+    axes.set_ylim(bottom=0)
+    _write(figure, path)
+
+
+def _write(figure: Figure, path: str) -> None:
+    content = BytesIO()
+    figure.savefig(content, format=path.rpartition(".")[2], dpi=150)
+    write_bytes(path, content.getvalue())
