@@ -16,6 +16,7 @@ from xdpx.config.user_modules import load_user_modules
 from xdpx.datasets.examining.examination import Examination
 from xdpx.datasets.findings.finding import Finding
 from xdpx.utils import io
+from xdpx.utils.memory import available_memory
 from xdpx.utils.progress import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -97,8 +98,6 @@ def _look_ahead(run: Run) -> Outlook:
 
 
 def _judged(run: Run, outlook: Outlook) -> Iterator[Finding]:
-    from xdpx.tuning.executors.local import available_memory
-
     folder = str(run.values["save_dir"])
     if run.values.get("save", True):
         yield from _about_room(folder, STATES_KEPT * (outlook.weights_bytes + outlook.state_bytes))
