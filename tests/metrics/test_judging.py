@@ -98,7 +98,7 @@ def test_the_bootstrap_of_macro_f1_is_that_of_rows_and_the_same_every_time():
     assert macro_f1_interval(confusion(target, pred, 3)) == (low, high)
 
 
-def test_the_interval_of_a_mean_is_the_one_of_the_normal_distribution():
+def test_the_interval_of_a_mean_is_that_of_students_t():
     low, high = mean_interval(np.array([1.0, 2.0, 3.0]))
-    assert (low, high) == pytest.approx((2 - 1.959964 / 3**0.5, 2 + 1.959964 / 3**0.5))
+    assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
     assert np.isnan(mean_interval(np.array([1.0]))).all()

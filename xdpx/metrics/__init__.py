@@ -1,5 +1,6 @@
 """Metrics, each computed once from the predictions of a whole split. Plain numpy; knows no loss and no model."""
 
+from xdpx.metrics.calibration import Reliability, fitted_temperature, reliability, sharpened
 from xdpx.metrics.classes import (
     ClassScore,
     Counts,
@@ -24,6 +25,7 @@ from xdpx.metrics.judging import (
     judge_several,
     judge_tags,
 )
+from xdpx.metrics.paired import Difference, compare_scores, compare_shares, holm, mcnemar
 from xdpx.metrics.ranking import (
     area_under_curve,
     average_precision,
@@ -33,6 +35,7 @@ from xdpx.metrics.ranking import (
     reciprocal_rank,
 )
 from xdpx.metrics.regression import mean_absolute_error, mean_squared_error, pearson, spearman
+from xdpx.metrics.resampling import Score, bootstrap, of_all, percentile_interval
 from xdpx.metrics.spans import (
     answer_f1,
     entities,
@@ -47,7 +50,10 @@ __all__ = [
     "ClassScore",
     "Counts",
     "Cut",
+    "Difference",
     "Judged",
+    "Reliability",
+    "Score",
     "accuracy",
     "answer_f1",
     "area_under_curve",
@@ -55,7 +61,10 @@ __all__ = [
     "balanced_accuracy",
     "best_cut",
     "best_row_per_query",
+    "bootstrap",
     "by_length",
+    "compare_scores",
+    "compare_shares",
     "confusion",
     "discounted_gain",
     "each_class",
@@ -65,7 +74,9 @@ __all__ = [
     "entity_scores",
     "error_quantiles",
     "exact_match",
+    "fitted_temperature",
     "hit_rate",
+    "holm",
     "judge_classes",
     "judge_numbers",
     "judge_several",
@@ -73,15 +84,20 @@ __all__ = [
     "kappa",
     "macro_f1_interval",
     "matthews",
+    "mcnemar",
     "mean_absolute_error",
     "mean_interval",
     "mean_squared_error",
+    "of_all",
     "pearson",
+    "percentile_interval",
     "precision_recall_f1",
     "ratio",
     "reciprocal_rank",
+    "reliability",
     "several_labels",
     "share_interval",
+    "sharpened",
     "spearman",
     "top_accuracy",
 ]

@@ -14,6 +14,19 @@ Z95 = 1.959964
 """Of the standard normal distribution, 95 % lie within so many standard deviations."""
 DRAWS = 1000
 """How often the bootstrap draws the rows of a split anew."""
+MOST_INVALID = 0.05
+"""Share of draws that may have no value, as a correlation has none where all rows are equal."""
+T975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def student_t(degrees: int) -> float:
+    """Return within how many standard errors 95 % of Student's t distribution lie, for 1 degree of freedom or more."""
+    if degrees <= len(T975):
+        return T975[degrees - 1]
+    return Z95 + (Z95**3 + Z95) / (4 * degrees)  # Fisher, 1926: within 0.0006 from 31 degrees on
 
 
 def share_interval(share: float, total: int) -> tuple[float, float]:
@@ -33,10 +46,14 @@ def share_interval(share: float, total: int) -> tuple[float, float]:
 
 
 def mean_interval(values_N: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of a mean, by the normal distribution; nan for fewer than two rows."""
+    """Return the ends of the 95 % interval of a mean; nan for fewer than two values.
+
+    Source: Student, "The probable error of a mean", Biometrika 6 (1908).
+    """
     if len(values_N) < 2:
         return float("nan"), float("nan")
-    mean, reach = float(values_N.mean()), Z95 * float(values_N.std(ddof=1)) / math.sqrt(len(values_N))
+    reach = student_t(len(values_N) - 1) * float(values_N.std(ddof=1)) / math.sqrt(len(values_N))
+    mean = float(values_N.mean())
     return mean - reach, mean + reach
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
+import numpy as np
+
+from xdpx.metrics.intervals import mean_interval
 from xdpx.reports.run_logs import read_run
 from xdpx.search.trials import Order, Result
 from xdpx.training.status import read_status
@@ -14,13 +17,6 @@ from xdpx.tuning.stages import Outcome, Stage, ended_early
 
 Curve = list[tuple[int, float]]
 """(samples seen, score) of each evaluation, oldest first."""
-
-T975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-"""Student's t for 1, 2, ... 30 degrees of freedom: 95 % lie within so many standard errors."""
-Z975 = 1.960
 
 
 @dataclass(frozen=True)
@@ -93,13 +89,8 @@ def _score_at(part: Progress, samples: int) -> float | None:
 
 
 def interval_at(parts: Sequence[Progress], samples: int) -> tuple[float, float] | None:
-    """Return the ends of the 95 % interval of the mean score at so many samples; None for fewer than two runs.
-
-    Source: Student, "The probable error of a mean", Biometrika 6 (1908).
-    """
+    """Return the ends of the 95 % interval of the mean score at so many samples; None for fewer than two runs."""
     scores = [score for part in parts if (score := _score_at(part, samples)) is not None]
     if len(scores) < 2 or len(scores) < len(parts):
         return None
-    degrees = len(scores) - 1
-    reach = (T975[degrees - 1] if degrees <= len(T975) else Z975) * stdev(scores) / math.sqrt(len(scores))
-    return fmean(scores) - reach, fmean(scores) + reach
+    return mean_interval(np.array(scores, np.float64))
