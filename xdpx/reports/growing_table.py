@@ -5,18 +5,15 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterator, Mapping
-from typing import IO
 
+from xdpx.reports.metric_lines import MetricLines, Phase
 from xdpx.utils import commit, io
 from xdpx.utils.aside import is_unreadable, set_aside
+from xdpx.utils.local_files import BLOCK, lines_from_end
 from xdpx.utils.owners import temporary_name
 from xdpx.utils.replacing import adding
 
 Cell = str | int | float | None
-BLOCK = 1 << 20
-"""Bytes read at a time: a log of a million rows is continued in the memory of one block."""
-
-
 LONGEST_HEADER = 1 << 20
 
 
@@ -28,10 +25,13 @@ class GrowingTable:
 
     Args:
         path: of the file.
+        lines: gets each row as well; None: nothing does.
+        phase: of the rows, as the lines name it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, lines: MetricLines | None = None, phase: Phase = "train") -> None:
         self.path = path
+        self._lines, self._phase = lines, phase
         self._file = path if io.islocal(path) else temporary_name(io.join(io.cache.spool(), io.name(path)))
         self._dirty = False
         self._fetch()
@@ -42,26 +42,30 @@ class GrowingTable:
         if self._file != self.path and io.isfile(self.path):
             io.copy(self.path, self._file)
 
-    def append(self, row: Mapping[str, Cell]) -> None:
-        """Add a row; cells of columns that it does not name stay empty."""
+    def append(self, row: Mapping[str, Cell], *, more: Mapping[str, str] | None = None) -> None:
+        """Add a row; cells of columns that it does not name stay empty. `more` goes to the lines alone."""
         new = [name for name in row if name not in self.columns]
         if new:
             self._rewrite([*self.columns, *new], _whole_lines(self._file, len(self.columns)))
         with adding(self._file) as log_file:
             log_file.write("\t".join(_text(row.get(column)) for column in self.columns) + "\n")
         self._dirty = True
+        if self._lines is not None:
+            self._lines.append(self._phase, {**row, **(more or {})})
 
     def drop_after(self, step: int) -> int:
         """Drop the rows of later steps, which a resumed run will write again; tell how many there were.
 
         Steps rise, so the file is read from its end.
         """
+        if self._lines is not None:
+            self._lines.drop_after(self._phase, step)
         if "step" not in self.columns:
             return 0
         index, dropped = self.columns.index("step"), 0
         with io.open(self._file, "r+b") as log_file:
             end = header_end = len(log_file.readline())
-            for start, line in _lines_from_end(log_file, header_end):
+            for start, line in lines_from_end(log_file, header_end):
                 found = _step_in(line, index, len(self.columns))
                 if found is not None and found <= step:
                     end = start + len(line)
@@ -77,6 +81,8 @@ class GrowingTable:
         if self._dirty and self._file != self.path:
             io.copy(self._file, self.path)
         self._dirty = False
+        if self._lines is not None:
+            self._lines.flush()
 
     def _rewrite(self, columns: list[str], lines: Iterator[str]) -> None:
         padding = "\t" * (len(columns) - len(self.columns)) if self.columns else ""
@@ -110,7 +116,7 @@ class UnwrittenTable(GrowingTable):
     def __init__(self) -> None:
         self.path, self.columns = "", []
 
-    def append(self, row: Mapping[str, Cell]) -> None:
+    def append(self, row: Mapping[str, Cell], *, more: Mapping[str, str] | None = None) -> None:
         """Forget a row."""
 
     def drop_after(self, step: int) -> int:
@@ -158,21 +164,6 @@ def _whole_lines(path: str, width: int) -> Iterator[str]:
             whole = line.endswith("\n") and "\0" not in line and "\ufffd" not in line
             if whole and line.count("\t") == width - 1:
                 yield line[:-1]
-
-
-def _lines_from_end(file: IO[bytes], beginning: int) -> Iterator[tuple[int, bytes]]:
-    """Go through the lines of a file, the last one first, as (where it begins, the line with its end)."""
-    end, tail = file.seek(0, 2), b""
-    while end > beginning:
-        start = max(beginning, end - BLOCK)
-        file.seek(start)
-        lines = (file.read(end - start) + tail).splitlines(keepends=True)
-        tail = lines.pop(0) if start > beginning else b""
-        place = start + len(tail) + sum(map(len, lines))
-        for line in reversed(lines):
-            place -= len(line)
-            yield place, line
-        end = start
 
 
 def _step_in(line: bytes, index: int, width: int) -> int | None:

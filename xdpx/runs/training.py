@@ -20,6 +20,7 @@ from xdpx.datasets.plan import Position
 from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable, UnwrittenTable
+from xdpx.reports.metric_lines import METRICS_FILE, MetricLines
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.choosing import own_trackers
 from xdpx.runs import changed_keys, devices, resuming, run_folder, side_files
@@ -254,10 +255,7 @@ class _Training:
             LOOKED_AT if settings.nonfinite_steps == "keep" else ("grad_norm",) if settings.precision == "fp16" else ()
         )
         accumulator = MetricAccumulator(parts.engine.facts_to_host, windows=(LOG, EVALUATION), tolerated=tolerated)
-        tables = [
-            GrowingTable(io.join(settings.save_dir, name)) if is_master() else UnwrittenTable()
-            for name in (TRAIN_LOG, VALID_LOG)
-        ]
+        tables = self._tables()
         metrics = parts.train_metrics
         logging = Logging(tables[0], accumulator, metrics, interval=settings.log_interval)
         evaluating = Evaluating(
@@ -297,6 +295,17 @@ class _Training:
         if settings.plots:
             callbacks.append(Plotting(partial(draw_figures, settings), accumulator.stopwatch))
         return callbacks
+
+    def _tables(self) -> list[GrowingTable]:
+        """Return the logs of training and of evaluations, whose rows also go to metrics.jsonl."""
+        if not is_master():
+            return [UnwrittenTable(), UnwrittenTable()]
+        folder = self.settings.save_dir
+        lines = MetricLines(io.join(folder, METRICS_FILE))
+        return [
+            GrowingTable(io.join(folder, TRAIN_LOG), lines=lines, phase="train"),
+            GrowingTable(io.join(folder, VALID_LOG), lines=lines, phase="valid"),
+        ]
 
     def _background(self) -> background.Background | None:
         """Return what writes states while training goes on, where that is asked for."""

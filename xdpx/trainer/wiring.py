@@ -18,6 +18,7 @@ from xdpx.engines.pytorch.precision import Precision
 from xdpx.engines.pytorch.strategies import Strategy
 from xdpx.logger import log
 from xdpx.reports.trackers.choosing import trackers_for
+from xdpx.reports.trackers.json_lines import MetricsFile
 from xdpx.trainer.arguments import TrainingArguments
 from xdpx.trainer.data.plan import length
 from xdpx.trainer.hooks.builtin import DefaultFlowCallback, PrinterCallback, ProgressCallback
@@ -164,7 +165,7 @@ def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strat
 def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:
     """Set up callbacks and state of a run whose model is there."""
     args, world = run.args, run.parts.world
-    every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]
+    every = [DefaultFlowCallback, MetricsFile, *trackers_for(args.report_to), *callbacks]
     run.callback_handler = CallbackHandler(every, run.model, processing_class, run.optimizer, run.lr_scheduler)
     run.callback_handler.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
     run.state = TrainerState(

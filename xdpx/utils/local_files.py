@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import IO, Any
 
@@ -15,6 +16,8 @@ NAMELESS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of writing, which Python tells without the name of the file."""
 PRIVATE, PUBLIC = 0o600, 0o666
 """Mode of a new file that can hold secrets (values of a config, lines of a log), and of any other, less the umask."""
+BLOCK = 1 << 20
+"""Bytes read at a time: a log of a million rows is continued in the memory of one block."""
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EACCES})
 
 
@@ -162,3 +165,18 @@ class LocalFiles:
             file.close()
             raise
         return file
+
+
+def lines_from_end(file: IO[bytes], beginning: int) -> Iterator[tuple[int, bytes]]:
+    """Go through the lines of a file, the last one first, as (where it begins, the line with its end)."""
+    end, tail = file.seek(0, 2), b""
+    while end > beginning:
+        start = max(beginning, end - BLOCK)
+        file.seek(start)
+        lines = (file.read(end - start) + tail).splitlines(keepends=True)
+        tail = lines.pop(0) if start > beginning else b""
+        place = start + len(tail) + sum(map(len, lines))
+        for line in reversed(lines):
+            place -= len(line)
+            yield place, line
+        end = start

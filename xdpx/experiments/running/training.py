@@ -34,6 +34,7 @@ from xdpx.experiments.running.saving import Saving, restore_callbacks
 from xdpx.experiments.running.starting import Start, begin
 from xdpx.logger import log
 from xdpx.reports.growing_table import GrowingTable
+from xdpx.reports.metric_lines import METRICS_FILE, MetricLines
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.training.callbacks.evaluating import EVALUATION
 from xdpx.training.callbacks.inspecting import Inspecting
@@ -163,7 +164,11 @@ class _Training:
         # A short job that skipped all of its updates has failed, too.
         most = max(2, min(SKIPPED_AT_MOST, session.total))
         accumulator = SkippingAccumulator(parts.engine.facts_to_host, windows=(LOG, SUMMARY, EVALUATION), most=most)
-        tables = [GrowingTable(self._table_path(name)) for name in (TRAIN_LOG, VALID_LOG)]
+        lines = MetricLines(self._table_path(METRICS_FILE)) if parts.is_first else None
+        tables = [
+            GrowingTable(self._table_path(TRAIN_LOG), lines=lines, phase="train"),
+            GrowingTable(self._table_path(VALID_LOG), lines=lines, phase="valid"),
+        ]
         after = session.number
         logging = EfficientLogging(
             tables[0], accumulator, partial(means_of, parts), efficiency=parts.efficiency(),

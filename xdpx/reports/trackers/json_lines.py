@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from xdpx.logger import log
-from xdpx.reports.trackers.values import TrainingSettings, TrainingState, number_in
+from xdpx.reports.metric_lines import METRICS_FILE, MetricLines, plain
+from xdpx.reports.trackers.values import PHASES, TrainingSettings, TrainingState, number_in
 from xdpx.utils.io_utils import io
 from xdpx.utils.paths import StrPath
 from xdpx.utils.replacing import adding
@@ -45,9 +45,34 @@ class JsonLines:
             log.warning(f"No more is written to {path}: {error}")
 
 
+class MetricsFile:
+    """Writes metrics.jsonl into the output folder, as the other doors do; every training has one."""
+
+    def __init__(self) -> None:
+        self._lines: MetricLines | None = None  # None before the first training, and on other processes
+
+    def on_train_begin(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
+        """Go on behind the step where the training stands; a new one begins the file anew."""
+        self._lines = MetricLines(str(io.join(args.output_dir, METRICS_FILE))) if state.is_world_process_zero else None
+        if self._lines is not None:
+            self._lines.drop_after(None, state.global_step or -1)
+
+    def on_log(
+        self, args: TrainingSettings, state: TrainingState, control: object, logs: Mapping[str, Any], **kwargs: object
+    ) -> None:
+        """Write one line."""
+        if self._lines is not None:
+            held_out = any(name.startswith(tuple(f"{phase}_" for phase in PHASES)) for name in logs)
+            row = {"step": state.global_step, **{name: _plain(value) for name, value in logs.items()}}
+            self._lines.append("valid" if held_out else "train", row)
+
+    def on_train_end(self, args: TrainingSettings, state: TrainingState, control: object, **kwargs: object) -> None:
+        """Make sure that every line is in the file."""
+        if self._lines is not None:
+            self._lines.flush()
+
+
 def _plain(value: object) -> Any:
-    """Return what strict JSON can hold: "nan" and "inf" are text there."""
+    """Return what strict JSON can hold, of numbers in tensors and arrays, too."""
     number = number_in(value)
-    if number is not None:
-        return number if math.isfinite(number) else str(number)
-    return value if value is None or isinstance(value, str) else str(value)
+    return plain(value if number is None else number)

@@ -1,0 +1,112 @@
+"""`metrics.jsonl`: every number that a training logs, one JSON object per line, for programs to read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from xdpx.logger import log
+from xdpx.utils.io_utils import io
+from xdpx.utils.local_files import lines_from_end
+from xdpx.utils.owners import temporary_name
+from xdpx.utils.replacing import adding
+
+METRICS_FILE = "metrics.jsonl"
+Phase = Literal["train", "valid"]
+
+
+class MetricLines:
+    """Appends to a file: when, at which step, of which phase, and what. A resumed run goes on in the same file.
+
+    A disk that is full ends no training because of this file: it is said once, and no more is written to it.
+
+    Args:
+        path: of the file; of a remote one the lines are collected in a local file, which `flush` puts there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = path if io.islocal(path) else temporary_name(io.join(io.cache.spool(), io.name(path)))
+        self._works, self._dirty, self._fetched = True, False, self._file == path
+
+    def append(self, phase: Phase, row: Mapping[str, Any]) -> None:
+        """Write one line; `step` is the first of its numbers."""
+        now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        found = {"time": now, "phase": phase, "step": row.get("step")}
+        found |= {name: plain(value) for name, value in row.items() if value is not None}
+        self._guarded(lambda: self._add(json.dumps(found, allow_nan=False)))
+
+    def _add(self, line: str) -> None:
+        self._fetch()
+        with adding(self._file) as file:
+            file.write(line + "\n")
+        self._dirty = True
+
+    def drop_after(self, phase: Phase | None, step: int) -> None:
+        """Drop the lines of later steps, which a resumed run will write again, and one that a kill cut short.
+
+        Args:
+            phase: of which lines are dropped; None: of all.
+            step: from which on nothing is dropped.
+        """
+        self._guarded(lambda: self._drop_after(phase, step))
+
+    def _drop_after(self, phase: Phase | None, step: int) -> None:
+        self._fetch()
+        if not io.isfile(self._file):
+            return
+        kept = list[bytes]()
+        with io.open(self._file, "r+b") as file:
+            end = 0
+            for start, line in lines_from_end(file, 0):
+                whose, found = _place_of(line)
+                concerned = phase is None or whose == phase
+                if concerned and found is not None and found <= step:
+                    end = start + len(line)
+                    break
+                if not concerned and found is not None:
+                    kept.append(line)
+            file.truncate(end)
+            file.seek(end)
+            file.writelines(reversed(kept))
+        self._dirty = True
+
+    def flush(self) -> None:
+        """Make sure that every line is in the file."""
+        if self._dirty and self._file != self.path:
+            self._guarded(lambda: io.copy(self._file, self.path))
+        self._dirty = False
+
+    def _fetch(self) -> None:
+        """Copy what is at a remote path into the local file, once."""
+        if not self._fetched and io.isfile(self.path):
+            io.copy(self.path, self._file)
+        self._fetched = True
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        if not self._works:
+            return
+        try:
+            work()
+        except OSError as error:
+            self._works = False
+            log.warning(f"No more is written to {self.path}: {error}")
+
+
+def plain(value: object) -> Any:
+    """Return what strict JSON can hold: "nan" and "inf" are text there."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _place_of(line: bytes) -> tuple[str, int | None]:
+    """Return the phase and the step of a line; None where a kill cut it short, or it is none."""
+    try:
+        found = json.loads(line) if line.endswith(b"\n") else None
+        return (str(found["phase"]), int(found["step"])) if isinstance(found, dict) else ("", None)
+    except (ValueError, KeyError, TypeError):
+        return "", None
