@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io as memory
 import logging
+import math
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from xdpx.logger import Log, LogFile, log, warn_user
@@ -189,3 +191,48 @@ def test_early_lines_are_forgotten_where_no_log_file_is_wanted(tmp_path: Path) -
         log.info("after")
         assert early._records == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_distribution_is_shown_by_its_quantiles() -> None:
+    log.take_summaries()
+    for part in range(4):
+        log.add_histogram("gate", np.arange(25.0).reshape(5, 5) + 25 * part)
+    log.add_histogram("broken", np.array([np.nan, np.inf]))
+    found = log.take_summaries()
+    assert [found[f"gate_p{percent}"] for percent in (5, 25, 50, 75, 95)] == [5, 25, 50, 74, 94]
+    assert math.isnan(found["broken_p50"])
+    assert log.take_summaries() == {}
+
+
+def test_of_very_many_numbers_some_are_kept_evenly() -> None:
+    log.take_summaries()
+    log.add_histogram("many", np.arange(1_000_000.0))
+    assert log.take_summaries()["many_p50"] == pytest.approx(500_000, rel=0.001)
+
+
+def test_what_only_fills_up_a_round_counts_for_nothing() -> None:
+    log.take_accumulated()
+    with log.scoring():
+        log.add_summary("a", 1.0)
+        log.add_accumulative_summary("b", 1, lambda values: {"count": len(values)})
+        with log.muted():
+            log.add_summary("a", 100.0)
+            log.add_histogram("c", np.ones(3))
+            log.add_accumulative_summary("b", 1, lambda values: {"count": len(values)})
+    found = log.take_accumulated()
+    assert (found["a"], found["count"]) == (1.0, 1.0)
+
+
+def test_texts_and_pictures_are_handed_over_once() -> None:
+    from matplotlib.figure import Figure
+
+    log.take_notes()
+    log.add_text("example", "first")
+    log.add_text("example", "second")
+    log.add_figure("drawn", Figure(figsize=(1, 1)))
+    log.add_figure("bytes", b"png")
+    texts, pictures = log.take_notes()
+    assert texts == {"example": "second"}
+    assert pictures["drawn"].startswith(b"\x89PNG")
+    assert pictures["bytes"] == b"png"
+    assert log.take_notes() == ({}, {})

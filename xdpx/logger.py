@@ -12,9 +12,12 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from io import BytesIO
+from itertools import zip_longest
+from math import isfinite
 from typing import IO, Any, Self, TypeVar
 
-from xdpx.utils.distributed_utils import is_master
+from xdpx.utils.distributed_utils import gather_objects, is_master
 from xdpx.utils.paths import StrPath
 from xdpx.utils.progress import Progress, is_quiet
 from xdpx.utils.redaction import redact
@@ -23,6 +26,10 @@ T = TypeVar("T")
 ReduceFunction = Callable[[list[Any]], Mapping[str, float]]
 MARK = "| "
 """Every line of a log begins with this, as users' scripts expect."""
+
+KEPT_VALUES, KEPT_CALLS = 4096, 512
+"""Of a distribution so many numbers of a call are kept, and so many calls between two rows."""
+PERCENTILES = (5, 25, 50, 75, 95)
 
 NO_LOGS = frozenset({"vocab.txt", "word_vocab.txt", "target_map.txt"})
 """Names of other text files that lie beside logs."""
@@ -171,6 +178,10 @@ class Log:
         self._scoring = False
         self._summaries: dict[tuple[bool, str], tuple[Any, Any]] = {}  # by whether held-out data were scored
         self._accumulated: dict[tuple[str, str], tuple[ReduceFunction, list[tuple[bool, Any]]]] = {}
+        self._samples: dict[tuple[bool, str], list[Any]] = {}  # of distributions, as they were given
+        self._texts: dict[str, str] = {}
+        self._figures: dict[str, bytes] = {}
+        self._muted = False
         self._warned: set[str] = set()
 
     # ---- lines
@@ -244,43 +255,129 @@ class Log:
         """
         value = value.detach() if hasattr(value, "detach") else value
         with self._lock:
-            place = self._scoring, name
-            total, count = self._summaries.get(place, (0.0, 0))
-            self._summaries[place] = (total + value * n, count + n)
+            if not self._muted:
+                place = self._scoring, name
+                total, count = self._summaries.get(place, (0.0, 0))
+                self._summaries[place] = (total + value * n, count + n)
+
+    def add_histogram(self, name: str, values: Any) -> None:
+        """Add numbers to a distribution, of which the next row shows the quantiles as `<name>_p5` to `<name>_p95`.
+
+        Args:
+            name: of the distribution.
+            values: a tensor or array of any shape. Of many only some are kept, evenly spread over them.
+        """
+        values = values.detach() if hasattr(values, "detach") else values
+        flat = values.reshape(-1)
+        flat = flat[:: max(1, len(flat) // KEPT_VALUES)]
+        with self._lock:
+            kept = self._samples.setdefault((self._scoring, name), [])
+            if not self._muted and len(kept) < KEPT_CALLS:
+                kept.append(flat)
+
+    def add_text(self, name: str, text: str) -> None:
+        """Note a text: the last one of each name stands in metrics.jsonl, beside the next row, and goes to trackers."""
+        with self._lock:
+            self._texts[name] = str(text)
+
+    def add_figure(self, name: str, figure: Any) -> None:
+        """Note a picture; the last one of each name is written to `plots/summaries` with the next row of training.
+
+        Args:
+            name: of the picture.
+            figure: a figure of matplotlib, or the bytes of a PNG.
+        """
+        if not is_master():
+            return
+        if not isinstance(figure, bytes):
+            buffer = BytesIO()
+            figure.savefig(buffer, format="png")
+            figure = buffer.getvalue()
+        with self._lock:
+            self._figures[name] = figure
+
+    @contextmanager
+    def muted(self, *, unless: bool = False) -> Generator[None]:
+        """Let what is added inside count for nothing: a batch that only fills up the last round of all processes."""
+        before, self._muted = self._muted, self._muted or not unless
+        try:
+            yield
+        finally:
+            self._muted = before
 
     def take_summaries(self) -> dict[str, float]:
-        """Return the average of each summary of training since the last call, and begin anew."""
+        """Return the average of each summary of training since the last call, and begin anew. On all processes."""
         return self._averages(scored=False)
+
+    def take_notes(self) -> tuple[dict[str, str], dict[str, bytes]]:
+        """Return the texts and pictures (PNG) of this process since the last call, by name, and begin anew."""
+        with self._lock:
+            found = self._texts, self._figures
+            self._texts, self._figures = {}, {}
+        return found
 
     def _averages(self, *, scored: bool) -> dict[str, float]:
         with self._lock:
-            taken = {name: self._summaries.pop((of, name)) for of, name in list(self._summaries) if of == scored}
-        return {name: float(total) / float(count) if count else float("nan") for name, (total, count) in taken.items()}
+            sums = {name: self._summaries.pop((of, name)) for of, name in list(self._summaries) if of == scored}
+            drawn = {name: self._samples.pop((of, name)) for of, name in list(self._samples) if of == scored}
+        own = {name: (float(total), float(count)) for name, (total, count) in sums.items()}
+        samples = {name: [number for part in parts for number in part.tolist()] for name, parts in drawn.items()}
+        totals: dict[str, tuple[float, float]] = {}
+        values: dict[str, list[float]] = {}
+        for of_rank, samples_of_rank in gather_objects((own, samples)):
+            for name, (total, count) in of_rank.items():
+                before = totals.get(name, (0.0, 0.0))
+                totals[name] = (before[0] + total, before[1] + count)
+            for name, some in samples_of_rank.items():
+                values.setdefault(name, []).extend(some)
+        found = {name: total / count if count else float("nan") for name, (total, count) in totals.items()}
+        for name, numbers in values.items():
+            found |= _quantiles(name, numbers)
+        return found
 
     def add_accumulative_summary(self, name: str, values: object, reduce_fn: ReduceFunction, prefix: str = "") -> None:
         """Collect something at each step of an evaluation, to be reduced once at its end.
 
-        What only training adds is reduced with the next evaluation; what both add, over the evaluation alone.
+        What only training adds is reduced with the next evaluation; what both add, over the evaluation alone. Where
+        several processes score, what all of them add is reduced, in the order of one process.
 
         Args:
             name: of the collection.
-            values: what this step adds; anything.
+            values: what this step adds; anything that can be pickled.
             reduce_fn: takes the list of all `values`, gives {column: number}.
             prefix: put in front of each column.
         """
         with self._lock:
-            self._accumulated.setdefault((name, prefix), (reduce_fn, []))[1].append((self._scoring, values))
+            collected = self._accumulated.setdefault((name, prefix), (reduce_fn, []))[1]
+            if not self._muted:
+                collected.append((self._scoring, values))
 
     def take_accumulated(self) -> dict[str, float]:
-        """Reduce what was collected since the last call, average what was added while scoring, and begin anew."""
+        """Reduce what was collected since the last call, average what was added while scoring, and begin anew.
+
+        On all processes; each returns the same.
+        """
         found = self._averages(scored=True)
         with self._lock:
             taken, self._accumulated = self._accumulated, {}
-        for (_, prefix), (reduce_fn, collected) in taken.items():
+        of_ranks = gather_objects({place: collected for place, (_, collected) in taken.items()})
+        for (name, prefix), (reduce_fn, _) in taken.items():
+            rounds = zip_longest(*(each.get((name, prefix), []) for each in of_ranks))
+            collected = [one for each in rounds for one in each if one is not None]
             of_scoring = any(scored for scored, _ in collected)
-            reduced = reduce_fn([values for scored, values in collected if scored == of_scoring])
-            found |= {f"{prefix}{column}": float(value) for column, value in reduced.items()}
+            values = [values for scored, values in collected if scored == of_scoring]
+            if values:
+                found |= {f"{prefix}{column}": float(value) for column, value in reduce_fn(values).items()}
         return found
+
+
+def _quantiles(name: str, numbers: list[float]) -> dict[str, float]:
+    """Return the quantiles of a distribution by column, of the numbers in it that are finite."""
+    finite = sorted(number for number in numbers if isfinite(number))
+    if not finite:
+        return {f"{name}_p{percent}": float("nan") for percent in PERCENTILES}
+    last = len(finite) - 1
+    return {f"{name}_p{percent}": finite[round(last * percent / 100)] for percent in PERCENTILES}
 
 
 log = Log()

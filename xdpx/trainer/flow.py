@@ -13,6 +13,7 @@ from xdpx.datasets.plan import Position
 from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.update import LOSS
 from xdpx.logger import log
+from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.results import speed_metrics, wanted_metric
 from xdpx.trainer.hooks.state import TrainerState
 from xdpx.trainer.loss.model_loss import takes
@@ -237,7 +238,7 @@ def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> N
     total = float(collectives.mean_over_ranks(facts["loss"].detach().clone()))
     facts["loss"].zero_()
     rate = facts["learning_rate"]
-    logs = {"loss": total / steps if steps else float("nan")}
+    logs: dict[str, Any] = {"loss": total / steps if steps else float("nan")}
     finite = isfinite(total)
     if args.filters_losses:
         true = float(collectives.mean_over_ranks(torch.tensor(window.sums.get(LOSS, 0.0), device=args.device)))
@@ -258,6 +259,9 @@ def _log_step(run: TrainerRun, methods: FlowMethods, facts: dict[str, Any]) -> N
     if not finite:
         run.warn_of_nonfinite(f"loss or gradient is NaN or infinite, at step {state.global_step} or shortly before it")
     logs |= over_ranks(window, tokens)
+    logs |= {name: value for name, value in log.take_summaries().items() if name not in logs}
+    texts, pictures = log.take_notes()
+    logs |= texts | write_pictures(str(args.output_dir), pictures, state.global_step)
     more = (run.started,) if takes(methods.log, "start_time") else ()
     methods.log(logs, *more)
 

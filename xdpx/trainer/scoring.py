@@ -12,6 +12,7 @@ from torch import Tensor
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch
+from xdpx.logger import log
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
 from xdpx.trainer.data.feeding import with_last
 from xdpx.trainer.data.joining import Joiner
@@ -90,7 +91,7 @@ class Seen:
         self._parts = {name: joiner(what=name) for name in PARTS}
         self._metrics: dict[str, Any] = {}
         self._rows = 0
-        self._idle = False
+        self.idle = False
 
     def batches(self) -> Iterator[tuple[Inputs, bool]]:
         """Yield each batch, and whether it is the last one, where somebody asks for that."""
@@ -103,8 +104,8 @@ class Seen:
         rows = find_batch_size(inputs) or 0
         own = own_rows(self._loader, rows)
         self._rows += own
-        self._idle = rows > 0 and own == 0
-        if self._idle or own == rows:
+        self.idle = rows > 0 and own == 0
+        if self.idle or own == rows:
             return inputs
         cut: Inputs = collectives.map_tensors(lambda each: each[:own] if each.dim() else each, inputs)
         return cut
@@ -113,7 +114,7 @@ class Seen:
         """Take what `prediction_step` gave for a batch; nothing of it counts where no row is this rank's own."""
         methods, rows = self._methods, find_batch_size(inputs) or 1
         if loss is not None:
-            self._tally.add(loss, 0 if self._idle else methods.loss_calls.weight(inputs, rows))
+            self._tally.add(loss, 0 if self.idle else methods.loss_calls.weight(inputs, rows))
         if logits is not None and methods.preprocess_logits_for_metrics is not None:
             logits = methods.preprocess_logits_for_metrics(logits, labels)
         parts = {"predictions": logits, "label_ids": labels, "inputs": None, "losses": None}
@@ -121,7 +122,7 @@ class Seen:
             parts["inputs"] = methods._prepare_input(inputs[methods.main_input_name])
         if "loss" in self._wanted and loss is not None:
             parts["losses"] = loss.detach().float().repeat(rows)
-        if self._idle:
+        if self.idle:
             parts = collectives.map_tensors(lambda each: (each if each.dim() else each[None])[:0], parts)
         parts = {name: part for name, part in parts.items() if part is not None}
         if self._run.args.eval_use_gather_object:
@@ -152,6 +153,7 @@ class Seen:
         loss = self._tally.mean()
         if loss is not None:
             metrics[f"{prefix}_loss"] = loss
+        metrics |= {name: value for name, value in log.take_accumulated().items() if name not in metrics}
         if self._run.model_preparation_time is not None:
             metrics[f"{prefix}_model_preparation_time"] = self._run.model_preparation_time
         return EvalLoopOutput(parts["predictions"], parts["label_ids"], prefixed(metrics, prefix), self._num_samples())

@@ -360,7 +360,8 @@ class Trainer(Conveniences):
         with run.averaged():
             model = wiring.evaluation_model(run, self._wrap_model)
             for inputs, last in seen.batches():
-                loss, logits, labels = self.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
+                with log.scoring(), log.muted(unless=not seen.idle):
+                    loss, logits, labels = self.prediction_step(model, inputs, only_loss, ignore_keys=ignore_keys)
                 seen.add(inputs, loss, logits, labels, last=last)
                 run.fire("on_prediction_step")
         return seen.result(metric_key_prefix)

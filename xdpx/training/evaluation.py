@@ -148,8 +148,11 @@ def _predict_placed(
     engine: Engine, state: State, batches: Iterable[tuple[Place, Batch]]
 ) -> Iterator[tuple[Place, HostPredictions]]:
     for place, batch in batches:
-        predictions = engine.score(state, batch)
-        if SURPLUS not in batch:
+        if SURPLUS in batch:
+            with log.muted():
+                engine.score(state, batch)
+        else:
+            predictions = engine.score(state, batch)
             yield place, engine.predictions_to_host(predictions)
 
 

@@ -230,7 +230,7 @@ class CallbackAdapter:
     def _logged(self) -> dict[str, Any]:
         names = {column: name for name, column in COLUMNS.items()}
         row = {names.get(name, name): value for name, value in self._logging.row.items() if name != "step"}
-        return {**row, "epoch": self.state.epoch}
+        return {**row, **self._logging.texts, "epoch": self.state.epoch}
 
     def _log(self, logs: dict[str, Any]) -> None:
         self.state.log_history.append({**logs, "step": self.state.global_step})

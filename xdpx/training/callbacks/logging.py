@@ -7,10 +7,12 @@ from typing import Any
 
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
+from xdpx.reports.noted_pictures import write_pictures
 from xdpx.reports.run_tables import train_row
 from xdpx.reports.windows import Window
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.loop import Callback, Session, Step, Stop
+from xdpx.utils import io
 from xdpx.utils.decisions import due
 
 TrainMetrics = Callable[[Mapping[str, float]], dict[str, float]]
@@ -27,6 +29,7 @@ class Logging(Callback):
 
     Attributes:
         row: what was logged last.
+        texts: that were noted since the row before; of pictures where they are.
         logged_step: the update it was logged at.
     """
 
@@ -36,6 +39,7 @@ class Logging(Callback):
         self, table: GrowingTable, accumulator: MetricAccumulator, metrics: TrainMetrics, *, interval: int
     ) -> None:
         self.row: dict[str, Cell] = {}
+        self.texts: dict[str, str] = {}
         self.logged_step = 0
         self._table = table
         self._accumulator = accumulator
@@ -66,7 +70,9 @@ class Logging(Callback):
         progress.tokens += round(window.sums.get("num_tokens", 0.0))
         self.row = self._cells(window, epoch=progress.epoch, number=number)
         self.logged_step = number
-        self._table.append(self.row)
+        texts, pictures = log.take_notes()
+        self.texts = texts | write_pictures(io.parent(self._table.path), pictures, number)
+        self._table.append(self.row, more=self.texts)
         self._bar.note(self._note(progress.best_score))
 
     def _cells(self, window: Window, *, epoch: int, number: int) -> dict[str, Cell]:

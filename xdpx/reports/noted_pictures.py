@@ -1,0 +1,27 @@
+"""Pictures that a model noted while it trained, beside those that are drawn of the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdpx.utils import io
+from xdpx.utils.commit import write_bytes
+
+FOLDER = io.join("plots", "summaries")
+
+
+def write_pictures(folder: str, pictures: Mapping[str, bytes], step: int) -> dict[str, str]:
+    """Write pictures into a run, and return where in it each is.
+
+    Args:
+        folder: of the run.
+        pictures: PNG by name.
+        step: at which they were noted.
+    """
+    found = {}
+    for name, picture in pictures.items():
+        stem = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
+        found[name] = io.join(FOLDER, f"{stem}.{step:08d}.png")
+        io.makedirs(io.join(folder, FOLDER), exist_ok=True)
+        write_bytes(io.join(folder, found[name]), picture)
+    return found
