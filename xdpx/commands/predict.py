@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
+from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
+from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
 from xdpx.utils import io
@@ -34,7 +35,7 @@ SMALLEST_PROBABILITY = 1e-38
 class Predict:
     """Write the predictions of a model beside the rows that they are for."""
 
-    class Parameters(InferenceParameters):
+    class Parameters(PredictingParameters):
         """The keys of `x-pred`."""
 
         predict_file_map: dict[str, str] = param(
@@ -73,6 +74,7 @@ class Predict:
         try:
             plan = make_plan(self.parameters, self.source)
             jobs = self._jobs(plan)
+            temperature_of(self.parameters, plan, self.source)
         except ConfigError as error:
             return list(error.faults)
         return [fault for each, target in jobs for fault in self._faults(plan, each, target)]
@@ -106,7 +108,8 @@ class Predict:
 
         plan = make_plan(self.parameters, self.source)
         jobs = self._jobs(plan)
-        predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
+        temperature = temperature_of(self.parameters, plan, self.source)
+        predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed, temperature=temperature)
         for each, target in jobs:
             if not is_master():  # the first process writes what this one helps to predict
                 for chunk in predictor.chunks(each, most=self.parameters.max_predict):

@@ -75,6 +75,25 @@ class InferenceParameters(declare.Parameters):
         return [*found, *mesh_conflicts(self.mesh)]
 
 
+class PredictingParameters(InferenceParameters):
+    """The same, and how sure the model may be."""
+
+    temperature: Literal["fitted"] | float | None = param(
+        None,
+        doc="Divides the logits of classes: above 1 probabilities are less sure. fitted: the one that `x-script "
+        "calibrate` wrote beside the run; null: 1.",
+    )
+
+    def conflicts(self) -> list[tuple[str, str]]:
+        """Refuse what divides nothing."""
+        found = super().conflicts()
+        if isinstance(self.temperature, float) and not 0.01 <= self.temperature <= 100:
+            found.append(("temperature", f"is {self.temperature}. Use a number from 0.01 to 100, 'fitted' or null."))
+        if self.temperature == "fitted" and self.save_dir is None:
+            found.append(("temperature", "is 'fitted', but no run is named. Give save_dir, or a number."))
+        return found
+
+
 @dataclass(frozen=True)
 class InferencePlan:
     """What is to be built, found without building it.

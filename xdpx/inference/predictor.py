@@ -78,12 +78,15 @@ class Predictor:
         plan: what to build.
         cuda: whether on the GPU; None for whether there is one.
         seed: decides initial weights.
+        temperature: divides the logits of classes.
 
     Raises:
-        ConfigError: the weights are those of another model, or a resource is missing.
+        ConfigError: the weights are those of another model, a resource is missing, or there are no such logits.
     """
 
-    def __init__(self, plan: InferencePlan, *, cuda: bool | None = None, seed: int = 1) -> None:
+    def __init__(
+        self, plan: InferencePlan, *, cuda: bool | None = None, seed: int = 1, temperature: float = 1.0
+    ) -> None:
         self.plan = plan
         vocabulary, labels = plan.resource("vocab.txt"), plan.resource("target_map.txt")
         words = plan.train.parameters("processor")
@@ -95,6 +98,8 @@ class Predictor:
         self._sampler = plan.train.build("sampler")
         self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
         self.state = _state(self.engine, plan, seed=seed)
+        if temperature != 1.0:
+            _temper(self.task, plan, temperature)
         self._ranks = Ranks(*place_in_group())
         self._batches = 0
         self._seconds = 0.0
@@ -202,16 +207,16 @@ class Predictor:
             left -= cut.num_rows if left > 0 else 0
             yield cut
 
-    def predict(self, chunk: Chunk, *, alone: bool = False) -> dict[str, NDArray[Any]]:
+    def predict(self, chunk: Chunk, *, alone: bool = False, batch_size: int | None = None) -> dict[str, NDArray[Any]]:
         """Return on the first process the predictions of a chunk, a row per sample, in its order; elsewhere nothing.
 
         On all processes: each predicts its share of the batches. With `alone` this one predicts them all, and returns
-        them, whatever the others do.
+        them, whatever the others do. `batch_size` is that of the plan where it is None.
 
         Raises:
             ConfigError: the loss predicts no classes.
         """
-        batches = self._cut(chunk.samples)
+        batches = self._cut(chunk.samples, batch_size=batch_size)
         shares = (
             (rows, self.engine.predictions_to_host(self.engine.score(self.state, batch)))
             for rows, batch in self._timed(batches if alone else batches.share(self._ranks))
@@ -328,12 +333,17 @@ class Predictor:
         return multi_hot(column, num_classes) if isinstance(column, Ragged) else column
 
     def _cut(
-        self, samples: Samples, *, most: int | None = None, drawn: list[NDArray[np.int64]] | None = None
+        self,
+        samples: Samples,
+        *,
+        most: int | None = None,
+        drawn: list[NDArray[np.int64]] | None = None,
+        batch_size: int | None = None,
     ) -> EvaluationData:
         """Cut samples into batches of similar length, the very ones that training scores."""
         seed = self.plan.train.values.get("seed") or 0
         return EvaluationData(
-            samples, self.processor, batch_size=self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn,
+            samples, self.processor, batch_size=batch_size or self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn,
             shuffled=self.plan.train.picked("task").shuffles_held_out,
         )  # fmt: skip
 
@@ -387,6 +397,20 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     if plan.checkpoint is None:
         return engine.start(seed)
     return engine.with_weights(read(plan.checkpoint, load_weights))
+
+
+def _temper(task: Any, plan: InferencePlan, temperature: float) -> None:
+    """Let the model divide its logits, so that everything that comes of them agrees: probabilities, loss, metrics.
+
+    Raises:
+        ConfigError: it gives none that a softmax reads, or another engine computes it.
+    """
+    if not task.loss.reads_softmax or plan.train.values["engine"] == SPMD:
+        problem = f"is {temperature:g}, but the loss '{plan.train.values['loss']}' reads no logits of one softmax."
+        if plan.train.values["engine"] == SPMD:
+            problem = f"is {temperature:g}, which the engine spmd does not know."
+        raise ConfigError(THIS_RUN, [Fault("temperature", problem, "Leave it out, or set engine: pytorch.")])
+    task.model.register_forward_hook(lambda model, given, logits: logits / temperature)
 
 
 def _placed(data: EvaluationData) -> Iterator[tuple[Places, Batch]]:

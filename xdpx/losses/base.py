@@ -42,6 +42,9 @@ class Loss:
     """Whether a model gives logits (B, C), a row for each text, which `disagreement(first, second)` compares, in nats
     summed over rows."""
 
+    reads_softmax: ClassVar[bool] = False
+    """Whether those logits become probabilities by one softmax, so that a temperature may divide them."""
+
     compares_rows: ClassVar[bool] = False
     """Whether the rows of a batch act on each other's loss, so that a batch in two halves gives another sum."""
 

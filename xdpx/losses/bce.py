@@ -32,6 +32,7 @@ class BinaryCrossEntropy(CrossEntropy):
     parameters: Any
 
     metric_names = CrossEntropy.metric_names
+    reads_softmax = False
 
     asks_each_class: ClassVar[bool] = True
     """Probabilities are those of a sigmoid for each class."""

@@ -34,6 +34,7 @@ class BertPromptLoss(CrossEntropy):
     parameters: Parameters
 
     reads_class_logits = False
+    reads_softmax = False
     metric_names = {**CrossEntropy.metric_names, "mlm_acc": None}
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:

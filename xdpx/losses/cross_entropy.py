@@ -37,6 +37,7 @@ class CrossEntropy(Loss):
     parameters: Any
 
     reads_class_logits = True
+    reads_softmax = True
     metric_names = {
         **dict.fromkeys(("loss", "acc", "precision", "recall", "f1")),
         "auc": ("num_classes", "is", 2),
@@ -249,6 +250,8 @@ class TaylorCrossEntropy(CrossEntropy):
         """Keys of `taylor_ce`."""
 
     parameters: Parameters
+
+    reads_softmax = False
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Return the logarithm of the normalised series, (B, C)."""

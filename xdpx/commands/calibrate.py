@@ -1,0 +1,133 @@
+"""Fit the temperature by which a run's logits are divided, so that its probabilities are what they say.
+
+Usage: x-script calibrate RUN [on=SPLIT_OR_FILE] [checkpoint=NAME] [--json]
+
+RUN is a folder that x-train wrote, of a model of classes with one softmax. It is fitted on the split that training
+evaluated, or `on`, by the least surprise, and written to RUN/temperature.json. x-eval and x-pred use it where they are
+told temperature=fitted, and nowhere else. Classes and accuracy stay as they are; predict_threshold may choose others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.config.parameters import param
+from xdpx.inference.plan import InferenceParameters, find_input, make_plan
+
+NAME = "calibrate"
+FEWEST_ROWS = 50
+"""On fewer rows a temperature is mostly chance."""
+
+
+class Calibrate:
+    """Fit the temperature by which a run's logits are divided, so that its probabilities are what they say."""
+
+    class Parameters(InferenceParameters):
+        """The keys of `x-script calibrate`."""
+
+        on: str = param("", doc="Split or file with labels to fit on; '': what training evaluated.")
+        print_json: bool = param(False, doc="Print one JSON object on one line instead of sentences.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse what is no finished run."""
+            found = super().conflicts()
+            if self.save_dir is None and self.config is not None:
+                found.append(("config", "has initial weights only, whose probabilities mean nothing. Give save_dir."))
+            return found
+
+    def __init__(self, run: Run) -> None:
+        self.source = run.source
+        self.parameters: Calibrate.Parameters = run.parameters("command")
+
+    def check(self) -> list[Fault]:
+        """Return what can be seen to be wrong before the model is built."""
+        try:
+            plan = make_plan(self.parameters, self.source)
+            find_input(self.parameters.on or str(plan.train.values["valid_subset"]), plan, "on", self.source)
+        except ConfigError as error:
+            return list(error.faults)
+        return []
+
+    def run(self) -> None:
+        """Fit, tell what it brings, and write it."""
+        from xdpx.commands.evaluate import as_json
+        from xdpx.inference.temperature import write_temperature
+
+        found = self._fitted()
+        path = write_temperature(str(self.parameters.save_dir), found)
+        if self.parameters.print_json:
+            sys.stdout.write(f"{as_json({**found, 'file': path})}\n")
+            return
+        before, after = found["before"], found["after"]
+        way = "less" if found["temperature"] > 1 else "more"
+        low, high = found["interval"]
+        sys.stdout.write(
+            f"temperature {found['temperature']:.4g} (95 % interval {low:.3g} to {high:.3g}), fitted on "
+            f"{found['rows']:,} rows of {found['on']}: probabilities become {way} sure\n"
+            f"surprise {before['nats']:.4f} -> {after['nats']:.4f} nats per row, "
+            f"ECE {before['ece']:.4f} -> {after['ece']:.4f} on the same rows\n"
+            f"written to {path}; x-eval and x-pred use it with temperature=fitted\n"
+        )
+
+    def _fitted(self) -> dict[str, Any]:
+        import numpy as np
+
+        from xdpx.inference.predictor import Predictor
+        from xdpx.metrics import fitted_temperature, sharpened
+        from xdpx.training.evaluation import score_placed
+        from xdpx.utils import io
+
+        known = self.parameters
+        plan = make_plan(known, self.source)
+        source = find_input(known.on or str(plan.train.values["valid_subset"]), plan, "on", self.source)
+        predictor = Predictor(plan, cuda=known.cuda, seed=known.seed)
+        loss = predictor.task.loss
+        if not loss.reads_softmax:
+            problem = f"was trained by the loss '{plan.train.values['loss']}', whose probabilities are no one softmax."
+            raise ConfigError(self.source, [Fault("save_dir", problem, "Only such probabilities have a temperature.")])
+        _, gathered, _ = score_placed(predictor.engine, predictor.state, predictor.placed_batches(source), loss)
+        prob, target = np.asarray(gathered["prob"], np.float64), np.asarray(gathered["target"])
+        if len(target) < FEWEST_ROWS:
+            problem = f"has {len(target)} rows, which are too few: a temperature would be chance."
+            raise ConfigError(self.source, [Fault("on", problem, f"Name one of {FEWEST_ROWS} rows or more.")])
+        logits = np.log(np.maximum(prob, np.finfo(np.float32).tiny))
+        found = fitted_temperature(logits, target)
+        return {
+            "temperature": found.value,
+            "interval": [found.low, found.high],
+            "checkpoint": io.name(plan.checkpoint or ""),
+            "on": source.name,
+            "rows": len(target),
+            "before": _quality(prob, target),
+            "after": _quality(sharpened(prob, found.value), target),
+        }
+
+
+def _quality(prob: Any, target: Any) -> dict[str, float]:
+    """Return nats per row, and the expected calibration error."""
+    import numpy as np
+
+    from xdpx.metrics import reliability
+
+    rows = np.arange(len(target))
+    pred = prob.argmax(axis=1)
+    own = np.maximum(prob[rows, target], np.finfo(np.float32).tiny)
+    return {"nats": float(-np.log(own).mean()), "ece": reliability(prob[rows, pred], pred == target).error}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it for the run that the words name."""
+    from xdpx.commands.flags import with_settings
+    from xdpx.commands.script_arguments import need_paths, read_arguments, run_config
+
+    words = with_settings(argv, flags=("--dry",), command=f"x-script {NAME}")
+    settings = [word for word in words if "=" in word]
+    arguments = read_arguments(NAME, [word for word in words if word not in settings], flags=("--dry",))
+    if not any(word.startswith("save_dir=") for word in settings):
+        need_paths(NAME, arguments, "x-script calibrate RUN [on=SPLIT_OR_FILE] [--json]", exactly=1)
+        settings.append(f"save_dir={arguments.paths[0]}")
+    return run_config(NAME, [*settings, *arguments.flags])
