@@ -13,6 +13,8 @@ commands: Registry[Any] = Registry(
         "x-train": "xdpx.commands.train:Train",
         "x-tune": "xdpx.commands.tune:Tune",
         "x-script bce_threshold": "xdpx.commands.bce_threshold:BceThreshold",
+        "x-script calibrate": "xdpx.commands.calibrate:Calibrate",
+        "x-script compare_runs": "xdpx.commands.compare_runs:CompareRuns",
         "x-script confusion_matrix": "xdpx.commands.confusion_matrix:ConfusionMatrix",
         "x-script export_hf": "xdpx.commands.export_hf:ExportHF",
         "x-script export_onnx": "xdpx.commands.export_onnx:ExportOnnx",

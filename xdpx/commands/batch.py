@@ -89,7 +89,7 @@ def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, ver
             outcome.status, outcome.code = "finished before", 0
     pending = [outcome for outcome in outcomes_of_runs if outcome.code is None]
     _Pool(pending, min(jobs, max(1, len(pending))), keep_going=keep_going, verbose=verbose).work()
-    sys.stderr.write(table(outcomes_of_runs))
+    sys.stderr.write(table(outcomes_of_runs) + over_seeds(outcomes_of_runs))
     return next((outcome.code for outcome in outcomes_of_runs if outcome.code), 0)
 
 
@@ -186,3 +186,19 @@ def table(results: Sequence[Outcome]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n" + "\n".join(lines) + "\n"
+
+
+def over_seeds(results: Sequence[Outcome]) -> str:
+    """Write a row for each group of finished trainings that differ in their seed alone; '' where there are none."""
+    done = [each.run for each in results if each.code == outcomes.FINISHED and each.run.command == "x-train"]
+    if len({run.values.get("seed") for run in done}) < 2:
+        return ""
+    from xdpx.commands.seeds import differing, groups_of, row_of
+    from xdpx.reports.run_logs import read_run
+    from xdpx.reports.tables import as_text, union_of_keys
+
+    groups = groups_of([read_run(output_folder(run), train=False) for run in done])
+    if all(len(group.scores) < 2 for group in groups):
+        return ""
+    rows = [row_of(group, differing(groups)) for group in groups]
+    return f"\nover seeds\n{as_text(rows, union_of_keys(rows))}"

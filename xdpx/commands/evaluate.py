@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,8 @@ from xdpx.checkpoints import layout
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
-from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
+from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
+from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
 from xdpx.reports.tables import as_text, as_tsv, union_of_keys
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
 
 SAME_SCORE = 1e-6
 """Two scores that differ by no more than this count as the same."""
+ENDS = ("low", "high")
+
+Row = dict[str, Any]
+"""Of the table of scores."""
 
 
 class Evaluate:
     """Compute the metrics of a model, each computed once over a whole input."""
 
-    class Parameters(InferenceParameters):
+    class Parameters(PredictingParameters):
         """The keys of `x-eval`."""
 
         valid_subset: str | list[str] = param(
@@ -55,6 +60,9 @@ class Evaluate:
             "<save_dir>/eval/<checkpoint>-<inputs>.html; '' writes none.",
         )
         worst_errors: int = param(20, ge=0, doc="How many of the worst errors of each input to show with their texts.")
+        intervals: bool = param(
+            False, doc="Add columns METRIC_low and METRIC_high to the table: the ends of 95 % intervals."
+        )
         print_json: bool = param(False, doc="Print one JSON object with everything, on one line, instead of the table.")
         ignore_novel_target: bool = param(False, doc="Score labels that training never saw as class 0.")
 
@@ -63,6 +71,8 @@ class Evaluate:
             found = super().conflicts()
             if self.compare_origin and self.save_dir is None:
                 found.append(("compare_origin", "compares with a finished run. Give its save_dir."))
+            if self.compare_origin and self.temperature is not None:
+                found.append(("temperature", "was not used in training. Remove it, or compare_origin."))
             return found
 
     def __init__(self, run: Run) -> None:
@@ -75,6 +85,7 @@ class Evaluate:
         try:
             plan = self._plan()
             self._inputs(plan)
+            temperature_of(self.parameters, plan, self.source)
         except ConfigError as error:
             return list(error.faults)
         faults = []
@@ -117,7 +128,8 @@ class Evaluate:
 
         plan = self._plan()
         inputs = self._inputs(plan)
-        predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed)
+        temperature = temperature_of(self.parameters, plan, self.source)
+        predictor = Predictor(plan, cuda=self.parameters.cuda, seed=self.parameters.seed, temperature=temperature)
         origin = _is_origin(plan) if self.parameters.compare_origin else None
         comparable = [origin is not None and origin(each) for each in inputs]
         found = [
@@ -135,10 +147,30 @@ class Evaluate:
         if told["page"]:
             self._draw(told)
         if self.parameters.compare_origin:
-            for row in (row for row, like in zip(rows, comparable, strict=True) if not like):
+            self._compare(predictor, inputs, rows, comparable)
+
+    def _compare(
+        self, predictor: Predictor, inputs: Sequence[Input], rows: Sequence[Row], comparable: Sequence[bool]
+    ) -> None:
+        """Compare each input that training scored with what it logged.
+
+        Raises:
+            SystemExit: some metrics differ; the text names them, and what may be the cause.
+        """
+        from xdpx.commands.origin_differences import in_words, suspects
+
+        plan, folder = predictor.plan, str(self.parameters.save_dir)
+        for each, row, like in zip(inputs, rows, comparable, strict=True):
+            if not like:
                 scored = plan.train.values["valid_subset"]
                 log.warning(f"compare_origin: training scored '{scored}', not {row['split']}: that is not compared")
-            compare([row for row, like in zip(rows, comparable, strict=True) if like], plan, self.parameters.save_dir)
+                continue
+            differing = compare([row], plan, folder)
+            if differing:
+                found = [*suspects(predictor, each, folder, max_eval_steps=self.parameters.max_eval_steps)]
+                header = f"compare_origin: {len(differing)} metrics differ by more than {SAME_SCORE:g} from {folder}"
+                raise SystemExit("\n".join([header, *differing, *in_words(found)]))
+            log.info("compare_origin: every metric is the one that training logged")
 
     def _plan(self) -> InferencePlan:
         return make_plan(self.parameters, self.source)
@@ -184,6 +216,9 @@ class Evaluate:
         words = in_words(report)
         if words:
             log.info(words)
+        if options.intervals:
+            ends = {name: each for name, each in sorted(report["intervals"].items()) if name in row}
+            row |= {f"{name}_{end}": each[place] for name, each in ends.items() for place, end in enumerate(ENDS)}
         return row, report
 
     def _told(self, plan: InferencePlan, reports: list[dict[str, Any]]) -> dict[str, Any]:
@@ -204,11 +239,12 @@ class Evaluate:
         }
 
     def _draw(self, told: Mapping[str, Any]) -> None:
-        """Write the page, and beside it a picture of the confusions of each input."""
+        """Write the page, and beside it pictures of the confusions and the reliability of each input."""
         from xdpx import __version__
         from xdpx.reports.confusion_picture import confusion_picture
         from xdpx.reports.evaluation_page import sections
         from xdpx.reports.page import render
+        from xdpx.reports.reliability_picture import reliability_picture
 
         page, own = str(told["page"]), self.parameters.page is None
         of = told["save_dir"] or told["config"]
@@ -216,11 +252,17 @@ class Evaluate:
                  "made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z} by xdpx {__version__}"}  # fmt: skip
         io.makedirs(io.parent(page), exist_ok=True)
         for report in told["inputs"]:
+            name = _as_name(report["name"])
+            title = f"{name}, {report['rows']:,} rows"
+            stem = f"{page.removesuffix('.html')}.{name}" if len(told["inputs"]) > 1 else page.removesuffix(".html")
             if report["confusion"] is not None:
-                table, name = report["confusion"], _as_name(report["name"])
-                among = f".{name}" if len(told["inputs"]) > 1 else ""
-                picture = confusion_picture(table["labels"], table["counts"], f"{name}, {report['rows']:,} rows", "png")
-                write_bytes(f"{page.removesuffix('.html')}{among}.confusion.png", picture, own=own)
+                table = report["confusion"]
+                picture = confusion_picture(table["labels"], table["counts"], title, "png")
+                write_bytes(f"{stem}.confusion.png", picture, own=own)
+            if report["calibration"] is not None:
+                write_bytes(
+                    f"{stem}.reliability.png", reliability_picture(report["calibration"], title, "png"), own=own
+                )
         write_text(page, render(f"Scores of {of}", facts, sections(told["inputs"])), own=own)
         log.info(f"page with all of it: {page}")
 
@@ -305,22 +347,12 @@ def _is_origin(plan: InferencePlan) -> Callable[[Input], bool]:
     return lambda source: io.abspath(source.path) in origins
 
 
-def compare(rows: list[dict[str, Any]], plan: InferencePlan, save_dir: str | None) -> None:
-    """Compare metrics of the split that training scored with those logged then.
-
-    Raises:
-        SystemExit: some differ; the text names them.
-    """
-    if not rows:
-        return
-    logged = logged_scores(plan, str(save_dir)) or {}
-    differing = [
+def compare(rows: Sequence[Row], plan: InferencePlan, save_dir: str) -> list[str]:
+    """Return a line for each metric that differs from the one that training logged."""
+    logged = logged_scores(plan, save_dir) or {}
+    return [
         f"  {row['split']} {name}: {value:.9g} now, {logged[f'valid_{name}']:.9g} in training"
         for row in rows
         for name, value in row.items()
         if f"valid_{name}" in logged and not math.isclose(value, logged[f"valid_{name}"], abs_tol=SAME_SCORE)
     ]
-    if differing:
-        header = f"compare_origin: {len(differing)} metrics differ by more than {SAME_SCORE:g} from {save_dir}"
-        raise SystemExit("\n".join([header, *differing]))
-    log.info("compare_origin: every metric is the one that training logged")

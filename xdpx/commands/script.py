@@ -18,7 +18,9 @@ SHIPPED = (
     "aggregate_meta",
     "aggregate_results",
     "bce_threshold",
+    "calibrate",
     "clean_checkpoints",
+    "compare_runs",
     "confusion_matrix",
     "cut_file",
     "diff_data",
@@ -36,10 +38,13 @@ SHIPPED = (
     "replay_nan",
     "run_profiling",
     "sub_data",
+    "summarise_seeds",
     "verify",
 )
 """Scripts that live in this folder, so that an installed XDPX has them too; each has `main(argv) -> int`."""
 
+ANSWERING = frozenset({"calibrate", "compare_runs", "summarise_seeds"})
+"""Those that print one JSON object instead of a table, where the line asks for JSON."""
 USER_FOLDER = os.path.join("user", "scripts")
 
 
@@ -57,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"} & set(words):
         print(_docstring(_source(name)).strip())
         return 0
-    return _shipped(name)([word for word in words if word not in {"--json", "--quiet"}])  # of all commands
+    own = [word for word in words if word not in {"--json", "--quiet"}]  # the others are of all commands
+    return _shipped(name)([*own, "print_json=true"] if "--json" in words and name in ANSWERING else own)
 
 
 def _shipped(name: str) -> Callable[[Sequence[str]], int]:

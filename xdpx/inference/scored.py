@@ -16,6 +16,7 @@ from xdpx import metrics
 from xdpx.inference.origins import origins
 from xdpx.inference.plan import Input
 from xdpx.inference.predictor import Places, Predictor
+from xdpx.inference.row_scores import intervals, row_scores
 from xdpx.metrics import ClassScore, Judged
 
 MOST_CLASSES = 200
@@ -48,17 +49,22 @@ def split_report(
         most: so many of the worst errors are looked up.
         ignore_novel_target: as it was scored.
     """
-    judged: Judged | None = predictor.task.loss.judged(gathered, predictor.labels)
+    loss = predictor.task.loss
+    judged: Judged | None = loss.judged(gathered, predictor.labels)
     found: dict[str, Any] = {"name": source.name, "path": source.path, "kind": judged.kind if judged else None}
     found |= {"rows": len(judged.right) if judged else sum(len(each.ids) for each in places), "scores": dict(scores)}
     found["classes"] = [_class_row(each) for each in each_class]
     found["confusion"], found["most_confused"], found["intervals"] = None, [], {}
     found["by_length"], found["errors"], found["error_quantiles"] = [], {"count": 0, "worst": []}, []
+    found["calibration"] = None
+    rows = row_scores(loss, gathered, judged)
+    found["intervals"] = {} if rows is None else intervals(rows, scores)
     if judged is None or not len(judged.right):
         return found
-    found |= _shares(judged, scores)
+    _add_shares(found, judged)
     if judged.kind == "class":
         _add_confusions(found, gathered, predictor)
+        found["calibration"] = calibration(gathered)
     if judged.kind == "several":
         target, pred = (np.asarray(gathered[name]) for name in ("target", "pred"))
         found["scores"].setdefault("macro_f1", metrics.several_labels(target, pred, average="macro")[2])
@@ -99,18 +105,16 @@ def _class_row(score: ClassScore) -> dict[str, Any]:
     }
 
 
-def _shares(judged: Judged, scores: Mapping[str, float]) -> dict[str, Any]:
-    """Return the share of rows that are right in every respect, with its interval; of numbers the mean error."""
+def _add_shares(found: dict[str, Any], judged: Judged) -> None:
+    """Add the share of rows that are right in every respect, with its interval; of numbers the mean error."""
     if judged.kind == "number":
-        mean = float(judged.badness.mean())
-        return {
-            "scores": {**scores, "mean_error": mean},
-            "intervals": {"mean_error": [*metrics.mean_interval(judged.badness)]},
-        }
+        found["scores"]["mean_error"] = float(judged.badness.mean())
+        found["intervals"]["mean_error"] = [*metrics.mean_interval(judged.badness)]
+        return
     share = float(judged.right.mean())
-    interval = [*metrics.share_interval(share, len(judged.right))]
-    name = "acc" if math.isclose(scores.get("acc", -1.0), share, abs_tol=1e-9) else "exact_rows"
-    return {"scores": {**scores, name: share}, "intervals": {name: interval}}
+    name = "acc" if math.isclose(found["scores"].get("acc", -1.0), share, abs_tol=1e-9) else "exact_rows"
+    found["scores"][name] = share
+    found["intervals"][name] = [*metrics.share_interval(share, len(judged.right))]
 
 
 def _add_confusions(found: dict[str, Any], gathered: Mapping[str, Any], predictor: Predictor) -> None:
@@ -133,7 +137,30 @@ def _add_confusions(found: dict[str, Any], gathered: Mapping[str, Any], predicto
     found["scores"].setdefault("macro_f1", _macro_f1(table, left_out))
     if count <= MOST_CLASSES:
         found["confusion"] = {"labels": list(labels), "counts": table.tolist()}
-        found["intervals"]["macro_f1"] = [*metrics.macro_f1_interval(table, negative_classes=left_out)]
+        if "macro_f1" not in found["intervals"]:
+            found["intervals"]["macro_f1"] = [*metrics.macro_f1_interval(table, negative_classes=left_out)]
+
+
+def calibration(gathered: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how far the probabilities of classes are from what they say; None where they are none.
+
+    Args:
+        gathered: the predictions of a split: `prob` (N, C), `pred` (N) and `target` (N).
+    """
+    target, pred, prob = (np.asarray(gathered[name]) for name in ("target", "pred", "prob"))
+    sure = np.take_along_axis(prob, pred[:, None].astype(np.int64), axis=1)[:, 0].astype(np.float64)
+    if not (np.isfinite(sure).all() and sure.min() >= 0 and sure.max() <= 1 + 1e-5):
+        return None
+    found = metrics.reliability(np.minimum(sure, 1.0), pred == target)
+    return {
+        "ece": found.error,
+        "by_chance": found.by_chance,
+        "most_by_chance": found.most_by_chance,
+        "debiased_rms": found.debiased,
+        "too_sure": found.too_sure,
+        "bins": [{**each._asdict(), "interval": [*each.interval]} for each in found.bins],
+        "histogram": np.histogram(sure, bins=20, range=(0.0, 1.0 + 1e-5))[0].tolist(),
+    }
 
 
 def _macro_f1(table: metrics.Counts, negative: Sequence[int]) -> float:

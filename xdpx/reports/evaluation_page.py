@@ -53,6 +53,7 @@ def _inner(report: Report) -> list[Section]:
         Section("Types of entities" if kind == "tags" else "Classes", _classes(report)),
         Section("Which class is taken for which", _confusion(report)),
         Section("Wanted and predicted", _numbers(report)),
+        Section("How sure it is, and how often it is right", _calibration(report)),
         Section("By length of text", _lengths(report)),
         Section(title, [_card(each, str(kind)) for each in shown]),
     ]
@@ -139,6 +140,27 @@ def _lengths(report: Report) -> list[Part]:
     return [Table(["tokens", "rows", LENGTH_SCORES[str(report["kind"])]], rows)]
 
 
+def _calibration(report: Report) -> list[Part]:
+    found = report.get("calibration")
+    if found is None:
+        return []
+    rows = [
+        [Cell(f"{each['confidence']:.3f}"), cell(each["rows"]), share_cell(each["right"], each["interval"])]
+        for each in found["bins"]
+    ]
+    return [Table(["probability of the predicted class", "rows", "share right"], rows, calibrated(found))]
+
+
+def calibrated(found: Mapping[str, Any]) -> str:
+    """Say how far probabilities can be trusted."""
+    way = "too sure" if found["too_sure"] > 0 else "not sure enough"
+    chance = f"{found['by_chance']:.3f}, seldom more than {found['most_by_chance']:.3f}"
+    told = f"Expected calibration error {found['ece']:.3f}; were probabilities exactly right, it would be {chance}"
+    if found["ece"] <= found["most_by_chance"]:
+        return f"{told}, so nothing is seen to be wrong."
+    return f"{told}. It is {way} by {abs(found['too_sure']):.3f} on average."
+
+
 def _card(error: Mapping[str, Any], kind: str) -> Card:
     texts = [joined(text.split()) for text in error["texts"]] if kind == "tags" else error["texts"]
     return Card(str(error["place"]), texts, _said(error, kind))
@@ -183,6 +205,8 @@ def in_words(report: Report) -> str:
                  for name, (low, high) in report["intervals"].items()]  # fmt: skip
     if intervals:
         lines.append(f"{report['name']}, {report['rows']:,} rows, with 95 % intervals: {', '.join(intervals)}")
+    if report.get("calibration") is not None:
+        lines.append(f"{report['name']}: {calibrated(report['calibration'])}")
     table = report["confusion"]
     if table is not None and len(table["labels"]) <= MOST_IN_TEXT:
         rows = [{"true \\ predicted": label, **dict(zip(table["labels"], row, strict=True))}

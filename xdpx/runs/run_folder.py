@@ -23,7 +23,8 @@ OWN = (
     "checkpoint-*.pt", "checkpoint-*.pts", "checkpoint-*.manifest.json", "args.resume-*.py",
     "starter_config.resume-*.hjson", "snapshot.resume-*.zip", "resources.manifest.json", "plots", "eval",
     "transformers", "stacks", "nonfinite", "profile", IDENTITY, "log.txt", "config.json", "bert_config.json", ARGS_FILE,
-    PREPRO_ARGS, STARTER_CONFIG, "temperature.json", "metrics.jsonl", TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, *RESOURCES,
+    PREPRO_ARGS, STARTER_CONFIG, TRAIN_LOG, VALID_LOG, SNAPSHOT, STATUS_FILE, "temperature.json", "metrics.jsonl",
+    *RESOURCES,
 )  # fmt: skip
 """Everything that a run writes into its save_dir."""
 

@@ -66,6 +66,37 @@ def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
         io.remove(path)
 
 
+def changed_files(folder: str) -> tuple[str, list[str]] | None:
+    """Return the newest snapshot of a run, and which files of the package and the user's modules differ from it.
+
+    Those that are only in one of both are named, too, but not those that a snapshot leaves out.
+
+    Args:
+        folder: of the run.
+
+    Returns:
+        (name of the snapshot, names of files, sorted); None where there is none that can be read.
+    """
+    found = [name for name in io.listdir(folder) if name.startswith("snapshot") and name.endswith(".zip")]
+    if not found:
+        return None
+    newest = max(found, key=lambda name: int("0" + "".join(letter for letter in name if letter.isdigit())))
+    try:
+        with io.open(io.join(folder, newest), "rb") as file, zipfile.ZipFile(file) as archive:
+            then = {name: archive.read(name) for name in archive.namelist() if not name.startswith("config/")}
+    except (OSError, zipfile.BadZipFile):
+        return None
+    now = {}
+    for name, path in _files(""):
+        if io.size(path) <= LARGEST_FILE:
+            with io.open(path, "rb") as source:
+                now[name] = source.read()
+    changed = {name for name in now.keys() & then.keys() if now[name] != then[name]}
+    gone = then.keys() - now.keys()
+    new = {name for name in now.keys() - then.keys() if name.startswith("xdpx/")}  # others may have held secrets
+    return newest, sorted(changed | gone | new)
+
+
 def _files(config: str) -> Iterator[tuple[str, str]]:
     """Yield (name in the zip, file), sorted, without what no text editor would open."""
     package = io.parent(io.abspath(str(xdpx.__file__)))

@@ -1,0 +1,110 @@
+"""compare_runs on files of predictions: the same rows in any order, refusals, several at once, and the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xdpx.commands.script import main
+from xdpx.config.faults import ConfigError
+from xdpx.metrics import mcnemar
+
+RANDOM = np.random.default_rng(0)
+TARGET = RANDOM.integers(0, 2, 200)
+
+
+def predictions(path: Path, right: float, *, order: np.ndarray | None = None, copies: int = 1) -> str:
+    """Write predictions of 200 rows, so many of which are right."""
+    pred = np.where(np.arange(200) % 100 < 100 * right, TARGET, 1 - TARGET)
+    lines = [f"text {i // copies}\t{'ab'[t]}\t{'ab'[p]}\t[0.5, 0.5]\t0.5" for i, (t, p) in enumerate(
+        zip(TARGET, pred, strict=True))]  # fmt: skip
+    kept = [lines[i] for i in (range(200) if order is None else order)]
+    path.write_text("\n".join(["text\ttarget\tpred\tprob\ttarget_prob", *kept]) + "\n")
+    return str(path)
+
+
+def test_rows_are_matched_by_what_they_hold_and_a_clear_difference_is_called_so(tmp_path: Path, capsys) -> None:
+    one = predictions(tmp_path / "one.tsv", 0.7)
+    other = predictions(tmp_path / "other.tsv", 0.9, order=RANDOM.permutation(200))
+    assert main(["compare_runs", one, other, "draws=200"]) == 0
+    told = capsys.readouterr().out
+    assert f"acc: {other} is better than {one} (0.9 against 0.7, a difference of +0.2" in told
+    assert "more than chance" in told
+    assert "macro_f1" in told
+
+
+def test_a_small_difference_may_be_chance_and_json_says_the_same(tmp_path: Path, capsys) -> None:
+    files = [predictions(tmp_path / f"{share}.tsv", share) for share in (0.80, 0.81)]
+    assert main(["compare_runs", *files, "draws=200", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (pair,) = told["comparisons"]
+    assert (pair["more_than_chance"], told["rows"], told["metric"]) == (False, 200, "acc")
+    assert pair["p"] == pair["metrics"]["acc"]["p"] == mcnemar(0, 2)
+    assert pair["metrics"]["acc"]["low"] < 0.01 < pair["metrics"]["acc"]["high"]
+    main(["compare_runs", *files, "draws=200"])
+    assert "may be chance" in capsys.readouterr().out
+
+
+def test_of_three_each_is_compared_with_each_and_p_values_grow_by_holm(tmp_path: Path, capsys) -> None:
+    files = [predictions(tmp_path / f"{share}.tsv", share) for share in (0.7, 0.72, 0.9)]
+    picture = tmp_path / "out.png"
+    assert main(["compare_runs", *files, "draws=100", "--json", f"out_file={picture}"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [pair["more_than_chance"] for pair in told["comparisons"]] == [False, True, True]
+    assert told["comparisons"][1]["p"] > told["comparisons"][1]["metrics"]["acc"]["p"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_rows_are_refused_with_an_example(tmp_path: Path) -> None:
+    one = predictions(tmp_path / "one.tsv", 0.7)
+    other = tmp_path / "other.tsv"
+    other.write_text(Path(one).read_text().replace("text 5\t", "text five\t"))
+    with pytest.raises(ConfigError, match=r"1 of 200 rows of .*one.tsv are not in .*'text 5 "):
+        main(["compare_runs", one, str(other)])
+
+
+def test_copies_of_rows_are_drawn_together(tmp_path: Path, capsys) -> None:
+    files = [predictions(tmp_path / f"{share}.tsv", share, copies=50) for share in (0.7, 0.9)]
+    assert main(["compare_runs", *files, "draws=100", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["drawn_together"] == 200 - 8
+    assert told["comparisons"][0]["metrics"]["acc"]["test"] == "paired bootstrap"
+
+
+def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path: Path, capsys) -> None:
+    wanted = RANDOM.normal(size=80)
+    for name, noise in (("near", 0.2), ("far", 2.0)):
+        guess = wanted + RANDOM.normal(0, noise, 80)
+        rows = [f"text {i}\t{t}\t{g:.4f}" for i, (t, g) in enumerate(zip(wanted, guess, strict=True))]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\ttarget\tscore", *rows]) + "\n")
+        tags = [f"a b c {i}\tB-X I-X O O\t{'B-X I-X O O' if noise < i % 3 else 'B-X O O O'}" for i in range(60)]
+        (tmp_path / f"{name}.tags.tsv").write_text("\n".join(["text\ttarget\ttags", *tags]) + "\n")
+    for suffix, metric in (("tsv", "spearman"), ("tags.tsv", "f1")):
+        main(["compare_runs", *(f"{tmp_path}/{name}.{suffix}" for name in ("far", "near")), "draws=200", "--json"])
+        told = json.loads(capsys.readouterr().out)
+        assert told["metric"] == metric
+        assert told["comparisons"][0]["more_than_chance"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["one.tsv"], "two or more"),
+        (["one.tsv", "nowhere"], "there is no 'nowhere'"),
+        (["one.tsv", "folder"], "is a folder, but no run"),
+        (["one.tsv", "two.tsv", "on=dev"], "means nothing for files"),
+        (["one.tsv", "two.tsv", "out_file=a.xyz"], "End it in one of"),
+        (["one.tsv", "two.tsv", "metric=bleu"], "there is no 'bleu'"),
+        (["one.tsv", "plain.tsv"], "no column of predictions"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, monkeypatch, words: list[str], said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    predictions(tmp_path / "one.tsv", 0.7), predictions(tmp_path / "two.tsv", 0.8)
+    (tmp_path / "plain.tsv").write_text("text\ttarget\nx\ta\n")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=said):
+        main(["compare_runs", *words])

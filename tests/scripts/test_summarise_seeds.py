@@ -1,0 +1,50 @@
+"""summarise_seeds: runs of one setting together, whatever their seed, and groups against each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from xdpx.commands.script import main
+
+
+def a_run(folder: Path, seed: int, score: float, **settings: object) -> None:
+    folder.mkdir(parents=True)
+    values = {"seed": seed, "save_dir": str(folder), "major_metric": "acc", "ascending_metric": True, **settings}
+    (folder / "args.py").write_text(repr(values))
+    rows = f"epoch\tstep\tvalid_acc\tbest_score\n1\t10\t{score - 0.1}\t{score - 0.1}\n2\t20\t{score}\t{score}\n"
+    (folder / "valid.log.tsv").write_text(rows)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for seed, score in ((1, 0.80), (2, 0.82), (3, 0.81)):
+        a_run(tmp_path / f"slow.{seed}", seed, score, learning_rate=0.1)
+        a_run(tmp_path / f"fast.{seed}", seed, score + 0.08, learning_rate=0.3)
+    a_run(tmp_path / "single", 1, 0.5, learning_rate=0.9)
+    return tmp_path
+
+
+def test_each_group_has_its_mean_interval_and_spread(runs: Path, capsys) -> None:
+    assert main(["summarise_seeds", str(runs), "--json"]) == 0
+    told = {each["settings"]["learning_rate"]: each for each in json.loads(capsys.readouterr().out)["groups"]}
+    slow = told[0.1]
+    assert (slow["mean"], slow["deviation"]) == pytest.approx((0.81, 0.01))
+    assert slow["interval"] == pytest.approx([0.81 - 4.303 * 0.01 / 3**0.5, 0.81 + 4.303 * 0.01 / 3**0.5])
+    assert sorted(each["seed"] for each in slow["runs"]) == [1, 2, 3]
+    assert told[0.9]["interval"] is None
+
+
+def test_groups_are_held_against_the_first_in_words(runs: Path, capsys) -> None:
+    assert main(["summarise_seeds", str(runs)]) == 0
+    told = capsys.readouterr().out
+    assert "learning_rate=0.1 against learning_rate=0.3: -0.08" in told
+    assert "more than chance of the seeds" in told
+    assert "one seed" in told
+
+
+def test_where_there_is_no_run_it_says_so(tmp_path: Path, capsys) -> None:
+    assert main(["summarise_seeds", str(tmp_path)]) == 1
+    assert "no evaluated runs" in capsys.readouterr().err

@@ -1,0 +1,257 @@
+"""How rows were predicted, by a run or in a file that x-pred wrote, so that two of them can be compared row by row."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xdpx import metrics
+from xdpx.commands.predicted_file import read_columns
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.inference.row_scores import RowScores, of_tags, row_scores
+from xdpx.metrics import named
+from xdpx.tokenizers.target_map import TargetMap, folded
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.inference.plan import Input
+    from xdpx.inference.predictor import Predictor
+
+OWN_COLUMNS = frozenset({"pred", "prob", "target_prob", "score", "tags"})
+"""What x-pred puts behind the columns of a file."""
+SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """Rows that were predicted.
+
+    Attributes:
+        name: of the run or file.
+        on: the file that was predicted.
+        split: the same by the name that other runs may know it by.
+        scores: of all rows.
+        rows: how some of them score.
+        keys: what each row holds, label included.
+        right: which of them are right, (N,); None where rows are not right or wrong.
+        deciding: the metric that the run was trained for, or the usual one for such rows.
+        share: the metric that is the share of right rows, '' for none.
+    """
+
+    name: str
+    on: str
+    split: str
+    scores: Mapping[str, float]
+    rows: RowScores
+    keys: Sequence[str]
+    right: NDArray[np.bool_] | None
+    deciding: str
+    share: str
+
+    def in_order_of(self, other: Comparable) -> Comparable:
+        """Return the same rows in the order of another one.
+
+        Raises:
+            ConfigError: they are not the same rows.
+        """
+        if list(self.keys) == list(other.keys):
+            return self
+        _refuse_others(self, other)
+        places: dict[str, deque[int]] = defaultdict(deque)
+        for place, key in enumerate(self.keys):
+            places[key].append(place)
+        order = np.array([places[key].popleft() for key in other.keys])
+        score = self.rows.score
+        groups = None if self.rows.groups is None else self.rows.groups[order]
+        return replace(
+            self,
+            rows=RowScores(lambda rows, drawn: score(order[rows], drawn), self.rows.num_rows, groups),
+            keys=list(other.keys),
+            right=None if self.right is None else self.right[order],
+        )
+
+    @cached_property
+    def copies(self) -> NDArray[np.int64] | None:
+        """Which rows are drawn together: those of a query, or copies of one row; None where there is neither."""
+        if self.rows.groups is not None:
+            return self.rows.groups
+        numbers: dict[str, int] = {}
+        same = np.array([numbers.setdefault(key, len(numbers)) for key in self.keys])
+        return None if len(numbers) == len(self.keys) else same
+
+
+def _refuse_others(first: Comparable, second: Comparable) -> None:
+    ours, theirs = Counter(first.keys), Counter(second.keys)
+    faults = []
+    for one, other, surplus in ((first, second, ours - theirs), (second, first, theirs - ours)):
+        if surplus:
+            example = next(iter(surplus))[:SHOWN_CHARACTERS].replace("\t", " | ")
+            problem = f"{surplus.total():,} of {len(one.keys):,} rows of {one.on} are not in {other.name}: '{example}'."
+            faults.append(Fault(one.name, problem, ""))
+    if faults:
+        remedy = "Only the same rows, with the same labels, can be compared: name one raw file with on=FILE."
+        raise ConfigError("x-script compare_runs", [*faults[:-1], replace(faults[-1], remedy=remedy)])
+
+
+# ---- a finished run
+
+
+def of_run(folder: str, on: str, metric: str, *, source: str) -> Comparable:
+    """Score a split or a file with a finished run.
+
+    Args:
+        folder: of the run.
+        on: a split of its data, or a file; '' for what training scored.
+        metric: one more to compute, '' for none.
+        source: of the request, for messages.
+
+    Raises:
+        ConfigError: there is no such run or input, or its rows have no scores of their own.
+    """
+    from xdpx.inference.plan import InferenceParameters, find_input, make_plan
+    from xdpx.inference.predictor import Predictor
+    from xdpx.logger import log
+    from xdpx.training.evaluation import score_placed
+
+    extra = {"metrics": [metric]} if metric not in {"", "loss"} else {}
+    plan = make_plan(InferenceParameters(save_dir=folder, extra_config=extra), source)
+    wanted = on or str(plan.train.values["valid_subset"])
+    each = find_input(wanted, plan, "on", source)
+    predictor = Predictor(plan)
+    loss = predictor.task.loss
+    (scores, _), gathered, places = score_placed(
+        predictor.engine, predictor.state, predictor.placed_batches(each), loss, labels=predictor.labels
+    )
+    log.take_accumulated()
+    judged = loss.judged(gathered, predictor.labels)
+    rows = row_scores(loss, gathered, judged)
+    if rows is None or judged is None:
+        problem = f"the loss '{plan.train.values['loss']}' gives no score to single rows."
+        raise ConfigError(source, [Fault(folder, problem, "Compare what x-eval prints.")])
+    ids = np.concatenate([place.ids for place in places])[judged.places]
+    labels = [str(judged.describe(row)["true"]) for row in range(len(ids))]
+    own = {"class": "acc", "several": "acc", "tags": "exact_rows"}.get(judged.kind, "")
+    return Comparable(
+        name=folder,
+        on=each.path,
+        split=wanted,
+        scores=scores,
+        rows=rows,
+        keys=[f"{text}\t{label}" for text, label in zip(_texts(predictor, each, ids.tolist()), labels, strict=True)],
+        right=None if judged.kind == "number" else judged.right,
+        deciding=str(plan.train.values["major_metric"]),
+        share=own,
+    )
+
+
+def _texts(predictor: Predictor, source: Input, ids: Sequence[int]) -> list[str]:
+    """Return the text of each row as it stands in the raw file; where that is gone, its tokens."""
+    from xdpx.inference.origins import origins
+
+    found = origins(predictor, source, ids)
+    return ["\t".join(found[index].texts) if index in found else f"row {index}" for index in ids]
+
+
+# ---- a file of predictions
+
+
+def of_file(path: str, metric: str, target: str) -> Comparable:
+    """Read predictions that x-pred wrote for labelled rows.
+
+    Args:
+        path: the file.
+        metric: one more to compute, '' for none.
+        target: the column of the right labels.
+
+    Raises:
+        ConfigError: a column is missing, or holds something else.
+    """
+    with io.open(path, encoding="utf-8", newline="\n") as file:
+        header = file.readline().rstrip("\n").split("\t")
+    column = next((name for name in ("pred", "score", "tags") if name in header), "")
+    if not column:
+        problem = "has no column of predictions: pred, score or tags."
+        raise ConfigError(path, [Fault("predictions", problem, "Predict with x-pred, header: true.")])
+    kept = [name for name in dict.fromkeys(header) if name not in OWN_COLUMNS]
+    names = [*kept, column] if target in kept else [target, column]
+    columns = dict(zip(names, read_columns(path, names, [*["target"] * (len(names) - 1), "pred"]), strict=True))
+    wanted, found = columns[target], columns[column]
+    keys = ["\t".join(cells) for cells in zip(*(columns[name] for name in kept), strict=True)]
+    if not keys:
+        raise ConfigError(path, [Fault("predictions", "holds no rows.", "Predict anew.")])
+    reading = {"pred": _classes, "score": _numbers, "tags": _tags}[column]
+    rows, right, deciding, share = reading(path, wanted, found, metric)
+    return Comparable(path, path, path, metrics.of_all(rows.score, len(keys)), rows, keys, right, deciding, share)
+
+
+Read = tuple[RowScores, NDArray[np.bool_] | None, str, str]
+
+
+def _classes(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
+    labels = TargetMap(sorted({folded(cell): cell.strip() for cell in (*wanted, *found)}.values()))
+    target, pred = labels.classes(wanted), labels.classes(found)
+    prob = np.empty((len(target), len(labels)))  # only its width is asked for
+    count = len(labels)
+
+    def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
+        del groups
+        table = metrics.confusion(target[rows], pred[rows], count)
+        scores = {
+            "acc": metrics.accuracy(table),
+            "macro_f1": metrics.precision_recall_f1(table, average="macro")[2],
+            "mcc": metrics.matthews(table),
+        }
+        return scores | _asked(path, metric, {"target": target[rows], "pred": pred[rows], "prob": prob[rows]}, scores)
+
+    return RowScores(score, len(target)), target == pred, "acc", "acc"
+
+
+def _numbers(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
+    try:
+        target, given = (np.array([float(cell) for cell in cells]) for cells in (wanted, found))
+    except ValueError as error:
+        raise ConfigError(path, [Fault("score", f"holds something else than numbers ({error}).", "")]) from error
+
+    def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
+        del groups
+        some = {"target": target[rows], "score": given[rows]}
+        scores = {name: _computed(name, some) for name in ("spearman", "pearson", "mse", "mae")}
+        return scores | _asked(path, metric, some, scores)
+
+    return RowScores(score, len(target)), None, "spearman", ""
+
+
+def _computed(name: str, some: Mapping[str, Any]) -> float:
+    value = named.compute(name, some)
+    return float("nan") if value is None else value
+
+
+def _asked(path: str, metric: str, some: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, float]:
+    """Return the metric that was asked for by name, where it is none of those that are there."""
+    if not metric or metric in scores:
+        return {}
+    try:
+        value = named.compute(metric, some)
+    except named.Missing as error:
+        raise ConfigError(path, [Fault("metric", f"{error}.", f"It has: {', '.join(scores)}.")]) from error
+    if value is None:
+        raise ConfigError(path, [Fault("metric", f"there is no '{metric}'.", f"It has: {', '.join(scores)}.")])
+    return {metric: value}
+
+
+def _tags(path: str, wanted: Sequence[str], found: Sequence[str], metric: str) -> Read:
+    targets, preds = ([cell.split() for cell in cells] for cells in (wanted, found))
+    unequal = [line for line, (one, other) in enumerate(zip(targets, preds, strict=True), 2) if len(one) != len(other)]
+    if unequal:
+        problem = f"line {unequal[0]} has another number of tags than of words."
+        raise ConfigError(path, [Fault("tags", problem, "Predict anew.")])
+    judged = metrics.judge_tags(targets, preds, np.arange(len(targets)))
+    if metric not in {"", "acc", "precision", "recall", "f1"}:
+        raise ConfigError(path, [Fault("metric", f"there is no '{metric}'.", "It has: acc, precision, recall, f1.")])
+    return of_tags(judged), judged.right, "f1", "exact_rows"
