@@ -343,8 +343,8 @@ class Predictor:
         """Cut samples into batches of similar length, the very ones that training scores."""
         seed = self.plan.train.values.get("seed") or 0
         return EvaluationData(
-            samples, self.processor, batch_size=batch_size or self.plan.batch_size, max_steps=most, seed=seed, drawn=drawn,
-            shuffled=self.plan.train.picked("task").shuffles_held_out,
+            samples, self.processor, batch_size=batch_size or self.plan.batch_size, max_steps=most, seed=seed,
+            drawn=drawn, shuffled=self.plan.train.picked("task").shuffles_held_out,
         )  # fmt: skip
 
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
