@@ -198,17 +198,20 @@ def in_words(pair: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     """Say in one sentence which of two is better, and whether that is more than chance."""
     metric = told["metric"]
     each = pair["metrics"][metric]
-    difference = -each["difference"] if told["lower_is_better"] else each["difference"]
-    facts = (
-        f"{each['second']:.4g} against {each['first']:.4g}, a difference of {each['difference']:+.4g}, "
-        f"95 % interval {each['low']:+.4g} to {each['high']:+.4g}, p = {_p(pair['p'])}"
-    )
-    if difference == 0:
+    if each["difference"] == 0:
         return f"{metric}: both score {each['first']:.4g} on {told['rows']:,} rows."
-    better, worse = (pair["second"], pair["first"]) if difference > 0 else (pair["first"], pair["second"])
+    places = ["first", "second"]
+    if (each["difference"] > 0) != told["lower_is_better"]:
+        places.reverse()
+    low, high = sorted((each["low"], each["high"]) if places[0] == "second" else (-each["low"], -each["high"]))
+    better, worse = (pair[place] for place in places)
+    facts = (
+        f"{each[places[0]]:.4g} against {each[places[1]]:.4g}, a difference of "
+        f"{each[places[0]] - each[places[1]]:+.4g}, 95 % interval {low:+.4g} to {high:+.4g}, p = {_p(pair['p'])}"
+    )
     if pair["more_than_chance"]:
         return f"{metric}: {better} is better than {worse} ({facts}): more than chance."
-    return f"{metric}: that {better} is above {worse} may be chance ({facts}). More rows would tell."
+    return f"{metric}: that {better} scores better than {worse} may be chance ({facts}). More rows would tell."
 
 
 def _p(value: float) -> str:
