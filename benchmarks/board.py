@@ -107,10 +107,9 @@ CHOOSE = """(async () => {
 })()""".replace("CURVES", str(CURVES))
 
 NEWS = """(async () => {
-  const run = state.chosen[0], before = logs.column(run, 'valid', 'step').length;
-  while (logs.column(run, 'valid', 'step').length === before) await new Promise((resolve) => setTimeout(resolve, 1));
-  const drawn = document.body.dataset.drawn;
-  while (document.body.dataset.drawn === drawn) await new Promise((resolve) => setTimeout(resolve, 1));
+  const length = () => state.charts.get('m0').curves[0].x.length, before = length();
+  while (length() === before) await new Promise((resolve) => setTimeout(resolve, 1));
+  await new Promise((resolve) => requestAnimationFrame(resolve));
   return performance.timeOrigin + performance.now();
 })()"""
 

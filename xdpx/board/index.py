@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from xdpx.board.finding import LOGS, RunFolder, is_run, listing, runs_below
-from xdpx.board.summary import Summary, compared, differences, run_id, summary_of
+from xdpx.board.summary import Summary, all_shown, compared, differences, run_id, summary_of
 from xdpx.training.status import STATUS_FILE
 from xdpx.utils import io
 
@@ -143,8 +143,9 @@ class Index:
     def _sparing(self, summary: Summary) -> Summary:
         """Return a row that holds only settings that differ from those of the first run of its door: most agree."""
         if summary.settings:
-            common = self._common.setdefault(summary.door, compared(summary.settings))
-            summary.settings = differences(summary.settings, common)
+            if summary.door not in self._common:
+                self._common[summary.door] = compared(summary.settings)
+            summary.settings = differences(summary.settings, self._common[summary.door])
         summary.train, summary.valid = [list(map(sys.intern, names)) for names in (summary.train, summary.valid)]
         return summary
 
@@ -159,10 +160,11 @@ class Index:
             shown, newest = changed[:most], self._version
             total = sum(known.summary is not None for known in self._runs.values())
         more = len(changed) > len(shown)
+        common = {door: all_shown(settings) for door, settings in list(self._common.items())}
         rows: list[dict[str, object]] = [
             known.summary.facts() if known.summary else {"id": run_id(known.run.path), "gone": True} for known in shown
         ]
-        return Changes(rows, shown[-1].version if more else newest, more, total, self._whole, self._common)
+        return Changes(rows, shown[-1].version if more else newest, more, total, self._whole, common)
 
     def find(self, name: str) -> RunFolder | None:
         """Return the run that an id names, None when there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xdpx.utils import io
 from xdpx.utils.redaction import redact
@@ -27,7 +28,7 @@ def openable(path: str, root: str) -> str:
     if scheme_of(path):
         return path
     place = os.path.realpath(path)
-    inside = os.path.realpath(root)
+    inside = _real(root)
     if os.path.commonpath([place, inside]) != inside:
         raise NotShown(f"{io.name(path)} is a link to a place outside of the folder of the board.")
     try:
@@ -37,6 +38,11 @@ def openable(path: str, root: str) -> str:
     if not stat.S_ISREG(mode):
         raise NotShown(f"{io.name(path)} is no plain file.")
     return path
+
+
+@lru_cache(maxsize=256)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class Summary:
 
     def facts(self) -> dict[str, object]:
         """Return what JSON holds of it."""
-        return asdict(self)
+        return {**vars(self), "settings": all_shown(self.settings)}
 
 
 def run_id(name: str) -> str:
@@ -258,11 +259,22 @@ def _finite(value: float) -> float | None:
 
 
 def compared(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a run without those of which every run has its own, secrets hidden."""
-    return {sys.intern(key): sys.intern(redact(text)) for key, text in settings.items() if key not in UNCOMPARED}
+    """Return the settings of a run without those of which every run has its own."""
+    return {sys.intern(key): sys.intern(text) for key, text in settings.items() if key not in UNCOMPARED}
 
 
 def differences(settings: Mapping[str, str], common: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a run that differ from the common ones; '' for one that it lacks."""
-    own = compared(settings)
-    return {key: own.get(key, "") for key in [*own, *common] if own.get(key, "") != common.get(key, "")}
+    changed = {key: text for key, text in settings.items() if common.get(key) != text and key not in UNCOMPARED}
+    return compared(changed) | {key: "" for key in common if key not in settings}
+
+
+@lru_cache(maxsize=1 << 16)
+def shown(key: str, text: str) -> str:
+    """Return how a setting is shown: secrets hidden, those too that only the name of the setting gives away."""
+    return redact(f"{key}={text}").removeprefix(f"{key}=")
+
+
+def all_shown(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings as they are shown."""
+    return {key: shown(key, text) for key, text in settings.items()}

@@ -188,21 +188,22 @@ class RowParser:
                 yield _columns(self._header, rows) if self._names is None else self._few(self._names, rows)
 
     def _few(self, names: Collection[str], lines: Sequence[str]) -> Columns:
-        """Return some columns: of a wide log, a few cost a tenth of all."""
+        """Return some columns: of a wide log, a few cost a third of all."""
         places = {name: place for place, name in enumerate(self._header) if name in names}
-        rows = [line.split("\t") for line in lines]
-        return {
-            name: _floats([row[place] if place < len(row) else "" for row in rows]) for name, place in places.items()
-        }
+        cells = _cells(lines, len(self._header))
+        return {name: _floats(cells[place :: len(self._header)]) for name, place in places.items()}
 
 
 def _columns(header: Sequence[str], lines: Sequence[str]) -> Columns:
     width = len(header)
+    return dict(zip(header, _floats(_cells(lines, width)).reshape(-1, width).T, strict=True))
+
+
+def _cells(lines: Sequence[str], width: int) -> list[str]:
+    """Return the cells of all lines one after the other, so many of each."""
     if all(line.count("\t") == width - 1 for line in lines):
-        cells = "\t".join(lines).split("\t")
-    else:
-        cells = [cell for line in lines for cell in (line.split("\t") + [""] * width)[:width]]
-    return dict(zip(header, _floats(cells).reshape(-1, width).T, strict=True))
+        return "\t".join(lines).split("\t")
+    return [cell for line in lines for cell in (line.split("\t") + [""] * width)[:width]]
 
 
 def _floats(cells: Sequence[str]) -> Floats:

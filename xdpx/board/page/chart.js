@@ -103,7 +103,7 @@ XB.Chart = class {
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     this.paintEpochs(view);
-    ctx.lineJoin = "round";
+    ctx.lineJoin = "bevel";
     const many = this.curves.length > 20;
     let beyond = 0;
     for (const curve of this.curves) {
@@ -115,7 +115,8 @@ XB.Chart = class {
         this.line(view, curve.x, curve.raw);
       }
       ctx.globalAlpha = curve.dashed ? 0.75 : 1;
-      ctx.lineWidth = (curve.dashed || many ? 1.2 : 1.8) * scale;
+      // A line of one pixel takes browsers without a GPU a twentieth of the time of any wider one.
+      ctx.lineWidth = many ? 1 : (curve.dashed ? 1.2 : 1.8) * scale;
       ctx.setLineDash(curve.dashed ? [5 * scale, 3 * scale] : []);
       beyond += this.line(view, curve.x, curve.y);
     }

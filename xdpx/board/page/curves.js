@@ -44,6 +44,7 @@ XB.Logs = class {
     this.trouble = trouble;
     this.files = new Map(); // "run log" -> {run, log, columns, at, data}
     this.wanted = new Set();
+    this.drawn = new Map();
     this.wake = () => {};
     this.follow();
   }
@@ -103,6 +104,7 @@ XB.Logs = class {
   take(file, asked, { at, anew, columns }) {
     if (file.at !== asked.at || file.columns.size !== asked.columns.length) return; // asked for more meanwhile
     file.at = at;
+    file.version = (file.version ?? 0) + 1;
     if (anew) {
       file.data = columns;
       return;
@@ -152,8 +154,20 @@ XB.Logs = class {
     }
   }
 
-  // The curves of a metric of a run: {x, y, dashed, best}.
-  draw(run, metric, { axis, training, smooth }) {
+  // The curves of a metric of a run: {x, y, dashed, best}; the same ones as before while nothing has changed.
+  draw(run, metric, options) {
+    const version = (log) => this.files.get(`${run.id} ${log}`)?.version ?? 0;
+    const { axis, training, smooth } = options;
+    const stamp = [version("train"), version("valid"), axis, training, smooth, run.samples, run.ascending].join(" ");
+    const key = `${run.id} ${metric}`, known = this.drawn.get(key);
+    if (known?.stamp === stamp) return known.curves;
+    if (this.drawn.size > 3000) this.drawn.clear();
+    const curves = this.compute(run, metric, options);
+    this.drawn.set(key, { stamp, curves });
+    return curves;
+  }
+
+  compute(run, metric, { axis, training, smooth }) {
     const place = this.place(run, axis);
     if (!place) return [];
     const found = [];
