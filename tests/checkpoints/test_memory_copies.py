@@ -99,7 +99,7 @@ def test_nothing_is_written_where_the_folder_in_memory_is_open_to_others(memory:
 def test_without_room_on_one_machine_no_copy_is_kept(
     tmp_path: Path, memory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pair = Ranks(0, 2, 0, gather=lambda value: [value, 0 if isinstance(value, int) else value])
+    pair = Ranks(0, 2, 0, gather=lambda value: [value, ["another machine", value[1], 0]])
     assert not MemoryCopies(str(tmp_path), pair, interval=5).is_wanted(state(1))
     assert "no copy of the state is kept in memory" in capsys.readouterr().err
 

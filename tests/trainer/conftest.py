@@ -43,7 +43,7 @@ class ToyEngine:
     def take_score(self, state: Any, score: float) -> None:
         assert isinstance(score, float)
 
-    def snapshot(self, state: Any) -> dict[str, Any]:
+    def snapshot(self, state: Any, *, wanted: bool | None = None) -> dict[str, Any]:
         return dict(state)
 
     def restore(self, saved: Mapping[str, Any]) -> dict[str, float]:

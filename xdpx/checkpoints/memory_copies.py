@@ -1,8 +1,9 @@
 """A copy of the newest state in the memory of each machine, between two saves: it outlives the processes, not the run.
 
-It lies in a file of shared memory, written by the first process of the machine: whole or not at all, with its hashes,
-as a checkpoint. Where processes train with the same weights, each machine so holds what any other one needs. A run that
-is started again puts the newest copy that is whole into its folder, where it is newer than what is there, and resumes.
+It lies in a file of shared memory, whole or not at all, with its hashes, as a checkpoint. `MemoryCopies` are of whole
+states: the first process of each machine keeps one, and so holds what any other machine needs. A run that is started
+again puts the newest one that is whole into its folder, where it is newer than what is there, and resumes. Of states
+whose parts are on many machines, `memory_shares.py` keeps each process's own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import secrets
 import stat
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +23,7 @@ from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.checkpoints.folders import Ranks
 from xdpx.logger import log
 from xdpx.utils import commit, io
+from xdpx.utils.owners import machine_id
 from xdpx.utils.progress import format_bytes
 
 SHARED_MEMORY = "/dev/shm"
@@ -33,14 +36,20 @@ SECONDS_UNTIL_FORGOTTEN = 86_400.0
 BLOCK = 1 << 22
 
 
-class MemoryCopies:
-    """The copies of one run.
+class RunMemory:
+    """What a run keeps in the shared memory of its machines: where it lies, whose it is, whether there is room.
 
     Args:
         folder: of the run.
         ranks: who trains together.
         interval: updates between two copies.
+
+    Attributes:
+        place: its folder in shared memory, the same for all processes of a machine.
+        writes: whether this process keeps a copy.
     """
+
+    writes = True
 
     def __init__(self, folder: str, ranks: Ranks, *, interval: int) -> None:
         self.folder, self.interval = io.plain(folder), interval
@@ -48,7 +57,6 @@ class MemoryCopies:
         digest = hashlib.sha256(os.path.abspath(self.folder).encode()).hexdigest()[:16]
         self._home = os.path.join(SHARED_MEMORY, f"xdpx-{os.getuid()}")
         self.place = os.path.join(self._home, digest)
-        self._files = Checkpointer(self.place, writes=ranks.local_rank == 0)
         self._identity = ""
         self._wanted: bool | None = None
 
@@ -66,9 +74,79 @@ class MemoryCopies:
             self.forget()
         self._forget_others()
 
+    def has_room(self, num_bytes: int) -> bool:
+        """Tell whether all machines have room for what their processes copy; on all processes, which look once.
+
+        Args:
+            num_bytes: of the copy of this process; 0 where it keeps none.
+        """
+        if self._wanted is None:
+            told = self._ranks.broadcast(self._ranks.gather([machine_id(), num_bytes, _free_bytes()]))
+            wanted: Counter[str] = Counter()
+            for machine, count, _ in told:
+                wanted[machine] += count
+            short = [(wanted[machine], free) for machine, _, free in told if free < ROOM * wanted[machine]]
+            self._wanted = not short
+            if short:
+                count, free = short[0]
+                text = f"{format_bytes(count)} of state, and {format_bytes(free)} of shared memory are free"
+                log.warning(f"no copy of the state is kept in memory: {text}. Only what is saved can be resumed.")
+        return self._wanted
+
+    def forget(self) -> None:
+        """Remove the copy of this machine, on its first process."""
+        if self._ranks.local_rank == 0 and os.path.isdir(self.place):
+            io.rmtree(self.place)
+
+    # ---- where they lie
+
+    def _written_identity(self) -> str:
+        path = io.join(self.folder, IDENTITY)
+        if not io.isfile(path):
+            return ""
+        with io.open(path) as file:
+            text = file.read()
+        try:
+            return str(json.loads(text)["run"])
+        except (ValueError, KeyError, TypeError):
+            return ""
+
+    def _make_home(self) -> None:
+        """Make the folder of this user. Raises OSError where it is somebody else's: its name can be guessed."""
+        if not os.path.isdir(SHARED_MEMORY):
+            raise FileNotFoundError(f"there is no {SHARED_MEMORY} on this machine.")
+        if not os.path.lexists(self._home):
+            io.local_files.make_private_folder(self._home)
+        found = os.lstat(self._home)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{self._home} is not a folder of this user alone. Remove it.")
+
+    def _forget_others(self) -> None:
+        """Remove what runs left that nobody has started again for a day."""
+        if self._ranks.local_rank != 0 or not os.path.isdir(self._home):
+            return
+        for entry in os.scandir(self._home):
+            if entry.path != self.place and time.time() - entry.stat().st_mtime > SECONDS_UNTIL_FORGOTTEN:
+                io.rmtree(entry.path)
+
+
+class MemoryCopies(RunMemory):
+    """Copies of whole states, one for each machine, by its first process."""
+
+    def __init__(self, folder: str, ranks: Ranks, *, interval: int) -> None:
+        super().__init__(folder, ranks, interval=interval)
+        self.writes = ranks.local_rank == 0
+        self._files = Checkpointer(self.place, writes=self.writes)
+
+    def is_wanted(self, state: Mapping[str, Any]) -> bool:
+        """Tell whether all machines have room for copies of a state; on all processes."""
+        from xdpx.checkpoints.trusted import bytes_of
+
+        return self.has_room(bytes_of(state) if self.writes else 0)
+
     def save(self, step: int, state: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Replace the copy of this machine, on its first process."""
-        if self._ranks.local_rank != 0:
+        if not self.writes:
             return
         try:
             self._make_home()
@@ -78,24 +156,6 @@ class MemoryCopies:
                     commit.discard(self.place, layout.state_name(old))
         except OSError as error:
             log.warning(f"no copy of the state is kept in memory: {error}", once=True)
-
-    def is_wanted(self, state: Mapping[str, Any]) -> bool:
-        """Tell whether all machines have room for copies of a state; on all processes, which look once."""
-        if self._wanted is None:
-            from xdpx.checkpoints.trusted import bytes_of
-
-            num_bytes = self._ranks.broadcast(bytes_of(state))
-            told = self._ranks.broadcast(self._ranks.gather(_free_bytes()))
-            self._wanted = min(told) >= ROOM * num_bytes
-            if not self._wanted:
-                text = f"{format_bytes(num_bytes)} of state, and {format_bytes(min(told))} of shared memory are free"
-                log.warning(f"no copy of the state is kept in memory: {text}. Only what is saved can be resumed.")
-        return self._wanted
-
-    def forget(self) -> None:
-        """Remove the copy of this machine, on its first process."""
-        if self._ranks.local_rank == 0 and os.path.isdir(self.place):
-            io.rmtree(self.place)
 
     # ---- after a restart
 
@@ -139,37 +199,6 @@ class MemoryCopies:
             log.warning(f"the copy of step {step} in memory could not be saved, so an older state is resumed: {error}")
             return
         log.info(f"step {step} is resumed from its copy in memory: nothing newer was saved")
-
-    # ---- where they lie
-
-    def _written_identity(self) -> str:
-        path = io.join(self.folder, IDENTITY)
-        if not io.isfile(path):
-            return ""
-        with io.open(path) as file:
-            text = file.read()
-        try:
-            return str(json.loads(text)["run"])
-        except (ValueError, KeyError, TypeError):
-            return ""
-
-    def _make_home(self) -> None:
-        """Make the folder of this user. Raises OSError where it is somebody else's: its name can be guessed."""
-        if not os.path.isdir(SHARED_MEMORY):
-            raise FileNotFoundError(f"there is no {SHARED_MEMORY} on this machine.")
-        if not os.path.lexists(self._home):
-            io.local_files.make_private_folder(self._home)
-        found = os.lstat(self._home)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise PermissionError(f"{self._home} is not a folder of this user alone. Remove it.")
-
-    def _forget_others(self) -> None:
-        """Remove what runs left that nobody has started again for a day."""
-        if self._ranks.local_rank != 0 or not os.path.isdir(self._home):
-            return
-        for entry in os.scandir(self._home):
-            if entry.path != self.place and time.time() - entry.stat().st_mtime > SECONDS_UNTIL_FORGOTTEN:
-                io.rmtree(entry.path)
 
 
 def _free_bytes() -> int:

@@ -44,7 +44,7 @@ def perform(run: Run) -> int:
 
 def together(run: Run, count: int) -> int:
     """Do one run in so many processes of this machine, and return its exit code."""
-    threads = max(1, (os.cpu_count() or 1) // count)
+    threads = threads_of_each(count)
     most = int(run.values.get("max_restarts") or 0) if not run.values.get("auto_suffix") else 0
     again = replace(run, values={**run.values, **GO_ON})
     restarts = Restarts(most, (again, "", threads, False), PRELOADED if most else (), threads)
@@ -60,11 +60,7 @@ def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
         threads: how many threads numerical libraries may use; None leaves them alone.
         verbose: whether to show tracebacks of every error.
     """
-    os.setpgrp()  # the terminal's Ctrl-C reaches the parent alone, which passes it on once
-    _end_with_parent()
-    if threads is not None:  # before torch is imported, which reads these
-        for variable in THREADS:
-            os.environ.setdefault(variable, str(threads))
+    begin(threads)
     if prefix:
         sys.stdout, sys.stderr = _Prefixed(sys.stdout, prefix), _Prefixed(sys.stderr, prefix)
     code = exit_code(lambda: _load_and_perform(run), verbose=verbose)
@@ -72,6 +68,24 @@ def main(run: Run, prefix: str, threads: int | None, verbose: bool) -> None:
         if isinstance(stream, _Prefixed):
             stream.finish()
     sys.exit(code)
+
+
+def begin(threads: int | None) -> None:
+    """Set up this process, which another one has started to do a part of its work.
+
+    Args:
+        threads: how many threads numerical libraries may use; None leaves them alone.
+    """
+    os.setpgrp()  # the terminal's Ctrl-C reaches the parent alone, which passes it on once
+    _end_with_parent()
+    if threads is not None:  # before torch is imported, which reads these
+        for variable in THREADS:
+            os.environ.setdefault(variable, str(threads))
+
+
+def threads_of_each(count: int) -> int:
+    """Return how many threads of numerical libraries each of so many processes of this machine may use."""
+    return max(1, (os.cpu_count() or 1) // count)
 
 
 def _load_and_perform(run: Run) -> int:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from xdpx.commands import child
 from xdpx.commands.experiment_line import Line, parse, usage
+from xdpx.commands.outcomes import exit_code
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.launch.local import Restarts, run_together
+from xdpx.utils.distributed_utils import get_world_size
 
 if TYPE_CHECKING:
     from xdpx.experiments.base_experiment import BaseExperiment
@@ -16,6 +22,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _EXTRA = frozenset({"jax", "jaxlib", "flax", "optax", "orbax", "fiddle"})
 LOOKS = ("describe", "dry", "plan")
+MAX_RESTARTS = 3
+PRELOADED = (
+    "jax", "orbax.checkpoint", "xdpx.experiments.running.training", "xdpx.experiments.running.user_callbacks",
+    "jax.experimental.serialize_executable",
+)  # fmt: skip
+"""What takes seconds to import and asks JAX for no device."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -37,6 +49,10 @@ def main(words: Sequence[str]) -> int:
         return with_extra(lambda: _peek(line, experiment))
     if looks:
         return with_extra(lambda: _look(line, experiment, looks))
+    count, restarts = line.values.pop("nproc", 1), line.values.pop("max_restarts", MAX_RESTARTS)
+    if count > 1 and get_world_size() == 1:
+        _job_log_dir(line)
+        return _run_together(words, type(experiment), count, restarts)
     return with_extra(lambda: _run(line, experiment))
 
 
@@ -169,6 +185,27 @@ def _run(line: Line, experiment: BaseExperiment) -> int:
         search: dict[str, Any] = {name: options.pop(name) for name in ("tuner", "schedule") if name in options}
         return study(experiment, **asked, search=search, **options)
     return run(experiment, **options) or 0
+
+
+def _run_together(words: Sequence[str], kind: type[BaseExperiment], count: int, restarts: int) -> int:
+    """Run an experiment on so many processes of this machine, and return their exit code.
+
+    Programs that one life has compiled, the next ones find.
+    """
+    modules = dict.fromkeys(base.__module__ for base in kind.__mro__ if base.__module__.startswith("xdpx."))
+    threads = child.threads_of_each(count)
+    again = Restarts(restarts, None, (*PRELOADED, *modules) if restarts else (), threads)
+    with tempfile.TemporaryDirectory(prefix="xdpx-compiled-") as folder:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        if restarts and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        return run_together(count, _be_one, tuple(words), threads, restarts=again)
+
+
+def _be_one(words: Sequence[str], threads: int) -> None:
+    """Be one process of an experiment, and leave with its exit code."""
+    child.begin(threads)
+    sys.exit(exit_code(lambda: main(words), verbose="--verbose" in words))
 
 
 def _job_log_dir(line: Line) -> str:

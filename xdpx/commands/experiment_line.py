@@ -37,6 +37,9 @@ RUN_FLAGS = {
     "eval_during_decode": "evaluate too in the modes that decode",
     "jax_fully_async_checkpoint": "write checkpoints in the background",
     "async_timeout_secs": "seconds that a process waits for the others around checkpoints (1800)",
+    "nproc": "processes to start on this machine, which train together on its CPU; one drives all its GPUs or TPUs (1)",
+    "max_restarts": "how often those of nproc are started again when one was killed, froze or hung (3)",
+    "memory_copy_interval": "updates from one copy of the state in shared memory to the next (0: none)",
     "hang_seconds": "seconds after which several processes end because one is frozen or hangs (30); 0 watches none",
     "enable_checkpoint_saving": "false keeps none, to look for mistakes",
     "exit_after_ondemand_checkpoint": "end after the checkpoint that a preemption asks for",
@@ -72,8 +75,9 @@ SWITCHES = frozenset({
 })  # fmt: skip
 NUMBERS = frozenset(
     {
-        "async_timeout_secs", "hang_seconds", "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx",
-        "devices", "pgle_runs", "pgle_percentile", "peek_batches", "num_trials",
+        "async_timeout_secs", "hang_seconds", "nproc", "max_restarts", "memory_copy_interval",
+        "restore_checkpoint_step", "jax_profiler_port", "num_hosts", "host_idx", "devices", "pgle_runs",
+        "pgle_percentile", "peek_batches", "num_trials",
     }
 )  # fmt: skip
 LISTS = frozenset({"callbacks", "report_to"})

@@ -222,8 +222,13 @@ class Engine(Updater, Protocol):
         """Let the schedule hear the score of an evaluation, the same one on all processes."""
         ...
 
-    def snapshot(self, state: State) -> dict[str, Any]:
-        """Copy out everything needed to continue bit for bit: weights, optimizer, EMA, scaler, update count."""
+    def snapshot(self, state: State, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Copy out everything needed to continue bit for bit: weights, optimizer, EMA, scaler, update count.
+
+        Args:
+            state: on all processes.
+            wanted: whether this process needs the arrays; None is the first process alone.
+        """
         ...
 
     def restore(self, saved: Mapping[str, Any]) -> State:

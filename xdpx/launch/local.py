@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -215,6 +216,7 @@ def _environment(rank: int, count: int, port: str) -> dict[str, str]:
 def _begin(around: Mapping[str, str], words: str | None, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Become a process of the launch, then do the work."""
     os.environ.update(around)
+    gc.freeze()  # what was imported before the fork stays for good: to walk through it would copy its memory
     if words is not None:
         for path, number in ((os.devnull, 1), (words, 2)):
             with io.open(path, "wb") as file:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
@@ -11,15 +12,21 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from xdpx.checkpoints import background, folders
+from xdpx.checkpoints.memory_folders import MemoryFolders
+from xdpx.checkpoints.trusted import bytes_of
 from xdpx.engines.pytorch import collectives, nonfinite
 from xdpx.engines.pytorch.strategies import shard_files
+from xdpx.logger import log
 from xdpx.trainer.data.plan import TrainingPlan
 from xdpx.trainer.files import checkpoint_files as trainer_files
 from xdpx.trainer.files import model_files, rotation
 from xdpx.trainer.files.hub import Hub
 from xdpx.trainer.files.state import TrainerState, states_of
 from xdpx.trainer.parts import TrainerRun
+from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import io
+from xdpx.utils.decisions import due
+from xdpx.utils.pulse import pulse
 
 
 class SaveMethods(Protocol):
@@ -78,13 +85,89 @@ def write_model(run: TrainerRun, folder: str, weights: dict[str, Tensor] | None,
 
 def save_checkpoint(run: TrainerRun, methods: SaveMethods, parent: str) -> str:
     """Save everything that is needed to continue at this very step, whole or not at all; on all ranks."""
-    args, state, strategy = run.args, run.state, run.parts.strategy
-    run.token_counter.settle(state, args.device)
+    _settle(run, methods)
+    _note_best(run.state, parent)
+    saved = _save(
+        run, methods, parent, everywhere=run.args.save_on_each_node,
+        later=None if _is_spread(run) else background.asked_for(),
+        then=partial(_after_saving, run, methods, parent),
+    )  # fmt: skip
+    run.saved_step = run.state.global_step
+    return saved
+
+
+class Copying(Callback):
+    """Keeps copies of a training in memory between two saves, while it goes on. Stands behind the flow.
+
+    Args:
+        run, methods: of the Trainer.
+        copies: where they lie.
+    """
+
+    def __init__(self, run: TrainerRun, methods: SaveMethods, copies: MemoryFolders) -> None:
+        self._run, self._methods, self._copies = run, methods, copies
+        self._writing = background.Background()
+
+    def on_step(self, session: Session, step: Step) -> Stop | None:
+        """Keep a copy of this step, if one is due and it was not saved."""
+        if due(step.number, self._copies.interval) and self._run.saved_step != step.number:
+            with self._run.accumulator.stopwatch.paused(), pulse.doing("copying"):
+                self._copy(step.number)
+        return None
+
+    def _copy(self, number: int) -> None:
+        run, copies = self._run, self._copies
+        if not copies.is_ready(bytes_of([run.model.state_dict(), run.optimizer.state_dict()])):
+            return
+        _settle(run, self._methods)
+        _save(
+            run, self._methods, copies.parent, everywhere=run.args.save_on_each_node, later=self._writing,
+            then=lambda path: copies.keep(number),
+        )  # fmt: skip
+
+    def on_end(self, session: Session, stop: Stop) -> None:
+        """Forget the copies: all that is wanted is on disk."""
+        self._writing.wait()
+        self._run.parts.ranks().barrier()
+        self._copies.forget()
+
+    def close(self) -> None:
+        """Let what is being copied come to its end."""
+        with suppress(Exception):  # was logged; what ends the training counts
+            self._writing.wait()
+
+
+def copies_of(run: TrainerRun, folder: str) -> MemoryFolders | None:
+    """Return where copies of a training are kept in memory; None where none are wanted, or can be."""
+    args = run.args
+    if not args.memory_copy_interval or args.save_strategy == "no" or args.save_only_model:
+        return None
+    if _is_spread(run):
+        log.warning("memory_copy_interval: has no effect, for each process writes shards of its own to disk.")
+        return None
+    everywhere = args.save_on_each_node
+    return MemoryFolders(folder, run.parts.ranks(), interval=args.memory_copy_interval, everywhere=everywhere)
+
+
+def _is_spread(run: TrainerRun) -> bool:
+    """Whether all processes write into a checkpoint, which a thread of one could not do."""
+    return _in_shards(run) or run.parts.strategy.writes_own_state
+
+
+def _settle(run: TrainerRun, methods: SaveMethods) -> None:
+    """Bring the state up to date; on all ranks."""
+    run.token_counter.settle(run.state, run.args.device)
     methods.store_flos()
+
+
+def _save(
+    run: TrainerRun, methods: SaveMethods, parent: str, *, everywhere: bool, later: background.Background | None,
+    then: Callable[[str], object],
+) -> str:  # fmt: skip
+    args, state, strategy = run.args, run.state, run.parts.strategy
     finite = nonfinite.all_finite(run.model.parameters())
     if not finite:
         run.warn_of_nonfinite(f"weights are NaN or infinite at step {state.global_step}")
-    _note_best(state, parent)
     state.stateful_callbacks = states_of(run.exportable())
     ranks, own, contents = run.parts.ranks(), None, {}
     if not args.save_only_model:
@@ -97,14 +180,10 @@ def save_checkpoint(run: TrainerRun, methods: SaveMethods, parent: str) -> str:
     elif _in_shards(run):
         write = partial(_save_shards, run, methods.saved_processing)
     with run.averaged():
-        saved = trainer_files.save_checkpoint(
+        return trainer_files.save_checkpoint(
             parent, state.global_step, trainer_files.Contents(json.loads(state.to_json()), finite=finite, **contents),
-            write, own=own, ranks=ranks, everywhere=args.save_on_each_node,
-            background=None if _in_shards(run) or strategy.writes_own_state else background.asked_for(),
-            then=partial(_after_saving, run, methods, parent),
+            write, own=own, ranks=ranks, everywhere=everywhere, background=later, then=then,
         )  # fmt: skip
-    run.saved_step = state.global_step
-    return saved
 
 
 def _to_continue(run: TrainerRun, loader: dict[str, Any] | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from xdpx.checkpoints.folders import Ranks
+from xdpx.checkpoints.memory_folders import MemoryFolders
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.averaging import AverageInPlace, OptimizersAverage
 from xdpx.engines.pytorch.memory import MemoryWatch
@@ -119,6 +120,7 @@ class TrainerRun:
         accumulation: micro-batches of the present update.
         operations: floating point operations that are not in the state yet.
         saved_step: the last step that was saved.
+        copies: of the state, in memory; None where none are kept.
         continued: the checkpoint of which the data has not been entered yet.
         started: when training began, in seconds of `time.time`.
         tokens_before: input tokens seen before that.
@@ -154,6 +156,7 @@ class TrainerRun:
     accumulation = 1
     operations = 0
     saved_step: int | None = None
+    copies: MemoryFolders | None = None
     continued: Continued | None = None
     tokens_before = 0
     logged_step = 0

@@ -23,7 +23,7 @@ from xdpx.trainer.parts import Continued, TrainerRun
 from xdpx.utils import io
 
 FREE = ("output_dir", "resume_from_checkpoint", "do_train", "do_eval", "do_predict", "overwrite_output_dir", "run_name",
-        "resume_hyperparameters", "resume_changed", "hang_seconds")  # fmt: skip
+        "resume_hyperparameters", "resume_changed", "hang_seconds", "memory_copy_interval")  # fmt: skip
 """Arguments that may change between two stretches of a run without a word."""
 
 

@@ -45,7 +45,7 @@ from xdpx.training.progress import Progress
 from xdpx.training.status import Status
 
 
-class TrainMethods(FlowMethods, StepMethods, Searching, Protocol):
+class TrainMethods(FlowMethods, StepMethods, keeping.SaveMethods, Searching, Protocol):
     """What users give and override of a Trainer to say how training begins and ends."""
 
     model_init: Any
@@ -116,6 +116,9 @@ def train(
             run.neftune_hook = neftune.attach(run.model, methods.neftune_noise_alpha)
             afterwards.callback(run.neftune_hook.remove)
         changed = args.resume_changed == "weights"
+        run.copies = keeping.copies_of(run, methods._get_output_dir(trial))
+        if run.copies is not None and resume is True:
+            run.copies.bring_back()
         checkpoint = resuming.find(resume, methods._get_output_dir(trial), run.parts.ranks(), changed=changed)
         if checkpoint is not None:
             methods._load_from_checkpoint(checkpoint)
@@ -231,6 +234,8 @@ class _Stretch:
 
     def settle(self, session: Session) -> None:
         """Listen, from here on, for signals and for losses in the outputs of the model."""
+        if self.run.copies is not None:
+            self.run.copies.begin(anew=self.checkpoint is None)
         self.listening.enter_context(self.preemption)
         self.listening.enter_context(self.methods.loss_calls.noting(self.run.model_wrapped))
 
@@ -239,7 +244,9 @@ class _Stretch:
         self.flow = Flow(
             self.methods, self.run, trial=self.trial, ignore_keys=self.ignore_keys, preemption=self.preemption
         )
-        return [self.flow, *self._onlookers()]
+        copies = self.run.copies
+        kept = [] if copies is None else [keeping.Copying(self.run, self.methods, copies)]
+        return [self.flow, *kept, *self._onlookers()]
 
     def _onlookers(self) -> list[Callback]:
         """Return what looks inside updates, where that is asked for."""

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -181,13 +182,13 @@ class PyTorchEngine:
         if self._schedule is not None:
             self._schedule.take_score(score)
 
-    def snapshot(self, state: PyTorchState) -> dict[str, Any]:
-        """Copy everything to the host: weights and states of the optimizer whole, to that of the first process."""
+    def snapshot(self, state: PyTorchState, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Copy everything to the host, weights and optimizer whole; see `engines.base.Engine.snapshot`."""
         self._meet(state)
         if state.own_average is not None:
             state.own_average.hide()
         strategy = self.strategy.state_dict(state.optimizer)
-        averaged = None if state.averaged is None else self.strategy.weights(state.averaged.model, copied=True)
+        give = partial(self.strategy.weights, wanted=wanted, copied=True)
         return {
             "format": FORMAT,
             "num_updates": state.num_updates,
@@ -198,9 +199,9 @@ class PyTorchEngine:
             "parts": {"update": state.update_parts, "score": state.score_parts},
             "ema_decay": self.options.ema_decay,
             "swa": list(self.options.swa),
-            "model": self.strategy.weights(state.task.model, copied=True),
-            "optimizer": self.strategy.optimizer_state(state.task.model, state.optimizer, copied=True),
-            "averaged": averaged,
+            "model": give(state.task.model),
+            "optimizer": self.strategy.optimizer_state(state.task.model, state.optimizer, wanted=wanted, copied=True),
+            "averaged": None if state.averaged is None else give(state.averaged.model),
             "schedule": schedule_state(self._schedule),
             **copied(
                 {

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictions, Traced
 from xdpx.engines.origin import Origin
-from xdpx.engines.spmd import transfer, world
+from xdpx.engines.spmd import kept_programs, transfer, world
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
 from xdpx.engines.spmd.steps import SIZES, Compiled, Surroundings, jitted
@@ -188,11 +188,12 @@ class SpmdEngine:
         found = jax.device_get(self._summaries.get(SIZES, {}))
         return {name: GradientSize(*map(float, numbers)) for name, numbers in found.items()}
 
-    def snapshot(self, state: SpmdState) -> dict[str, Any]:
-        """Copy everything to the host, whole, as torch tensors by name; on all processes.
+    def snapshot(self, state: SpmdState, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Copy everything to the host of every process, whole, as torch tensors by name; on all processes.
 
         For a model that fits the host. `checkpoints.spmd_files` writes each part from where it is.
         """
+        del wanted
         return {
             "format": FORMAT,
             "num_updates": int(transfer.whole(state["step"])),
@@ -295,7 +296,7 @@ class BegunTogether:
         leaves, tree = jax.tree.flatten(args)
         key = tree, tuple((leaf.shape, leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves)
         if key not in self._compiled:
-            self._compiled[key] = self._function.lower(*args).compile()
+            self._compiled[key] = kept_programs.compiled(self._function.lower(*args))
             world.barrier("compiled")
         return self._compiled[key](*args)
 

@@ -172,11 +172,11 @@ class PairedEngine:
 
         return self._state(jax.jit(begin, out_shardings=plan.placed)(params), host)
 
-    def snapshot(self, state: PairedState) -> dict[str, Any]:
+    def snapshot(self, state: PairedState, *, wanted: bool | None = None) -> dict[str, Any]:
         """Copy everything to the host."""
         engine, pair = self._parts()
         told = {"rule": type(pair.rule).__name__, "ema_decay": self.options.ema_decay}
-        return {**engine.snapshot(state.arrays), **told, "schedule": schedule_state(self._schedule)}
+        return {**engine.snapshot(state.arrays, wanted=wanted), **told, "schedule": schedule_state(self._schedule)}
 
     def restore(self, saved: Mapping[str, Any]) -> PairedState:
         """Rebuild a state from its snapshot, on this mesh.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -26,6 +27,9 @@ MASTER, MASTER_PORT = "MASTER_ADDR", "MASTER_PORT"
 
 TPU_PODS = frozenset({"gcetpu", "gketpu"})
 """What JAX calls the places where it finds the other processes by itself; under Slurm it does, too."""
+
+FORGOTTEN_TOGETHER = 256
+"""After so many words to all, they wait for one another, and the coordinator forgets these words."""
 
 PATIENCE_SECONDS = 1800.0
 """After so long a process stops waiting for the others."""
@@ -100,6 +104,10 @@ def preempted(step: int) -> bool:
     return process_count() > 1 and bool(multihost_utils.reached_preemption_sync_point(step))
 
 
+_talks: dict[str, tuple[Iterator[int], list[str]]] = {}
+"""By the name of a part: the numbers of its next words, as none is said twice, and what the coordinator remembers."""
+
+
 class Talk:
     """A way to speak with the same part of the other processes; all of them must say the same things in order.
 
@@ -112,7 +120,7 @@ class Talk:
 
     def __init__(self, name: str, *, seconds: float = PATIENCE_SECONDS) -> None:
         self.name, self._milliseconds = name, int(seconds * 1000)
-        self._numbers = count()
+        self._numbers, self._said = _talks.setdefault(name, (count(), []))
 
     def barrier(self, label: str = "") -> None:
         """Wait until all are here.
@@ -141,8 +149,21 @@ class Talk:
         return self.exchange(value)
 
     def broadcast(self, value: object) -> Any:
-        """Return what the first process said."""
-        return self.exchange(value if process_index() == 0 else None)[0]
+        """Return what the first process said, which does not wait for the others."""
+        if process_count() == 1:
+            return value
+        client, word = _client(), self._next()
+        if process_index() == 0:
+            client.key_value_set(word, json.dumps(value))
+        with self._in_vain(word):
+            text = client.blocking_key_value_get(word, self._milliseconds)
+        self._said.append(word)
+        if len(self._said) == FORGOTTEN_TOGETHER:  # all have heard them when all are here
+            self._wait(f"{word}/forgotten")
+            for each in self._said if process_index() == 0 else ():
+                client.key_value_delete(each)
+            self._said.clear()
+        return json.loads(text)
 
     def agree_any(self, flag: bool) -> bool:
         """Tell whether any process says yes."""
@@ -152,8 +173,13 @@ class Talk:
         return f"xdpx/{self.name}/{next(self._numbers)}"
 
     def _wait(self, word: str) -> None:
-        try:
+        with self._in_vain(word):
             _client().wait_at_barrier(word, self._milliseconds)
+
+    @contextmanager
+    def _in_vain(self, word: str) -> Generator[None]:
+        try:
+            yield
         except jax.errors.JaxRuntimeError as error:
             raise TimeoutError(
                 f"process {process_index()} of {process_count()} waited {self._milliseconds / 1000:.0f} seconds at "

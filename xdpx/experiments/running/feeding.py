@@ -66,14 +66,21 @@ class Feed:
             fault = Fault(f"{name}.get_state", f"{error}, which no checkpoint can hold.", remedy)
             raise ConfigError(type(self._parts.experiment).__name__, [fault]) from error
 
-    def restore(self, checkpoint: str) -> None:
-        """Return to where the inputs were when a checkpoint was written."""
+    def restore(self, checkpoint: str, inputs: Mapping[str, Any] | None = None) -> None:
+        """Return to where the inputs were when a checkpoint was written.
+
+        Args:
+            checkpoint: its folder, or what else is named in the log.
+            inputs: what `state` gave then; None where the files of the folder say it.
+        """
         kept = self._kept()
         if TRAINING not in kept:
             of_input = self._parts.train.enable_input_checkpointing
             switch = "input_checkpointing_enabled" if of_input else "enable_input_checkpointing"
             log.warning(f"{switch} is False: the training input begins anew, and may repeat data.")
-        saved = (self._read(checkpoint) or {}) if kept else {}
+        saved: Mapping[str, Any] = inputs or {}
+        if inputs is None and kept:
+            saved = self._read(checkpoint) or {}
         for name, data in kept.items():
             if name in saved:
                 if data.replay:

@@ -33,6 +33,8 @@ class RunOptions:
         jax_fully_async_checkpoint: write checkpoints while training goes on.
         async_timeout_secs: seconds after which a process no longer waits for the others, when checkpoints are written
             or found; None: half an hour, as everywhere.
+        memory_copy_interval: mode `train`: after so many updates each process keeps a copy of its part of the state in
+            the shared memory of its machine; a job that is run again there goes on from it. 0 keeps none.
         hang_seconds: after which several processes end because one of them is frozen, or takes an update longer than
             that beyond twice the longest one; stacks of all go into `job_log_dir`/stacks. 0 watches none.
         stop_at_step: mode `train`: end a stretch after this update of the whole training, to be continued later.
@@ -65,6 +67,7 @@ class RunOptions:
     exit_after_ondemand_checkpoint: bool = True
     jax_fully_async_checkpoint: bool = False
     async_timeout_secs: float | None = None
+    memory_copy_interval: int = 0
     hang_seconds: float = HANG_SECONDS
     stop_at_step: int | None = None
     restore_checkpoint_dir: str | None = None
@@ -128,6 +131,9 @@ def _faults(options: RunOptions) -> list[Fault]:
         faults.append(
             Fault("async_timeout_secs", f"is {options.async_timeout_secs}.", "Give seconds above 0, e.g. 600.")
         )
+    if options.memory_copy_interval < 0:
+        problem = f"is {options.memory_copy_interval}."
+        faults.append(Fault("memory_copy_interval", problem, "Give a number of updates, e.g. 50; 0 keeps none."))
     if options.hang_seconds < 0:
         faults.append(Fault("hang_seconds", f"is {options.hang_seconds}.", "Give seconds, e.g. 30; 0 watches none."))
     if not options.job_log_dir:

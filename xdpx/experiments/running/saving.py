@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xdpx.checkpoints import spmd_files, spmd_folders
+from xdpx.checkpoints import spmd_files, spmd_folders, spmd_shares
+from xdpx.checkpoints.memory_shares import MemoryShares
 from xdpx.experiments.running.feeding import Feed
 from xdpx.experiments.running.parts import Parts
 from xdpx.tasks.spmd.train_fields import duration
@@ -21,19 +22,28 @@ SAVED_AT = "saved_at"
 
 
 class Saving(Checkpointing):
-    """Save at step 0, at intervals, when asked to, and at the end."""
+    """Save at step 0, at intervals, when asked to, and at the end.
 
-    def __init__(self, parts: Parts, feed: Feed, accumulator: MetricAccumulator, callbacks: Sequence[Callback]) -> None:
-        super().__init__(accumulator, callbacks)
-        self._parts, self._feed = parts, feed
+    Args:
+        copies: where copies of the state are kept between two saves; None keeps none.
+        goes_on: whether the run was continued from something of its own.
+    """
+
+    def __init__(
+        self, parts: Parts, feed: Feed, accumulator: MetricAccumulator, callbacks: Sequence[Callback], *,
+        copies: MemoryShares | None = None, goes_on: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(accumulator, callbacks, copies)
+        self._parts, self._feed, self._copies, self._goes_on = parts, feed, copies, goes_on
+        self._host = spmd_shares.HostCopies()
         self._parent = io.join(parts.folder, spmd_folders.PARENT)
         self._last: int | None = None
 
     def on_start(self, session: Session) -> None:
-        """Save a new run before its first update; what a run was continued from is there."""
+        """Save a new run before its first update; what a run was continued from is there, on disk or in memory."""
         if io.isdir(io.join(self._parent, spmd_folders.folder_name(session.number))) and session.number:
             self._last = session.number
-        else:
+        elif not self._goes_on:
             self._save(session)
 
     def save(self, session: Session) -> None:
@@ -46,8 +56,10 @@ class Saving(Checkpointing):
         """Save what was reached, and wait until it is there."""
         self._save(session)
         spmd_files.wait()
+        self._copying.wait()
         self._parts.ranks.barrier()
         self._rotate(session.number)
+        self._forget_copies()
 
     def _save(self, session: Session) -> None:
         self._asked = False
@@ -63,6 +75,20 @@ class Saving(Checkpointing):
                 ranks=self._parts.ranks,
             )  # fmt: skip
         self._last = session.number
+
+    def _is_saved(self, session: Session) -> bool:
+        return self._last == session.number and not self._parts.options.jax_fully_async_checkpoint
+
+    def _copy_of(self, session: Session) -> Callable[[], object] | None:
+        copies, step = self._copies, session.number
+        if copies is None:
+            return None
+        host = self._host.take(session.state)
+        if not copies.has_room(sum(values.nbytes for values in host.values())):
+            return None
+        copies.settle()
+        facts = {"facts": self._facts(session), "inputs": self._feed.state()}
+        return lambda: copies.save(step, host.items(), facts)
 
     def _facts(self, session: Session) -> dict[str, Any]:
         return {

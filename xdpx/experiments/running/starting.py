@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from xdpx.checkpoints import spmd_files, spmd_folders
+from xdpx.checkpoints import spmd_files, spmd_folders, spmd_shares
+from xdpx.checkpoints.memory_shares import MemoryShares
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.spmd.engine import SpmdEngine
 from xdpx.experiments.running.parts import Parts
@@ -28,24 +29,37 @@ class Start:
     """The first state of a run.
 
     Attributes:
-        checkpoint: the folder it was restored from; None for a new run.
+        checkpoint: where it was restored from; None for a new run.
         facts: what that checkpoint says of the run.
         provenance: where each tensor came from, by name.
+        inputs: where this process was in its inputs, of a copy in memory; None where the files of a checkpoint say it.
     """
 
     state: Any
     checkpoint: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Any] | None = None
 
 
-def begin(parts: Parts) -> Start:
+def begin(parts: Parts, until: int, copies: MemoryShares | None = None) -> Start:
     """Return the first state; on all processes.
+
+    Args:
+        parts: of the run.
+        until: the last update of this stretch: what was reached before it was saved is reached again, and saved.
+        copies: its copies in memory; None where none are kept.
 
     Raises:
         ConfigError: the checkpoint is of another model, or a rule for other checkpoints fits nothing.
     """
-    found = spmd_folders.newest(io.join(parts.folder, spmd_folders.PARENT), ranks=parts.ranks)
+    parent = io.join(parts.folder, spmd_folders.PARENT)
+    copied = 0 if copies is None else copies.newest(spmd_shares.parts_of(parts.engine.target), before=until)
+    # What is older than the copy need not be looked at.
+    is_newest = parts.ranks.broadcast(parts.is_first and copied > max(spmd_folders.steps(parent), default=0))
+    found = None if is_newest else spmd_folders.newest(parent, ranks=parts.ranks)
+    if copies is not None and copied and (found is None or copied > _step_of(found)):
+        return _from_memory(parts, copies, copied)
     if found is not None:
         state = spmd_files.restore(found, parts.engine.target, ranks=parts.ranks)
         names = dict.fromkeys(dict(spmd_files.named_leaves(state)), found)
@@ -56,6 +70,18 @@ def begin(parts: Parts) -> Start:
         rules = CheckpointLoadingRules(**given) if isinstance(given, Mapping) else given
         _apply(parts, start, str(folder), rules)
     return start
+
+
+def _step_of(checkpoint: str) -> int:
+    return spmd_folders.step_of(io.name(checkpoint)) or 0
+
+
+def _from_memory(parts: Parts, copies: MemoryShares, step: int) -> Start:
+    share, facts = copies.load(step)
+    state = spmd_shares.joined(share, parts.engine.target)
+    place = f"the copy of step {step} in memory"
+    names = dict.fromkeys(dict(spmd_files.named_leaves(state)), place)
+    return Start(state, place, facts["facts"], names, inputs=facts["inputs"])
 
 
 def checkpoint_in(folder: str, step: int | None, *, parts: Parts) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from xdpx.checkpoints.folders import Ranks
+from xdpx.checkpoints.memory_shares import MemoryShares
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.datasets.inputs.base_input import BaseInput
 from xdpx.datasets.plan import Position
@@ -80,7 +81,7 @@ def train(parts: Parts) -> Stop:
     # Several processes are told of a preemption by JAX, which a handler of ours would hide from it.
     signals = SIGNALS if ranks.size == 1 else ()
     with Preemption(signals) as preemption, claimed(folder, ranks, then=look) as claim, ExitStack() as opened:
-        training = _Training(parts, ranks, preemption, opened, callbacks)
+        training = _Training(parts, ranks, preemption, opened, callbacks, _copies(parts))
         return live(training, claim, preemption=preemption, log_file=LOG_FILE, hang_seconds=parts.options.hang_seconds)
 
 
@@ -92,6 +93,7 @@ class _Training:
         ranks: how the processes speak while nothing is saved, or in the background only.
         opened: closes the inputs at the very end.
         user_callbacks: those written for the Trainer, and trackers.
+        copies: of its state, in memory; None where none are wanted.
         adapter: calls them; None where there are none.
         start: what it begins with.
         feed: the input that is trained on.
@@ -104,6 +106,7 @@ class _Training:
     preemption: Preemption
     opened: ExitStack
     user_callbacks: Sequence[Any]
+    copies: MemoryShares | None = None
     adapter: CallbackAdapter | None = None
     start: Start = field(init=False)
     feed: Feed = field(init=False)
@@ -115,7 +118,7 @@ class _Training:
         """Restore the newest checkpoint of the job, or begin."""
         parts, total = self.parts, int(self.parts.train.num_train_steps)
         until = min(total, parts.options.stop_at_step or total)
-        self.start = begin(parts)
+        self.start = begin(parts, until, self.copies)
         self.changed = [] if self.start.checkpoint is None else job_folder.changes(parts)
         progress = self._progress()
         if progress.num_updates >= until:
@@ -135,7 +138,9 @@ class _Training:
         self.feed = Feed(self.parts, [*self.evaluated, *self.decoded])
         self.opened.callback(self.feed.close)
         if start.checkpoint is not None:
-            self.feed.restore(start.checkpoint)
+            self.feed.restore(start.checkpoint, start.inputs)
+        if self.copies is not None:
+            self.copies.begin(anew=start.checkpoint is None)
         if self.parts.is_first:
             self._write_down()
         self._tell(session)
@@ -179,12 +184,13 @@ class _Training:
         evaluating = Evaluating(parts, tests, feed, accumulator=accumulator, table=tables[1])
         decoding = Decoding(parts, decodes, accumulator)
         kept: list[Callback] = [logging]
-        saving = Saving(parts, feed, accumulator, kept)
-        goes_on = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
+        goes_on = self.start.checkpoint is not None
+        saving = Saving(parts, feed, accumulator, kept, copies=self.copies, goes_on=goes_on)
+        ends_not = not parts.options.exit_after_ondemand_checkpoint and parts.options.enable_checkpoint_saving
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
             StoppingEarly(parts, evaluating, decoding, self.ranks),
-            StopWhenAsked(self.preemption, any_told=_any_told, saving=saving if goes_on else None),
+            StopWhenAsked(self.preemption, any_told=_any_told, saving=saving if ends_not else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
@@ -256,6 +262,14 @@ class _Training:
             shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}..."
             log.info(f"continuing from {self.start.checkpoint}, input at {shown}")
         log.info(f"training to step {session.until}, {session.progress.group_size} rows each")
+
+
+def _copies(parts: Parts) -> MemoryShares | None:
+    """Return where copies of the state are kept; None where none are wanted."""
+    interval = parts.options.memory_copy_interval
+    if not interval or not parts.options.enable_checkpoint_saving:
+        return None
+    return MemoryShares(parts.folder, ranks_for("copies", parts.options), interval=interval)
 
 
 def _any_told(told: bool, number: int) -> bool:

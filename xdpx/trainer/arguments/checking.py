@@ -138,6 +138,7 @@ BOUNDS: dict[str, Bound] = {
     "dataloader_num_workers": NOT_NEGATIVE,
     "ddp_timeout": POSITIVE,
     "hang_seconds": NOT_NEGATIVE,
+    "memory_copy_interval": NOT_NEGATIVE,
     "label_smoothing_factor": SHARE_OF_ALL,
     "seed": SEED,
     "data_seed": SEED,

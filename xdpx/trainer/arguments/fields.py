@@ -286,6 +286,11 @@ class OwnFields:
         "never.",
     )
     swa_interval: int = option(1, "Updates from one averaged point of swa_start to the next.")
+    memory_copy_interval: int = option(
+        0,
+        "Steps from one copy of the state in each machine's shared memory to the next, from which a restart with "
+        "resume_from_checkpoint=True goes on where nothing newer was saved; 0 keeps none.",
+    )
     hang_seconds: float = option(
         30.0,
         "Seconds after which several processes end because one of them is frozen, or takes an update longer than that "

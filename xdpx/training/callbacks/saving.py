@@ -9,7 +9,7 @@ from typing import Any
 
 from xdpx.checkpoints.background import Background
 from xdpx.checkpoints.checkpointer import Checkpointer
-from xdpx.checkpoints.memory_copies import MemoryCopies
+from xdpx.checkpoints.memory_copies import MemoryCopies, RunMemory
 from xdpx.logger import log
 from xdpx.training.accumulation import Diverged, MetricAccumulator
 from xdpx.training.loop import Callback, Session, Step, Stop
@@ -64,14 +64,18 @@ class Checkpointing(Callback):
 
     Args:
         callbacks: those whose state is saved, by their names; it is taken after all of them saw the step.
+        copies: where copies of the state are kept between two saves; None keeps none.
 
     Attributes:
         saved_step: the last one of which something was saved; 0 before.
     """
 
-    def __init__(self, accumulator: MetricAccumulator, callbacks: Sequence[Callback]) -> None:
+    def __init__(
+        self, accumulator: MetricAccumulator, callbacks: Sequence[Callback], copies: RunMemory | None = None
+    ) -> None:
         self.saved_step = 0
         self._accumulator, self._callbacks = accumulator, callbacks
+        self._memory, self._copying = copies, Background()
         self._asked = False
 
     def ask(self) -> None:
@@ -79,8 +83,10 @@ class Checkpointing(Callback):
         self._asked = True
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Save what is wanted of this step."""
+        """Save what is wanted of this step, and keep a copy in memory where one is due."""
         self.save(session)
+        if self._memory is not None and due(session.number, self._memory.interval):
+            self._copy(session)
         return None
 
     def save(self, session: Session) -> None:
@@ -105,6 +111,39 @@ class Checkpointing(Callback):
     def _states(self) -> dict[str, Any]:
         """Return the states of the callbacks, by their names."""
         return {callback.name: callback.state_dict() for callback in self._callbacks if callback.name}
+
+    # ---- copies in memory
+
+    def _is_saved(self, session: Session) -> bool:
+        """Tell whether the step at which the run stands is on disk by now."""
+        raise NotImplementedError
+
+    def _copy_of(self, session: Session) -> Callable[[], object] | None:
+        """Copy the full state to the host; return what puts it into memory, None where there is no room for it."""
+        raise NotImplementedError
+
+    def _copy(self, session: Session) -> None:
+        """Put a copy of the full state into memory, while training goes on."""
+        if self._is_saved(session):
+            return
+        with self._accumulator.stopwatch.paused(), pulse.doing("copying"):
+            self._accumulator.settle()
+            refuse_nonfinite(session)
+            self._copying.wait()
+            write = self._copy_of(session)
+            if write is not None:
+                self._copying.start(write)
+
+    def _forget_copies(self) -> None:
+        """Let go of the copies in memory, once all is on disk."""
+        if self._memory is not None:
+            self._copying.wait()
+            self._memory.forget()
+
+    def close(self) -> None:
+        """Let what is being copied come to its end."""
+        with suppress(Exception):  # was logged; what ends the training counts
+            self._copying.wait()
 
 
 class Saving(Checkpointing):
@@ -131,9 +170,8 @@ class Saving(Checkpointing):
         background: Background | None = None,
         copies: MemoryCopies | None = None,
     ) -> None:
-        super().__init__(accumulator, callbacks)
+        super().__init__(accumulator, callbacks, copies)
         self._background, self._copies = background, copies
-        self._copying = Background()
         self.policy = policy
         self.checkpointer = checkpointer
         self._metadata = metadata
@@ -147,13 +185,6 @@ class Saving(Checkpointing):
         self._last_state = _state_key(session.progress)
         if session.number > 0:
             self._prune(session.progress)
-
-    def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Save what is wanted of this step, and keep a copy in memory where one is due."""
-        self.save(session)
-        if self._copies is not None and due(session.number, self._copies.interval):
-            self._copy(session, self._copies)
-        return None
 
     def save(self, session: Session) -> None:
         """Save what is wanted of the step at which the run stands."""
@@ -170,9 +201,7 @@ class Saving(Checkpointing):
         self._save(session, weights, wants_state and session.number > 0)
         if self._background is not None:
             self._background.wait()  # what is written must be whole before anybody is told
-        if self._copies is not None:
-            self._copying.wait()
-            self._copies.forget()  # all is on disk
+        self._forget_copies()
         if stop.finished and not self._kept_at_all:
             log.warning(
                 f"no checkpoint was saved: no score was better than save_above_score {self.policy.above_score}."
@@ -221,22 +250,28 @@ class Saving(Checkpointing):
         else:
             self._background.start(write)
 
-    def _copy(self, session: Session, copies: MemoryCopies) -> None:
-        """Put a copy of the full state into memory, while training goes on."""
-        if _state_key(session.progress) == self._last_state and self._background is None:
-            return  # it was saved just now
-        with self._accumulator.stopwatch.paused(), pulse.doing("copying"):
-            self._accumulator.settle()
-            refuse_nonfinite(session)
-            full, number = self._full(session), session.number
-            if copies.is_wanted(full):
-                self._copying.start(lambda: copies.save(number, full, full["metadata"]))
+    def _is_saved(self, session: Session) -> bool:
+        return _state_key(session.progress) == self._last_state and self._background is None
 
-    def _full(self, session: Session) -> dict[str, Any]:
-        """Return all that is needed to continue: a copy, which later updates leave as it is."""
+    def _copy_of(self, session: Session) -> Callable[[], object] | None:
+        copies, number = self._copies, session.number
+        if copies is None:
+            return None
+        full = self._full(session, wanted=copies.writes)
+        if not copies.is_wanted(full):
+            return None
+        return lambda: copies.save(number, full, full["metadata"])
+
+    def _full(self, session: Session, *, wanted: bool | None = None) -> dict[str, Any]:
+        """Return all that is needed to continue: a copy, which later updates leave as it is.
+
+        Args:
+            session: as it stands.
+            wanted: see `engines.base.Engine.snapshot`.
+        """
         metadata = dict(self._metadata())
         return {
-            "engine": session.engine.snapshot(session.state),
+            "engine": session.engine.snapshot(session.state, wanted=wanted),
             "progress": session.progress.as_dict(),
             "callbacks": self._states(),
             "saving": self.state_dict(),
@@ -256,10 +291,10 @@ class Saving(Checkpointing):
 
     def close(self) -> None:
         """Let what is being written come to its end."""
-        for each in (self._background, self._copying):
-            if each is not None:
-                with suppress(Exception):  # was logged; what ends the training counts
-                    each.wait()
+        super().close()
+        if self._background is not None:
+            with suppress(Exception):  # was logged; what ends the training counts
+                self._background.wait()
 
     def _kept(self, progress: Progress) -> list[int]:
         best = [step for step in self._weights if step == progress.best_step]
