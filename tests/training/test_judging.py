@@ -21,7 +21,7 @@ def test_a_process_that_stands_still_is_frozen_only_after_the_time_allowed() -> 
 
 def test_a_process_that_is_gone_has_died_after_a_moment_for_its_own_words() -> None:
     assert judge([Known(0, 0.1, AT_WORK), Known(1, 2.5, AT_WORK, "gone")], 30.0) == Verdict("has died", (1,))
-    assert judge([Known(0, 0.1, AT_WORK), Known(1, 1.0, AT_WORK, "gone")], 30.0) is None
+    assert judge([Known(0, 0.1, AT_WORK), Known(1, 0.4, AT_WORK, "gone")], 30.0) is None
 
 
 def test_one_that_computes_without_a_word_is_given_more_time_and_a_debugged_one_all() -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from xdpx.utils.process_facts import Life
 from xdpx.utils.pulse import Standing
 
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 0.5
 """A process that is gone may have said why: those that wait for it then end by themselves, with their own words."""
 FAR_PATIENCE = 2.0
 """Patience with a silent process of another machine, in multiples: nobody can look whether it computes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import select
+import selectors
 import signal
 import socket
 import threading
@@ -23,7 +23,7 @@ from typing import Any
 from xdpx.checkpoints.folders import Ranks
 from xdpx.logger import log
 from xdpx.training import stacks
-from xdpx.training.judging import Known, Verdict, judge
+from xdpx.training.judging import GRACE_SECONDS, Known, Verdict, judge
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import io
 from xdpx.utils.owners import machine_id, started_at
@@ -136,12 +136,18 @@ class _Watch:
         self._heard = dict.fromkeys(self._members, now)
         self._standings = dict.fromkeys(self._members, Standing())
         self._cpu = dict.fromkeys(self._members, 0.0)  # seconds used when it was heard of
+        self._gone: set[int] = set()  # ranks whose end the system has told of
+        self._events = selectors.DefaultSelector()
+        self._events.register(self._socket, selectors.EVENT_READ)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xdpx-watch", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
         if 0 in self._members:
+            for rank in self._judged:
+                if rank != self._rank and self._members[rank].is_near:
+                    self._await_end(rank)
             self._thread.start()
 
     def leave(self) -> None:
@@ -153,14 +159,28 @@ class _Watch:
             self._thread.join()
             for _ in range(_REPEATS):
                 self._say({"left": True})
+        for key in list(self._events.get_map().values()):
+            if key.fileobj is not self._socket:
+                os.close(key.fd)
+        self._events.close()
         self._socket.close()
         self._stacks.close()
+
+    @property
+    def _judged(self) -> Iterable[int]:
+        """The ranks that this process judges: the first one all, any other the first alone."""
+        return self._members if self._rank == 0 else [0]
+
+    def _await_end(self, rank: int) -> None:
+        """Let the system tell at once when a process of this machine ends; where it cannot, looks at it will do."""
+        with suppress(OSError, AttributeError):  # no Linux, or an old one; or it has ended already
+            self._events.register(os.pidfd_open(self._members[rank].pid), selectors.EVENT_READ, rank)
 
     def _run(self) -> None:
         last = time.monotonic()
         while not self._stop.is_set():
             self._say_standing()
-            self._listen(self._interval)
+            self._listen(min(self._interval, GRACE_SECONDS) if self._gone else self._interval)
             now = time.monotonic()
             if now - last > self._hang_seconds / 2:  # this very process stood still, e.g. the machine was suspended
                 self._heard = dict.fromkeys(self._heard, now)
@@ -194,12 +214,18 @@ class _Watch:
     def _listen(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not self._stop.is_set() and (left := end - time.monotonic()) > 0:
-            if not select.select([self._socket], [], [], left)[0]:
-                return
-            with suppress(OSError, ValueError, KeyError, TypeError):  # from strangers, or cut off
-                message = json.loads(self._socket.recv(4096))
-                if message["token"] == self._token:
-                    self._hear(message)
+            ready = [key for key, _ in self._events.select(left)]
+            if any(key.fileobj is self._socket for key in ready):  # first: its last words may be among them
+                with suppress(OSError, ValueError, KeyError, TypeError):  # from strangers, or cut off
+                    message = json.loads(self._socket.recv(4096))
+                    if message["token"] == self._token:
+                        self._hear(message)
+                continue
+            for key in ready:
+                self._events.unregister(key.fileobj)
+                os.close(key.fd)
+                self._gone.add(key.data)
+            return
 
     def _hear(self, message: dict[str, Any]) -> None:
         rank = message["rank"]
@@ -217,7 +243,7 @@ class _Watch:
 
     def _known(self, now: float) -> list[Known]:
         """Return what this process knows: the first one of all, any other of the first alone."""
-        return [self._known_of(rank, now) for rank in (self._members if self._rank == 0 else [0]) if self._is_in(rank)]
+        return [self._known_of(rank, now) for rank in self._judged if self._is_in(rank)]
 
     def _is_in(self, rank: int) -> bool:
         return rank not in self._left
@@ -225,6 +251,8 @@ class _Watch:
     def _known_of(self, rank: int, now: float) -> Known:
         member, silent = self._members[rank], now - self._heard[rank]
         standing = self._standings[rank] if self._rank == 0 else Standing()  # what it does is not for others to judge
+        if rank in self._gone:
+            return Known(rank, silent, standing, "gone")
         if not member.is_near or silent < 2 * self._interval:
             return Known(rank, silent, standing)
         facts = look_at(member.pid, member.started)

@@ -15,6 +15,10 @@ MOST_TIME_SPENT = 0.02
 SECONDS_BEFORE_FIRST = 10.0
 """A run that is over sooner is drawn once, at its end."""
 
+SECONDS_OF_FIRST = 2.0
+"""What the first figures of a process take at least, which imports what draws: one that is started again and again must
+not spend its time on that."""
+
 
 class Plotting(Callback):
     """Draw after evaluations, as often as it costs little, and at the end."""
@@ -23,6 +27,11 @@ class Plotting(Callback):
         self._draw = draw
         self._stopwatch = stopwatch
         self._not_before = time.monotonic() + SECONDS_BEFORE_FIRST
+
+    def on_start(self, session: Session) -> None:
+        """Let a run that goes on keep the figures that it has for a while."""
+        if session.number:
+            self._not_before = time.monotonic() + SECONDS_OF_FIRST / MOST_TIME_SPENT
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Draw if there is a new score."""
