@@ -29,8 +29,11 @@ MINUTES = 3.0
 SECONDS_BETWEEN = 60.0
 LIMIT = 0.90
 STALL_LIMIT = 0.02
+CPU_LIMIT = 10.0
+"""CPU seconds of all processes together, from a restart to the end of the first update."""
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 SAVES = 5
+PROCESSES = 2
 
 Line = Callable[..., list[str]]
 """Makes the command line of a run in a folder: `(folder, *, steps, disturbed)`."""
@@ -58,6 +61,7 @@ class Told:
     faults: list[Fault] = field(default_factory=list)
     useful: float = 0.0
     repeated: int = 0
+    cpu_seconds: list[float] = field(default_factory=list)
 
     @property
     def goodput(self) -> float:
@@ -100,6 +104,9 @@ def _rows(engine: str, told: Told) -> Iterator[Row]:
         if seconds:
             what = f"{engine}: seconds from {each.name} to the end of the next update that counts"
             yield Row(what, spread(seconds), "", True)
+    if told.cpu_seconds:
+        what = f"{engine}: CPU seconds of both processes from a restart to the end of the first update"
+        yield Row(what, spread(told.cpu_seconds), f"<= {CPU_LIMIT:.0f}", max(told.cpu_seconds) <= CPU_LIMIT)
     yield Row(f"{engine}: updates taken twice, per fault", f"{told.repeated / max(1, len(told.faults)):.1f}", "", True)
 
 
@@ -138,7 +145,7 @@ def disturb(line: list[str], folder: Path, minutes: float) -> Told:
 
 def _fault(folder: Path, drawn: random.Random, number: signal.Signals) -> list[Fault]:
     """Send a signal to one process of the newest life, and return it as a fault."""
-    rank = drawn.randrange(2)
+    rank = drawn.randrange(PROCESSES)
     files = sorted(folder.glob(f"pid-*-{rank}"))
     with suppress(ProcessLookupError, IndexError):
         os.kill(int(files[-1].read_text()), number)
@@ -159,7 +166,16 @@ def _read_trace(folder: Path, seconds: float, faults: list[Fault], *, before: fl
     told.useful = sum(end - begin for begin, end in last.values() if end <= before)
     for fault in faults:
         fault.again = min((end for begin, end in last.values() if begin > fault.at + 0.2), default=0.0)
+    told.cpu_seconds = _cpu_seconds(folder)
     return told
+
+
+def _cpu_seconds(folder: Path) -> list[float]:
+    """Return what each life after the first took until its first update had ended on both processes."""
+    lives: dict[str, list[float]] = {}
+    for path in folder.glob("cpu-*"):
+        lives.setdefault(path.name.split("-")[1], []).append(float(path.read_text()))
+    return [sum(found) for life, found in sorted(lives.items()) if int(life) and len(found) == PROCESSES]
 
 
 def _x_train_state(folder: Path, step: int) -> dict[str, bytes]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.work import DATA
 from xdpx import TrainerCallback
+from xdpx.commands.experiment import PRELOADED
 from xdpx.launch.local import RESTARTS, Restarts, run_together
 from xdpx.training.watching import HANG_SECONDS
 
@@ -27,12 +28,15 @@ UPDATES = 10_000_000
 
 
 class Trace(TrainerCallback):
-    """Writes down when each update began and ended, on the first process, and which processes there are."""
+    """Writes down when each update began and ended, on the first process, and which processes there are.
+
+    Each also tells the CPU seconds that it took to its first update: all of it since it was forked or started.
+    """
 
     def __init__(self) -> None:
         self._folder = os.environ.get(TRACE)
         self._life, self._rank = os.environ.get(RESTARTS, "0"), os.environ.get("RANK", "0")
-        self._began = 0.0
+        self._began, self._first = 0.0, True
         if self._folder:
             Path(self._folder, f"pid-{int(self._life):05d}-{self._rank}").write_text(str(os.getpid()))
 
@@ -42,6 +46,9 @@ class Trace(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
         """Write down when it ended."""
+        if self._folder and self._first:
+            self._first = False
+            Path(self._folder, f"cpu-{int(self._life):05d}-{self._rank}").write_text(f"{time.process_time():.3f}")
         if self._folder and self._rank == "0":
             with Path(self._folder, "updates.tsv").open("a") as file:
                 file.write(f"{self._life}\t{state.global_step}\t{self._began:.6f}\t{time.monotonic():.6f}\n")
@@ -115,6 +122,7 @@ def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
     jax.config.update("jax_compilation_cache_dir", str(Path(folder).parent / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     options: dict[str, Any] = {"jax_fully_async_checkpoint": disturbed, "callbacks": [Trace()]}
+    options["memory_copy_interval"] = 40 if disturbed else 0
     sys.exit(run(
         Packed, job_log_dir=folder, hang_seconds=FOUND_AFTER if disturbed else HANG_SECONDS, plots=False,
         enable_summary_writer=False, **options,
@@ -125,7 +133,7 @@ def launch(folder: str, steps: str, disturbed: str) -> int:
     """Start the two processes of the experiment, again and again where they are disturbed."""
     os.environ["JAX_NUM_CPU_DEVICES"] = "1"
     most = 100_000 if disturbed == "1" else 0
-    imported = ("jax", "xdpx.experiments.lm.c4", "xdpx.experiments.running.training", "benchmarks.goodput_runs")
+    imported = (*PRELOADED, "xdpx.experiments.lm.c4", "benchmarks.goodput_runs")
     restarts = Restarts(most, None, imported, threads=1)
     return run_together(2, be_one_of_two, folder, int(steps), disturbed == "1", restarts=restarts)
 
