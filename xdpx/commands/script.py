@@ -30,6 +30,7 @@ SHIPPED = (
     "export_hf",
     "export_onnx",
     "export_torchscript",
+    "first_difference",
     "from_maxtext",
     "gather_shards",
     "pgle_profile",

@@ -1,0 +1,239 @@
+"""Find where two runs part: the first logged step, and the first checkpoint and its tensors, that are not the same.
+
+Usage: x-script first_difference LEFT RIGHT
+
+  LEFT, RIGHT   two runs of one door: folders of x-train, of a Trainer, or of x-exp
+
+First come the parameters in which they differ. Bits are compared, except times and memory in the logs. Exit code 1
+when something differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdpx.commands.script_arguments import need_paths, read_arguments
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from xdpx.reports.run_logs import Columns
+
+NAME = "first_difference"
+USAGE = "x-script first_difference LEFT RIGHT"
+MOST_SHOWN = 10
+NOT_COMPARED = re.compile(r"step|epoch|wps|ups|mfu|.*(second|time|memory|per_|wall|speed).*")
+"""Columns that tell where a row stands or how fast a machine was, not what was computed."""
+
+Values = dict[str, Any]
+"""What a checkpoint holds, by path: arrays, and plain values."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the parameters that differ and where the runs part, and say so when they do not."""
+    arguments = read_arguments(NAME, argv)
+    need_paths(NAME, arguments, USAGE, exactly=2)
+    left, right = arguments.paths
+    for folder in (left, right):
+        if not io.isdir(folder):
+            raise ConfigError(f"x-script {NAME}", [Fault(folder, "no such folder.", "Name the folder of a run.")])
+    for line in _parameters(left, right):
+        print(line)
+    found = [*_logs(left, right), *_checkpoints(left, right)]
+    for line, _ in found:
+        print(line)
+    return 1 if any(differs for _, differs in found) else 0
+
+
+def _parameters(left: str, right: str) -> Iterator[str]:
+    from xdpx.config.args_file import differences, newest_args
+    from xdpx.config.stored_args import read_args
+
+    files = [newest_args(folder) for folder in (left, right)]
+    settings = [read_args(file) for file in files if file]
+    if len(settings) == 2:
+        lines = differences(*settings)
+        yield f"parameters: {len(lines) or 'none'} differ"
+        yield from (f"  {line}" for line in lines)
+
+
+def _logs(left: str, right: str) -> Iterator[tuple[str, bool]]:
+    """Yield lines about the first row in which a log differs, each with whether it tells of a difference."""
+    ours, theirs = _tables(left), _tables(right)
+    for name, columns in ours.items():
+        yield from _rows(name, columns, theirs[name])
+
+
+def _tables(folder: str) -> dict[str, Columns]:
+    """Return the columns of both logs of a run, by whichever door it was trained."""
+    from xdpx.board.finding import RunFolder, listing
+    from xdpx.board.logs import has_tables, history, history_file
+    from xdpx.reports.run_logs import read_run
+
+    found = RunFolder(folder, listing(folder))
+    if not has_tables(found):
+        path = history_file(found)
+        entry = io.store(path).entry(path) if path else None
+        return history(path, entry) if entry else {"train": {}, "valid": {}}
+    logs = read_run(folder)
+    return {"train": dict(logs.train.columns), "valid": dict(logs.valid.columns)}
+
+
+def _rows(name: str, left: Columns, right: Columns) -> Iterator[tuple[str, bool]]:
+    import numpy as np
+
+    empty = np.empty(0)
+    steps, in_left, in_right = np.intersect1d(left.get("step", empty), right.get("step", empty), return_indices=True)
+    if not len(steps):
+        return
+    columns = [column for column in left if column in right and not NOT_COMPARED.fullmatch(column)]
+    apart = {column: ~_same(left[column][in_left], right[column][in_right]) for column in columns}
+    differing = np.flatnonzero(np.any(list(apart.values()), axis=0))
+    if not len(differing):
+        yield f"{name}: {len(steps)} logged steps, {len(columns)} columns, none differs", False
+        return
+    first = int(differing[0])
+    before = f"; the same until step {steps[first - 1]:.0f}" if first else "; there is none before it"
+    yield f"{name}: the first difference is at step {steps[first]:.0f}{before}", True
+    for column in (column for column in columns if apart[column][first]):
+        here, there = float(left[column][in_left][first]), float(right[column][in_right][first])
+        yield f"  {column}: {here!r} -> {there!r} (apart by {abs(here - there):.2g})", True
+
+
+def _same(left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Tell of each element whether its bits are the same; NaN is the same as NaN."""
+    import numpy as np
+
+    same: NDArray[np.bool_] = left == right
+    if np.issubdtype(left.dtype, np.inexact):
+        same = (same & (np.signbit(left) == np.signbit(right))) | (np.isnan(left) & np.isnan(right))
+    return same
+
+
+def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
+    """Yield lines about the first checkpoint of both runs that differs, each with whether it tells of a difference."""
+    ours, theirs = (checkpoints_of(folder) for folder in (left, right))
+    steps = sorted(set(ours) & set(theirs))
+    if not steps:
+        has = " and ".join(f"{folder} has {', '.join(map(str, sorted(found))) or 'none'}" for folder, found in
+                           ((left, ours), (right, theirs)))  # fmt: skip
+        yield f"checkpoints: no step is in both: {has}", False
+        return
+    for index, step in enumerate(steps):
+        lines = list(_values(ours[step], theirs[step]))
+        if lines:
+            before = f"; the same at {', '.join(map(str, steps[:index]))}" if index else "; there is none before it"
+            yield f"checkpoints: the first that differs is that of step {step}{before}", True
+            yield from ((f"  {line}", True) for line in lines[:MOST_SHOWN])
+            if len(lines) > MOST_SHOWN:
+                yield f"  and {len(lines) - MOST_SHOWN} more", True
+            return
+    yield f"checkpoints: {', '.join(map(str, steps))} are the same to the bit", False
+
+
+def checkpoints_of(folder: str) -> dict[int, list[str]]:
+    """Return the files or folders with values of each step of a run, by whichever door it was trained."""
+    from xdpx.checkpoints import folders, layout, spmd_folders
+
+    found: dict[int, list[str]] = {}
+    for name in sorted(io.listdir(folder)):
+        for suffix in (layout.WEIGHTS, layout.STATE):
+            step = layout.step_of(name, suffix)
+            if step is not None:
+                found.setdefault(step, []).append(io.join(folder, name))
+        step = folders.step_of(name)
+        if step is not None and io.isdir(io.join(folder, name)):
+            inside = sorted(io.listdir(io.join(folder, name)))
+            files = [file for file in inside if file.endswith((".safetensors", ".pt", ".bin"))]
+            found[step] = [io.join(folder, name, file) for file in files]
+    below = io.join(folder, "checkpoints")
+    for step in spmd_folders.steps(below) if io.isdir(below) else ():
+        found[step] = [io.join(below, spmd_folders.folder_name(step))]
+    return found
+
+
+def _values(left: Sequence[str], right: Sequence[str]) -> Iterator[str]:
+    """Yield one line for each value that differs between two checkpoints, in the order in which they stand."""
+    ours, theirs = read_values(left), read_values(right)
+    for name, value in ours.items():
+        if name not in theirs:
+            yield f"{name}: only in the first"
+        else:
+            yield from _value(name, value, theirs[name])
+    yield from (f"{name}: only in the second" for name in theirs if name not in ours)
+
+
+def _value(name: str, left: object, right: object) -> Iterator[str]:
+    import numpy as np
+
+    if not (isinstance(left, np.ndarray) and isinstance(right, np.ndarray)):
+        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray) or repr(left) != repr(right):
+            yield f"{name}: {_short(left)} -> {_short(right)}"
+        return
+    if left.shape != right.shape or left.dtype != right.dtype:
+        yield f"{name}: {left.dtype} {left.shape} -> {right.dtype} {right.shape}"
+        return
+    apart = ~_same(left, right)
+    if apart.any():
+        place = tuple(int(index) for index in np.argwhere(apart)[0])
+        largest = np.nanmax(np.abs(left.astype(np.float64) - right.astype(np.float64))[apart])
+        yield (
+            f"{name} {left.dtype} {left.shape}: {int(apart.sum()):,} of {left.size:,} elements, by up to "
+            f"{largest:.2g}, the first at {list(place)}: {left[place]!s} -> {right[place]!s}"
+        )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def read_values(places: Sequence[str]) -> Values:
+    """Read all arrays and plain values of a checkpoint, each under the file and the keys that lead to it."""
+    from xdpx.checkpoints import trusted
+
+    found: Values = {}
+    for place in places:
+        if io.isdir(place):
+            found |= _spmd_values(place)
+        elif place.endswith(".safetensors"):
+            found |= _flat(trusted.load_safetensors(place), "weights")
+        else:
+            name = io.name(place)
+            found |= _flat(trusted.load_tensors(place, arrays=True), name)
+    return found
+
+
+def _spmd_values(folder: str) -> Values:
+    import jax
+    import numpy as np
+
+    from xdpx.checkpoints import spmd_files, spmd_folders
+
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    wanted = {
+        name: jax.ShapeDtypeStruct(shape, dtype, sharding=device)
+        for name, (shape, dtype) in spmd_folders.read_shapes(folder).items()
+    }
+    return {name: np.asarray(value) for name, value in spmd_files.read(folder, wanted).items()}
+
+
+def _flat(value: object, path: str) -> Values:
+    """Return the leaves of nested dicts and lists by the keys that lead to them; bfloat16 as float32."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        exact = value.float() if value.dtype is torch.bfloat16 else value
+        return {path: exact.detach().cpu().numpy()}
+    if isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor | Mapping | list) for item in value):
+        inside = dict(enumerate(value)).items()
+    else:
+        return {path: value}
+    return {name: leaf for key, item in inside for name, leaf in _flat(item, f"{path}/{key}").items()}
