@@ -19,6 +19,7 @@ from tests.golden.record import hash_of
 from tests.golden.trainer import Overflowing
 from tests.trainer.test_trainer import losses
 from xdpx import Trainer, TrainerCallback, TrainingArguments
+from xdpx import run as door
 from xdpx.checkpoints.trusted import load_tensors
 from xdpx.models import models
 from xdpx.reports.run_logs import read_table
@@ -188,3 +189,21 @@ def test_a_loss_scale_that_no_update_fits_ends_the_trainer_and_its_weights_stay(
     ):
         Trainer(model, args, train_dataset=Points(130)).train()
     assert hash_of(model.state_dict()) == before
+
+
+def test_the_batch_is_taken_again_from_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RuntimeError, match="failed"):
+        trained_by_x_train(tmp_path)
+    path = str(tmp_path / "run/nonfinite/update-5.pt")
+    monkeypatch.chdir(tmp_path)
+    assert door.main(["x-script", "replay_nan", path]) == 0
+    assert "all of it is finite now" in capsys.readouterr().out, "the fault was planted from outside"
+    network = models["cls_cnn"]
+    forward = network.forward
+    with mock.patch.object(network, "forward", lambda *values, **more: forward(*values, **more) * torch.nan):
+        assert door.main(["x-script", "replay_nan", path]) == 1
+    assert "is the first module that gives NaN" in capsys.readouterr().out
+    assert door.main(["x-script", "replay_nan", str(tmp_path / "run/checkpoint-4.pt")]) == 2
+    assert door.main(["x-script", "replay_nan", str(tmp_path / "none.pt")]) == 2

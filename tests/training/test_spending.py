@@ -33,6 +33,10 @@ def test_a_data_bound_training_is_named() -> None:
     assert found["data"].startswith("data-bound: ")
 
 
+def test_updates_that_take_no_time_are_bound_by_nothing() -> None:
+    assert troubles([Spent(1e-4, 1e-5, 1e-5)] * 100) == {}
+
+
 def test_data_that_is_waited_for_while_the_device_works_is_no_fault() -> None:
     assert troubles([Spent(0.02, 0.01, 0.001, waiting=0.07)] * 100) == {}
 

@@ -50,7 +50,7 @@ RUN_FLAGS = {
     "callbacks": "callbacks of the Trainer: names or module:Class, with commas between; or JSON",
     "report_to": "trackers: tensorboard, jsonl, wandb, ... with commas between",
     "inspect_gradient": "look at every weight's gradient with each row of the log: plots/gradients",
-    "profile": "trace ten updates into the folder profile",
+    "profile": "trace five updates into the folder profile",
     "study": "NAME: search over the fields in the experiment's search_space(); each trial is a job in trial_<number>",
     "num_trials": "with --study: most trials to begin (20)",
     "metrics_from": "with --study: what tells how good a trial is: eval (default) or decode",

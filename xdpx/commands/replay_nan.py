@@ -70,6 +70,7 @@ def _show(saved: Mapping[str, Any]) -> None:
 def _replay(saved: Mapping[str, Any], folder: str) -> int:
     """Build the run of a folder, and take the update again."""
     from xdpx.config.loading import load
+    from xdpx.config.user_modules import load_user_modules
     from xdpx.runs.assembly import build_parts
     from xdpx.runs.resuming import progress_of
     from xdpx.runs.run_folder import STARTER_CONFIG
@@ -78,8 +79,11 @@ def _replay(saved: Mapping[str, Any], folder: str) -> int:
         remedy = "Take the newest checkpoint before it as pretrained_model, and train on with log_interval 1."
         fault = Fault("arguments", "the state was too large to be kept beside the batch.", remedy)
         raise ConfigError(f"x-script {NAME}", [fault])
+    load_user_modules()
     run = load(io.join(folder, STARTER_CONFIG), "x-train", paths=False)[0]
     settings = run.parameters("command")
+    if settings.seed is None:
+        print("seed is null, so dropout draws other numbers than it did")
     size = settings.batch_size * settings.update_freq
     parts = build_parts(run, settings, progress=progress_of({}, group_size=size), saved={})
     engine, number = parts.engine, saved["number"]

@@ -44,7 +44,7 @@ def draw_flame(root: Part, path: str, *, title: str) -> None:
     """Draw what took how long as boxes below one another, each as wide as its time; the whole stands on top."""
     total = sum(part.seconds for part in root.parts.values()) or 1.0
     boxes: list[tuple[int, float, float, str]] = []
-    _lay_out(root, 0, 0.0, total, boxes)
+    _lay_out(root, "", 0, 0.0, total, boxes)
     depth = 1 + max((level for level, *_ in boxes), default=0)
     figure = Figure(figsize=(WIDTH, 1.2 + 0.32 * depth), layout="constrained")
     FigureCanvasAgg(figure)
@@ -54,20 +54,24 @@ def draw_flame(root: Part, path: str, *, title: str) -> None:
         colour = colours(0.15 + 0.6 * (sum(map(ord, name)) % 97) / 97)
         axes.barh(level, width, left=left, height=0.92, color=colour, edgecolor="white", linewidth=0.4)
         if width >= NAMED:
-            shown = name if len(name) <= 150 * width else f"{name[: max(1, int(150 * width) - 1)]}…"
+            room = max(2, int(150 * width))
+            shown = name if len(name) <= room else f"…{name[1 - room :]}"  # the end of a module's name tells most
             axes.text(left + 0.002, level, shown, fontsize=6, va="center", clip_on=True)
     axes.set(xlim=(0, 1), ylim=(depth - 0.5, -0.5), xlabel=f"share of {total:.3g} s", title=title, yticks=[])
     _write(figure, path)
 
 
-def _lay_out(part: Part, level: int, left: float, total: float, boxes: list[tuple[int, float, float, str]]) -> None:
+def _lay_out(
+    part: Part, own: str, level: int, left: float, total: float, boxes: list[tuple[int, float, float, str]]
+) -> None:
+    """Add a box for each part of `own`, whose name is left out where theirs begin with it."""
     if level >= DEEPEST:
         return
     for name, each in sorted(part.parts.items(), key=lambda item: -item[1].seconds):
         width = each.seconds / total
         if width >= NARROWEST:
-            boxes.append((level, left, width, name))
-            _lay_out(each, level + 1, left, total, boxes)
+            boxes.append((level, left, width, name.removeprefix(f"{own}.")))
+            _lay_out(each, name, level + 1, left, total, boxes)
         left += width
 
 

@@ -122,7 +122,7 @@ class LogParameters(declare.Parameters):
     plots: bool = param(True, doc="Draw figures into plots; without them, x-viz draws them later.", group="trainer/log")
     profile: bool = param(
         False,
-        doc="Trace ten updates into save_dir/profile, after the first five: a trace, a table, pictures.",
+        doc="Trace five updates into save_dir/profile, after the first five: a trace, a table, pictures.",
         group="trainer/log",
     )
     figext: str = param(

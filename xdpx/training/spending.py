@@ -24,6 +24,8 @@ KEPT = 4000
 """Updates whose times are kept: enough for forty slow ones in a hundred each."""
 DATA_BOUND = 0.3
 """Share of the time spent waiting for data from which a training is said to be bound by it."""
+DATA_SECONDS = 0.001
+"""And so much an update, for what is faster is bound by nothing that matters."""
 SLOW = 3.0
 """An update is slow from so many times the median on."""
 SLOW_SECONDS = 0.01
@@ -36,9 +38,10 @@ REMEDIES = {
     UPDATE: "the update itself does: look at its batch (the longest?), and at what compiles or frees memory.",
     CALLBACKS: "callbacks do: log, draw or save less often, or look at those of your own.",
 }
-EXPECTED = frozenset(
-    {"beginning", "ending", "evaluating", "saving", "copying", "logging, evaluating or saving", "hunting for NaN"}
-)
+EXPECTED = frozenset({
+    "beginning", "ending", "evaluating", "saving", "copying", "logging, evaluating or saving", "hunting for NaN",
+    "profiling",
+})  # fmt: skip
 """Phases that are long now and then, as they should be."""
 NAMES = {DATA: "waiting for data", UPDATE: "updates", WAITING: "waiting for the device", CALLBACKS: "callbacks"}
 
@@ -140,7 +143,7 @@ def _data_bound(spent: Sequence[Spent]) -> str:
     """
     data, waiting = sum(each.data for each in spent), sum(each.waiting for each in spent)
     total = sum(each.total for each in spent) + waiting
-    if len(spent) < SLOW_SEEN or not total or data < DATA_BOUND * total or waiting > data / 2:
+    if data < DATA_SECONDS * max(len(spent), SLOW_SEEN) or data < DATA_BOUND * total or waiting > data / 2:
         return ""
     return (
         f"data-bound: {data / total:.0%} of the time is spent waiting for data, {1000 * data / len(spent):.3g} ms an "

@@ -168,3 +168,29 @@ def test_the_names_that_are_told_without_jax_are_those_that_are_computed() -> No
     assert {kind: set(table) for kind, table in computed.items()} == {
         kind: set(COUNTERPARTS[kind]) for kind in computed
     }
+
+
+def test_the_layer_that_overflows_is_named_and_no_later_update_moves_the_weights() -> None:
+    engine = on_jax()
+    state = engine.start(5)
+    places = jax.tree.map(lambda leaf: leaf.sharding, state.arrays["params"])
+    assert engine.origin(state, GROUPS[0], 1) is None
+    good = jax.tree.map(np.array, state.arrays["params"])
+    leaves = jax.tree_util.tree_leaves_with_path(state.arrays["params"])
+    stacked = [path for path, leaf in leaves if leaf.ndim >= 3 and leaf.shape[0] == SIZES["num_hidden_layers"]]
+    assert stacked, [(jax.tree_util.keystr(path), leaf.shape) for path, leaf in leaves]
+    spoilt = jax.tree_util.tree_map_with_path(
+        lambda at, leaf: leaf.at[1].set(3e38) if at == stacked[0] else leaf, state.arrays["params"]
+    )
+    state.arrays["params"] = jax.device_put(spoilt, places)
+    origin = engine.origin(state, GROUPS[1], 1)
+    assert origin is not None
+    assert origin.phase == "forward"
+    assert "(run 1 of 2)" in origin.name
+    state, facts = engine.update(state, GROUPS[1])
+    assert not np.isfinite(float(facts["grad_norm"]))
+    state.arrays["params"] = jax.device_put(good, places)
+    state, facts = engine.update(state, GROUPS[1])
+    assert np.isfinite(float(facts["grad_norm"]))
+    for before, after in zip(jax.tree.leaves(good), jax.tree.leaves(state.arrays["params"]), strict=True):
+        np.testing.assert_array_equal(before, after)

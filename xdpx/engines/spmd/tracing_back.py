@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.sharding import PartitionSpec
 
 from xdpx.engines.calls import Call, first_of
 from xdpx.engines.origin import Origin, TensorFacts, in_rows
@@ -116,19 +117,25 @@ def _counted(array: Any) -> tuple[Any, Any]:
     return numbers, ~finite.reshape(array.shape[0], -1).all(axis=1) if array.ndim else ~finite.reshape(1)
 
 
+def _everywhere(numbers: tuple[Any, Any]) -> Any:
+    """Lay numbers out on each device: the one that calls the host has them then."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return numbers if mesh.empty else jax.lax.with_sharding_constraint(numbers, PartitionSpec())
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _probe(array: Any, forward: Callable[..., None], backward: Callable[..., None]) -> Any:
-    jax.debug.callback(forward, *_counted(array))
+    jax.debug.callback(forward, *_everywhere(_counted(array)))
     return array
 
 
 def _probe_forward(array: Any, forward: Callable[..., None], backward: Callable[..., None]) -> tuple[Any, None]:
-    jax.debug.callback(forward, *_counted(array))
+    jax.debug.callback(forward, *_everywhere(_counted(array)))
     return array, None
 
 
 def _probe_backward(forward: Callable[..., None], backward: Callable[..., None], kept: None, grad: Any) -> tuple[Any]:
-    jax.debug.callback(backward, *_counted(grad))
+    jax.debug.callback(backward, *_everywhere(_counted(grad)))
     return (grad,)
 
 

@@ -46,7 +46,7 @@ class RunOptions:
         report_to: in mode `train`, beside `REPORT_TO` of the experiment: trackers.
         plots: draw the figures of the run while it goes on.
         inspect_gradient: look at every weight's gradient with each row of the log; `plots/gradients` has pictures.
-        profile: trace ten updates, after the first five, into `profile`.
+        profile: trace five updates, after the first five, into `profile`.
         device: `name:FLOPs:memory` of a device whose peak JAX does not tell, so that MFU can be told.
         jax_profiler_port: port where a profiler can look in.
         jax_traceback_filtering_option: how JAX shortens its tracebacks.

@@ -303,7 +303,7 @@ class OwnFields:
     )
     profile: bool = option(
         False,
-        "Trace ten updates, after the first five, into output_dir/profile: a trace, a table, pictures of time and "
+        "Trace five updates, after the first five, into output_dir/profile: a trace, a table, pictures of time and "
         "memory.",
     )
 

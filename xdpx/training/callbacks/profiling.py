@@ -11,12 +11,13 @@ from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.training.spending import DATA, EXPECTED, UPDATE, shares
 from xdpx.utils import commit, io
-from xdpx.utils.pulse import WAITING, pulse
+from xdpx.utils.pulse import LONG, WAITING, pulse
 
 FOLDER = "profile"
 WARM_UP = 5
 """First updates that are not traced: they compile, open files and fill caches."""
-UPDATES = 10
+UPDATES = 5
+"""Few, for reading a trace takes as long as the updates did."""
 MODULES_SHOWN = 20
 
 
@@ -68,9 +69,10 @@ class Profiling(Callback):
         found, self._found = self._found, None
         seconds = {name: spent - self._before.get(name, 0.0) for name, spent in pulse.spent.items()}
         try:
-            self._tracing.close()
-            if found is not None:
-                self._write(found, seconds, number - self._begin)
+            with pulse.doing("profiling", LONG):
+                self._tracing.close()
+                if found is not None:
+                    self._write(found, seconds, number - self._begin)
         except Exception as error:  # whatever is wrong with a profile, training is worth more
             log.warning(f"the profile was not written: {type(error).__name__}: {error}")
         finally:
@@ -98,7 +100,11 @@ def write_pictures(found: Traced, folder: str, figext: str, *, title: str) -> No
             root.add(path, spent)
         draw_flame(root, io.join(folder, f"flame.{figext}"), title=f"seconds of the host, {title}")
     if found.memory:
-        draw_memory(found.memory, io.join(folder, f"memory.{figext}"), title=f"memory of tensors, {title}")
+        draw_memory(
+            found.memory,
+            io.join(folder, f"memory.{figext}"),
+            title=f"memory beside what was taken before, {title}",
+        )
 
 
 def table_of(seconds: Mapping[str, float], found: Traced, updates: int) -> list[str]:
