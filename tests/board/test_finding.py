@@ -1,3 +1,4 @@
+import json
 import os
 
 from xdpx.board.finding import runs_below, runs_in
@@ -79,3 +80,16 @@ def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(root):
     os.mkfifo(root / "pipe" / "valid.log.tsv")
     [run] = [run for run in runs_below(str(root)) if run.path.endswith("pipe")]
     assert "no plain file" in summary_of(run, str(root)).trouble
+
+
+def test_a_trainer_that_has_saved_nothing_yet_is_seen_by_its_lines(root):
+    (root / "young").mkdir()
+    lines = [
+        {"phase": "train", "step": 5, "loss": 2.0, "learning_rate": 0.1, "epoch": 0.5},
+        {"phase": "valid", "step": 10, "eval_loss": 1.5, "epoch": 1.0},
+    ]
+    (root / "young" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"phase"')
+    row = summaries(root)["young"]
+    assert (row.door, row.step, row.score, row.train, row.valid) == (
+        "Trainer", 10, 1.5, ["epoch", "step", "loss", "lr"], ["epoch", "step", "valid_loss"],
+    )  # fmt: skip

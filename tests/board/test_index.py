@@ -42,5 +42,6 @@ def test_settings_are_told_as_differences_from_the_first_run_of_a_door(root):
     changes = index.since(0)
     rows = {row["name"]: row["settings"] for row in changes.rows}
     assert changes.common["x-train"]["update_freq"] == "2"
+    assert [row["name"] for row in changes.rows if not row["has_settings"]] == ["<script>alert(1)", "damaged"]
     assert sum("dropout" in settings for settings in rows.values()) == 3
     assert not any("save_dir" in settings or "update_freq" in settings for settings in rows.values())

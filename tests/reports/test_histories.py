@@ -21,6 +21,26 @@ def test_a_history_becomes_the_two_tables_of_a_run():
     assert tables["valid"]["valid_other_f1"].tolist() == [0.3]
 
 
+def test_lines_that_tell_their_phase_keep_their_names():
+    lines = [
+        {"time": "2026", "phase": "train", "step": 5, "epoch": 1, "loss": 2.0, "wps": 9.0},
+        {
+            "time": "2026",
+            "phase": "valid",
+            "step": 5,
+            "epoch": 1,
+            "train_loss": 2.0,
+            "valid_acc": 0.5,
+            "best_score": 1,
+        },
+        {"time": "2026", "phase": "valid", "step": 9, "epoch": 1, "eval_acc": 0.6},
+    ]
+    tables = tables_of(lines)
+    assert list(tables["train"]) == ["epoch", "step", "loss", "wps"]
+    assert list(tables["valid"]) == ["epoch", "step", "train_loss", "valid_acc", "best_score"]
+    assert tables["valid"]["valid_acc"].tolist() == [0.5, 0.6]
+
+
 def test_what_is_no_record_is_left_out():
     assert records_of('{"step": 1, "loss": 2}\nzork\n[1]\n\n{"step": 2') == [{"step": 1, "loss": 2}]
     assert history_of([1]) == history_of({"log_history": 3}) == []

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
 from xdpx.training.status import STATUS_FILE
@@ -14,7 +15,7 @@ from xdpx.utils import io
 from xdpx.utils.storage import Entry
 
 TRAINER_STATE = "trainer_state.json"
-LOGS = (TRAIN_LOG, VALID_LOG, JSON_LOG, TRAINER_STATE)
+LOGS = (TRAIN_LOG, VALID_LOG, METRICS_FILE, JSON_LOG, TRAINER_STATE)
 PASSED_OVER = frozenset({
     "plots", "checkpoints", "summaries", "stacks", "transformers", "eval", "eval_out", "decoder_out", "infer_out",
     "__pycache__", "node_modules",
@@ -44,7 +45,8 @@ class RunFolder:
             return "x-exp"
         if self.newest_checkpoint or {TRAINER_STATE, JSON_LOG} & self.files.keys():
             return "Trainer"
-        return "x-train"
+        tables = {TRAIN_LOG, VALID_LOG, "args.py", "log.txt"} & self.files.keys()
+        return "x-train" if tables or METRICS_FILE not in self.files else "Trainer"
 
     @property
     def newest_checkpoint(self) -> str:

@@ -40,6 +40,7 @@ class Changes:
 
     Attributes:
         rows: of the runs; a run that is gone has an id alone.
+        headers: names of columns; a row tells by number which are those of its logs.
         version: to ask for what comes after.
         more: whether some were left for the next answer.
         total: how many runs there are.
@@ -48,6 +49,7 @@ class Changes:
     """
 
     rows: list[dict[str, object]]
+    headers: list[tuple[str, ...]]
     version: int
     more: bool
     total: int
@@ -161,10 +163,12 @@ class Index:
             total = sum(known.summary is not None for known in self._runs.values())
         more = len(changed) > len(shown)
         common = {door: all_shown(settings) for door, settings in list(self._common.items())}
+        headers: dict[tuple[str, ...], int] = {}
         rows: list[dict[str, object]] = [
-            known.summary.facts() if known.summary else {"id": run_id(known.run.path), "gone": True} for known in shown
+            known.summary.facts(headers) if known.summary else {"id": run_id(known.run.path), "gone": True}
+            for known in shown
         ]
-        return Changes(rows, shown[-1].version if more else newest, more, total, self._whole, common)
+        return Changes(rows, list(headers), shown[-1].version if more else newest, more, total, self._whole, common)
 
     def find(self, name: str) -> RunFolder | None:
         """Return the run that an id names, None when there is none."""

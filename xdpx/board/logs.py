@@ -12,6 +12,7 @@ from xdpx.board.safe_files import NotShown, openable, read_small
 from xdpx.reports.curves import epoch_borders
 from xdpx.reports.following import ALWAYS, Place, follow
 from xdpx.reports.histories import history_of, records_of, tables_of
+from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.reports.run_logs import Columns, Table
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
@@ -55,9 +56,9 @@ def log_file(run: RunFolder, log: LogName) -> str:
 
 
 def history_file(run: RunFolder) -> str:
-    """Return the path of what a Trainer logged as JSON; of several the one that was written last."""
+    """Return the path of what was logged as JSON alone; of several files the one that was written last."""
     inside = f"{run.newest_checkpoint}/{TRAINER_STATE}" if run.newest_checkpoint else ""
-    entries = [run.files[name] for name in (JSON_LOG, TRAINER_STATE) if name in run.files]
+    entries = [run.files[name] for name in (METRICS_FILE, JSON_LOG, TRAINER_STATE) if name in run.files]
     found = io.store(run.path).entry(io.join(run.path, inside)) if inside else None
     newest = max([*entries, *([found] if found else [])], key=lambda entry: entry.modified or 0.0, default=None)
     return newest.path if newest else ""
@@ -108,7 +109,7 @@ def history(path: str, entry: Entry) -> dict[str, Columns]:
         return known[1]
     text = read_small(path, LARGEST_HISTORY)
     try:
-        records = records_of(text) if io.name(path) == JSON_LOG else history_of(json.loads(text))
+        records = records_of(text) if path.endswith(".jsonl") else history_of(json.loads(text))
     except (ValueError, RecursionError):
         records = []
     while len(_histories) >= _MOST_HISTORIES:

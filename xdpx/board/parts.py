@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterable
 
 from xdpx.board.finding import RunFolder, listing
 from xdpx.board.safe_files import NotShown, openable
+from xdpx.reports.metric_lines import METRICS_FILE
+from xdpx.reports.trackers.json_lines import FILE_NAME as JSON_LOG
 from xdpx.utils import io
 from xdpx.utils.redaction import redact
 
 CONFIGS = (
     "args.py", "starter_config.hjson", "prepro.args.py", "training_args.json", "config.json", "generation_config.json",
     "experiment_cls_vars.txt", "model_params.txt", "input_specs.json", "run.json", "status.json", "all_results.json",
+    "temperature.json",
 )  # fmt: skip
+NO_PREDICTIONS = frozenset({METRICS_FILE, JSON_LOG, "scores.tsv", "results.tsv", "decisions.tsv", "importance.tsv"})
+LONGEST_HEADER = 1 << 16
 LARGEST_ENTRY = 2 << 20
 MOST_LISTED = 500
 """Files of one kind that are listed."""
@@ -32,7 +38,7 @@ def parts_of(run: RunFolder, root: str) -> Parts:
         inside = _below(run, run.newest_checkpoint, (".json",))
         configs += [name for name in inside if io.name(name) in CONFIGS]
     stacks = _below(run, "stacks", (".txt",))
-    logs = [name for name in ("log.txt", "train.log.tsv", "valid.log.tsv", "logs.jsonl") if name in names]
+    logs = [name for name in ("log.txt", "train.log.tsv", "valid.log.tsv", METRICS_FILE, JSON_LOG) if name in names]
     return {
         "config": configs,
         "log": [*logs, *stacks, *(name for name in names if name.endswith((".log", ".out", ".err")))][:MOST_LISTED],
@@ -43,22 +49,32 @@ def parts_of(run: RunFolder, root: str) -> Parts:
 
 
 def _predictions(run: RunFolder, root: str) -> list[str]:
-    own = [name for name, entry in run.files.items() if not entry.folder and _may_hold_predictions(name)]
+    own = [name for name, entry in run.files.items() if not entry.folder and _holds_predictions(entry.path, root)]
     deeper = [
         name
         for folder in ("eval_out", "decoder_out", "infer_out")
         for inner in _folders(run, folder)
         for name in _below(run, inner, (".jsonl",))
     ]
-    above = []
+    above: list[str] = []
     if io.plain(run.path) != io.plain(root):  # x-run puts them beside the run
         above = [f"../{name}" for name, entry in listing(io.parent(run.path)).items()
-                 if not entry.folder and _may_hold_predictions(name)]  # fmt: skip
+                 if not entry.folder and _holds_predictions(entry.path, root)]  # fmt: skip
     return [*own, *deeper, *above]
 
 
-def _may_hold_predictions(name: str) -> bool:
-    return name.endswith((".tsv", ".csv", ".jsonl")) and ".log." not in name and name != "logs.jsonl"
+def _holds_predictions(path: str, root: str) -> bool:
+    """Tell whether a file is a table with a column of predictions, from its first line."""
+    name = io.name(path)
+    if not name.endswith((".tsv", ".csv", ".jsonl")) or ".log." in name or name in NO_PREDICTIONS:
+        return False
+    try:
+        with io.open_partly(openable(path, root)) as file:
+            line = file.readline(LONGEST_HEADER).decode("utf-8-sig", "replace")
+    except (OSError, NotShown):
+        return False
+    words = {word.strip(' "').lower() for word in re.split(r"[\t,:{]", line.strip())}
+    return bool({"pred", "prediction"} & words)
 
 
 def _folders(run: RunFolder, name: str) -> Iterable[str]:

@@ -92,7 +92,7 @@ class Board:
     async def runs(self, request: web.Request) -> web.StreamResponse:
         """Answer with the rows of the table that changed after a version."""
         changes = self.index.since(_number(request, "since", 0))
-        return _json({**asdict(changes), "root": io.name(self.index.root) or self.index.root})
+        return _json({**vars(changes), "root": io.name(self.index.root) or self.index.root})
 
     async def rows(self, request: web.Request) -> web.StreamResponse:
         """Answer with rows that were added to logs; wait for some, if asked to."""

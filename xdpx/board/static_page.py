@@ -56,11 +56,14 @@ def _data(runs: Sequence[RunFolder]) -> dict[str, object]:
     for each in summaries:
         if each.settings:
             each.settings = differences(each.settings, common.setdefault(each.door, compared(each.settings)))
+    headers: dict[tuple[str, ...], int] = {}
+    rows = [each.facts(headers) for each in summaries]
     names = {run_id(run.path): run for run in runs}
     parts = {name: _parts(run) for name, run in names.items()}
     return {
         "runs": {
-            "rows": [each.facts() for each in summaries], "common": {door: all_shown(each) for door, each in common.items()}, "version": 1, "more": False,
+            "rows": rows, "headers": list(headers), "version": 1, "more": False,
+            "common": {door: all_shown(each) for door, each in common.items()},
             "total": len(runs), "whole": True, "root": f"written {time.strftime('%Y-%m-%d %H:%M')}",
         },
         "logs": {name: {log: _columns(run, log) for log in ("train", "valid")} for name, run in names.items()},

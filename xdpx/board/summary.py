@@ -50,7 +50,8 @@ class Summary:
         trouble: what is wrong with its files.
         train, valid: names of the columns of its logs.
         last: the newest row of the evaluations, in the order of `valid`.
-        settings: parameter -> value, as written.
+        settings: parameter -> value, as written; later only where it differs from the common one.
+        has_settings: whether there are any.
     """
 
     id: str
@@ -70,10 +71,12 @@ class Summary:
     valid: list[str] = field(default_factory=list)
     last: list[float | None] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
+    has_settings: bool = False
 
-    def facts(self) -> dict[str, object]:
-        """Return what JSON holds of it."""
-        return {**vars(self), "settings": all_shown(self.settings)}
+    def facts(self, headers: dict[tuple[str, ...], int]) -> dict[str, object]:
+        """Return what JSON holds of it; names of columns by their number in `headers`, which many runs share."""
+        train, valid = (headers.setdefault(tuple(names), len(headers)) for names in (self.train, self.valid))
+        return {**vars(self), "settings": all_shown(self.settings), "train": train, "valid": valid}
 
 
 def run_id(name: str) -> str:
@@ -92,6 +95,7 @@ def summary_of(run: RunFolder, root: str) -> Summary:
     name = shown_name(run.path, root)
     found = Summary(run_id(io.plain(run.path)), name, run.door, updated=run.modified)
     found.settings = _settings(run, root)
+    found.has_settings = bool(found.settings)
     found.samples = _samples(found.settings)
     found.metric = str(_value(found.settings, "major_metric", "metric_for_best_model") or "")
     ascending = _value(found.settings, "ascending_metric", "greater_is_better")

@@ -1,4 +1,4 @@
-"""What a Trainer logged as JSON, `logs.jsonl` or `trainer_state.json`, as the two tables of a run."""
+"""What was logged as JSON, `metrics.jsonl`, `logs.jsonl` or `trainer_state.json`, as the two tables of a run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COSTS = ("_runtime", "_samples_per_second", "_steps_per_second", "_model_prepara
 """How names end that tell what an evaluation cost."""
 SUMMARY = "train_runtime"
 """What only the last record of a training has, which sums it up: it is no row."""
-PLACES = frozenset({"epoch", "step", "time"})
+PLACES = frozenset({"epoch", "step", "time", "phase"})
 
 
 def records_of(text: str) -> list[dict[str, Any]]:
-    """Return what stands in the lines of a `logs.jsonl`; lines that are none are left out."""
+    """Return what stands in the lines of a file of JSON lines; lines that are none are left out."""
     found = []
     for line in text.split("\n"):
         try:
@@ -45,7 +45,7 @@ def tables_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Columns]:
         step = _number(record.get("step"))
         if SUMMARY in record or not math.isfinite(step):
             continue
-        is_evaluation = any(name.startswith(EVAL) for name in record)
+        is_evaluation = record.get("phase") == "valid" or any(name.startswith(EVAL) for name in record)
         cells = dict(_cells(record, is_evaluation=is_evaluation))
         if cells:
             table = rows["valid" if is_evaluation else "train"]
@@ -61,7 +61,8 @@ def _cells(record: Mapping[str, Any], *, is_evaluation: bool) -> Iterable[tuple[
             continue
         if name in PLACES or name.endswith(COSTS) or not isinstance(value, int | float | str):
             continue
-        yield (f"valid_{name.removeprefix(EVAL)}" if is_evaluation else COLUMNS.get(name, name)), number
+        held_out = is_evaluation and name.startswith(EVAL)
+        yield (f"valid_{name.removeprefix(EVAL)}" if held_out else COLUMNS.get(name, name)), number
 
 
 def _number(value: object) -> float:

@@ -122,8 +122,8 @@ XB.Chart = class {
     }
     ctx.setLineDash([]);
     ctx.globalAlpha = 1;
-    for (const { best, colour } of this.curves) if (best) this.paintBest(view, best, colour);
     ctx.restore();
+    for (const { best, colour } of this.curves) if (best) this.paintBest(view, best, colour);
     if (this.curves.length) this.note.textContent = beyond ? `${beyond.toLocaleString("en-US")} outlying point${beyond > 1 ? "s" : ""} beyond the axis` : "";
   }
 
@@ -197,6 +197,8 @@ XB.Chart = class {
   }
 
   paintBest(view, best, colour) {
+    const { x, y } = view.scales;
+    if (best.x < x.min || best.x > x.max || best.y < y.min || best.y > y.max) return;
     this.disc(view, best.x, best.y, 5, getComputedStyle(document.body).getPropertyValue("--paper"));
     this.disc(view, best.x, best.y, 3.8, colour);
     this.disc(view, best.x, best.y, 1.6, getComputedStyle(document.body).getPropertyValue("--paper"));

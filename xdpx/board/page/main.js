@@ -10,7 +10,7 @@ const PAUSE = 1500; // milliseconds between two looks at the table
 const state = {
   runs: new Map(), common: {}, version: 0, whole: false, total: 0,
   chosen: [], colours: new Map(), metrics: null, charts: new Map(), wide: new Set(), borders: [],
-  view: "curves", axis: "steps", smooth: 0, log: false, outliers: true, training: true, epochs: true,
+  shown: [], view: "curves", axis: "steps", smooth: 0, log: false, outliers: true, training: true, epochs: true,
   sort: { key: "updated", descending: true }, columns: null, filter: "",
 };
 
@@ -80,7 +80,7 @@ const optional = [
 const known = new Map([...fixed, ...optional].map((column) => [column.key, column]));
 
 const commonOf = (run) => state.common[run.door] ?? {};
-const settingOf = (run, key) => XB.plain(key in run.settings ? run.settings[key] : commonOf(run)[key]);
+const settingOf = (run, key) => (run.has_settings ? XB.plain(key in run.settings ? run.settings[key] : commonOf(run)[key]) : "");
 
 function lastOf(run, name) {
   const place = run.valid.indexOf(name);
@@ -148,7 +148,7 @@ function showTable() {
   const all = state.runs.size, found = state.shown.length;
   const looking = state.whole ? "" : ", looking for more …";
   $("count").textContent = !all ? (state.whole ? "There are no runs below this folder." : "Looking for runs …")
-    : `${found === all ? "" : `${found.toLocaleString("en-US")} of `}${all.toLocaleString("en-US")} runs${looking}`;
+    : `${found === all ? "" : `${found.toLocaleString("en-US")} of `}${all.toLocaleString("en-US")} run${all === 1 ? "" : "s"}${looking}`;
   $("choose").disabled = !found || found > MOST_CHOSEN;
   $("choose").title = found > MOST_CHOSEN ? `At most ${MOST_CHOSEN} runs are drawn at a time: filter first.` : "";
 }
@@ -161,14 +161,14 @@ async function follow() {
       const changed = answer.rows.length || state.whole !== answer.whole;
       for (const run of answer.rows) {
         if (run.gone) state.runs.delete(run.id);
-        else state.runs.set(run.id, run);
+        else state.runs.set(run.id, { ...run, train: answer.headers[run.train], valid: answer.headers[run.valid] });
       }
       state.version = answer.version;
       state.whole = answer.whole;
       $("root").textContent = answer.root;
       online("");
       if (!source.live && !state.chosen.length && state.runs.size <= XB.COLOURS.length) answer.rows.forEach((run) => take(run.id));
-      if (changed) {
+      if (changed && (!answer.more || !state.shown.length)) {
         showTable();
         if (answer.rows.some((run) => state.colours.has(run.id))) showChosen();
       }
@@ -183,7 +183,7 @@ async function follow() {
 }
 
 function online(trouble) {
-  $("live").className = trouble ? "live off" : "live";
+  $("live").className = trouble ? "live off" : source.live ? "live" : "live still";
   $("live").textContent = !source.live ? "a file, made once" : trouble ? "x-board does not answer" : "live";
   $("live").title = trouble;
 }
