@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.datasets.examining.sample import SHOWN, Sample
-from xdpx.datasets.examining.words import whole_texts, words_of
+from xdpx.datasets.examining.words import Words, whole_texts, words_of
 from xdpx.datasets.findings.finding import Finding
 from xdpx.datasets.findings.raw_files import LABEL_NAMES, is_column_name
 from xdpx.loaders.parsers.base import Row
@@ -23,6 +23,8 @@ NEARLY_ALL = 0.95
 """Share of texts that are numbers of rows, and of rows of a label with a word that no other has."""
 NEVER = 0.02
 FEWEST_OF_A_LABEL = 20
+ROWS_FOR_WORDS = 20_000
+"""So many rows, evenly drawn, show which words tell a label."""
 FAR = 10.0
 """Times the distance between the quartiles, from which a number is odd."""
 
@@ -159,19 +161,18 @@ def _told_by_a_word(
     sample: Sample, names: Sequence[str], classes: NDArray[np.int64], frequent: Sequence[int]
 ) -> Iterator[Finding]:
     """Find words that nearly all rows of a label have, and hardly any other row."""
-    words = sample.words
+    chosen = (classes >= 0) & (np.arange(len(sample)) % (len(sample) // ROWS_FOR_WORDS + 1) == 0)
+    words = _of_rows(sample.words, chosen)
     distinct, numbers = np.unique(words.hashes_W, return_inverse=True)
     once = np.unique(numbers * np.int64(len(sample)) + words.rows_W)
     word_of, row_of = once // len(sample), once % len(sample)
-    labelled = classes[row_of] >= 0
-    word_of, row_of = word_of[labelled], row_of[labelled]
     everywhere = np.bincount(word_of, minlength=len(distinct))
-    all_rows = int((classes >= 0).sum())
+    all_rows = int(chosen.sum())
     for index in frequent:
-        mine = int((classes == index).sum())
+        mine = int((chosen & (classes == index)).sum())
         here = np.bincount(word_of[classes[row_of] == index], minlength=len(distinct))
         elsewhere = (everywhere - here) / max(all_rows - mine, 1)
-        tells = np.flatnonzero((here >= NEARLY_ALL * mine) & (elsewhere <= NEVER))
+        tells = np.flatnonzero((here >= max(NEARLY_ALL * mine, FEWEST_OF_A_LABEL // 2)) & (elsewhere <= NEVER))
         if not len(tells):
             continue
         best = int(tells[np.argmax(here[tells] / mine - elsewhere[tells])])
@@ -179,13 +180,20 @@ def _told_by_a_word(
         row = int(words.rows_W[first])
         word = sample.texts[row].lower()[words.starts_W[first] : words.ends_W[first]]
         rows = np.unique(words.rows_W[numbers == best])
-        own = folded(names[index]) == word or word in folded(names[index]).split()
+        rows = rows[classes[rows] == index]
+        own = word in folded(names[index])
         problem = f"'{word}' stands in {here[best]:,} of {mine:,} rows labelled '{names[index]}', "
         problem += f"and in {elsewhere[best]:.1%} of all others"
-        problem += ": it is the label." if own else "."
+        problem += ": it is a part of the label's name." if own else "."
         yield sample.finding(
             "label_in_text", rows, problem, "Take it out, unless it is there in use too.", severity="warning"
         )
+
+
+def _of_rows(words: Words, chosen: NDArray[np.bool_]) -> Words:
+    """Return the words of some rows."""
+    mine = chosen[words.rows_W]
+    return Words(*(column[mine] for column in words))
 
 
 def _told_by_length(sample: Sample, names: Sequence[str], classes: NDArray[np.int64]) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ LIKELY = 0.6
 """Share of equal hashes from which a pair is compared: one at 0.8 has it with a probability of 99.8 %."""
 FEWEST_GRAMS = 6
 """A text of fewer words and neighbours is alike to too many."""
+LONG = 160
+"""Of a text of so many a quarter, the same in every text, is enough to find candidates."""
 MOST_PAIRS = 200_000
 MANY_SHARED = 0.01
 
@@ -89,10 +91,11 @@ def _shown(
 ) -> list[Example]:
     """Show the first of some pairs, one row below the other."""
     shown = []
-    for pair in chosen[:SHOWN].tolist():
+    firsts = np.unique(here[chosen], return_index=True)[1]
+    for pair in chosen[np.sort(firsts)[:SHOWN]].tolist():
         row, other = int(here[pair]), int(there[pair])
-        label = f"labelled {sample.labels[row]}, " if sample.labels[row] else ""
-        shown.append(sample.example(row, f"{label}{alike[pair]:.0%} as {sample.place(other)}"))
+        same = f"{alike[pair]:.0%} as {sample.place(other)}"
+        shown.append(sample.example(row, ", ".join(filter(None, (sample.labelled_as(row), same)))))
         shown.append(sample.example(other))
     return shown
 
@@ -128,11 +131,15 @@ def _first_of_group(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 def _candidates(grams: Grams, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return pairs of rows that agree in one band of their signatures, (C, 2)."""
-    kept = np.isin(grams.rows_G, rows)
+    wanted = np.zeros(len(grams.offsets) - 1, np.bool_)
+    wanted[rows] = True
+    thin = (np.diff(grams.offsets) >= LONG)[grams.rows_G] & (grams.hashes_G & np.uint64(3) != 0)
+    kept = wanted[grams.rows_G] & ~thin
     hashes, owners = grams.hashes_G[kept], grams.rows_G[kept]
     if not len(hashes):
         return np.zeros((0, 2), np.int64)
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    rows = owners[starts]
     signatures = np.stack([np.minimum.reduceat(salted(hashes, 1 + index), starts) for index in range(HASHES)], axis=1)
     found = []
     for band in range(0, HASHES, ROWS_OF_BAND):

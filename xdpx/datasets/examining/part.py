@@ -19,8 +19,8 @@ from xdpx.utils import io
 from xdpx.utils.raw_places import is_saved_dataset, is_table
 
 BYTES_PER_BLOCK = 1 << 20
-BLOCKS = 6
-"""So many blocks, of about a megabyte each, take a slow tokenizer some five seconds."""
+BLOCKS = 4
+"""So many blocks, of about a megabyte each, take a slow tokenizer some three seconds."""
 OF_COMPRESSED = 4
 """Bytes of text for one of a compressed file, about."""
 

@@ -20,6 +20,8 @@ MANY = 0.01
 """Share of rows from which a finding is a warning, and no note."""
 SHOWN = 3
 LONGEST_SHOWN = 160
+LONGEST_LABEL = 40
+"""A longer one, such as the tags of all words, is not shown."""
 _SEPARATOR = "\n"
 
 
@@ -94,6 +96,11 @@ class Sample:
         """Return file and line of a row."""
         return f"{self.paths[int(self.splits[row])]}:{self.lines[row]}"
 
+    def labelled_as(self, row: int) -> str:
+        """Return in words how a row is labelled, '' where it is not."""
+        label = self.labels[row]
+        return f"labelled {label}" if 0 < len(label) <= LONGEST_LABEL else ""
+
     def example(self, row: int, said: str = "", around: int | None = None) -> Example:
         """Return a row to be shown: where it stands, its texts cut short, and what is to be seen.
 
@@ -105,7 +112,7 @@ class Sample:
         text = self.texts[row]
         start = max(0, around - LONGEST_SHOWN // 2) if around is not None else 0
         cut = ("… " if start else "") + text[start : start + 2 * LONGEST_SHOWN].replace(_SEPARATOR, " | ")
-        said = said or (f"labelled {self.labels[row]}" if self.labels[row] else "")
+        said = said or self.labelled_as(row)
         cut = " ".join(cut.split())
         return Example(self.place(row), f"{cut[:LONGEST_SHOWN]} …" if len(cut) > LONGEST_SHOWN else cut, said)
 
