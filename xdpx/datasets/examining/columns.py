@@ -193,7 +193,7 @@ def _told_by_a_word(
 def _of_rows(words: Words, chosen: NDArray[np.bool_]) -> Words:
     """Return the words of some rows."""
     mine = chosen[words.rows_W]
-    return Words(*(column[mine] for column in words))
+    return Words(words.hashes_W[mine], words.rows_W[mine], words.starts_W[mine], words.ends_W[mine])
 
 
 def _told_by_length(sample: Sample, names: Sequence[str], classes: NDArray[np.int64]) -> Iterator[Finding]:
