@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row
-from benchmarks.work import DATA, REPOSITORY, WORK, peer, repeated, write_config
+from benchmarks.work import DATA, REPOSITORY, WORK, minilm, peer, repeated, write_config
 
 FLIPPED = 0.05
 SEED = 7
@@ -56,10 +56,11 @@ def with_flips(name: str, rows: list[tuple[str, str]]) -> tuple[Path, set[int]]:
 
 
 def config_of(table: Path) -> str:
-    """Write a config of x-prepro for a table of texts and labels."""
+    """Write a config of x-prepro for a table of texts and labels, with the tokenizer of a small BERT."""
     values = {
         "data_source": str(table.parent), "data_files": {table.name: "train"}, "loader": "single",
-        "processor": "single", "tokenizer": "char_zh", "data_dir": str(WORK / "check_data"), "max_len": 128,
+        "processor": "bert_single", "tokenizer": "bert", "vocab_file": str(minilm() / "vocab.txt"),
+        "data_dir": str(WORK / "check_data"), "max_len": 128,
     }  # fmt: skip
     return write_config(f"check_{table.parent.name}_{table.stem}", values)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-STRENGTH = 6.0
+STRENGTH = 5.0
 """How far weights may go for one row; `C` of scikit-learn."""
 ITERATIONS = 25
 MEMORY = 6

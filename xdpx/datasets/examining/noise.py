@@ -24,12 +24,13 @@ from xdpx.datasets.examining.words import grams_of, salted, words_of
 from xdpx.datasets.findings.finding import Finding
 from xdpx.datasets.workers import available_cores
 
-FOLDS = 4
+FOLDS = 5
 FEWEST_OF_A_CLASS = 10
 FEWEST_ROWS = 200
 MOST_CLASSES = 100
 WORK = 30_000
 """Rows times columns of weights that are looked at, which takes some seconds."""
+MOST_WORDS = 1_000_000
 SUREST = 0.2
 """Share of rows that the model is surest of: there it errs little, and what differs is mostly a wrong label."""
 LITTLE_NOISE, MUCH_NOISE = 0.01, 0.05
@@ -103,7 +104,8 @@ def crossed(sample: Sample, *, most: int) -> Crossed | None:
         return None
     rows = np.flatnonzero(np.isin(classes, kept))
     columns = len(kept) if len(kept) > 2 else 1
-    most = min(most, max(WORK // columns, 50 * len(kept)))
+    words_per_row = len(sample.words.rows_W) / max(len(sample), 1)
+    most = min(most, max(min(WORK // columns, int(MOST_WORDS / max(words_per_row, 1.0))), 50 * len(kept)))
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
     if len(rows) < FEWEST_ROWS:
@@ -123,7 +125,7 @@ def _features(sample: Sample, rows: NDArray[np.int64]) -> tuple[Sparse, NDArray[
     """
     columns = [[texts[row] for row in rows.tolist()] for texts in sample.fields.values()]
     texts = columns[0] if len(columns) == 1 else ["\n".join(cells) for cells in zip(*columns, strict=True)]
-    grams = grams_of(words_of(texts), len(rows))
+    grams = grams_of(words_of(texts), len(rows), triples=True)
     hashes, owners = grams.hashes_G, grams.rows_G
     keys = np.zeros(len(rows), np.uint64)
     np.add.at(keys, owners, salted(hashes, 5))

@@ -145,6 +145,14 @@ def neighbours(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     return pairs[same], words.rows_W[1:][same]
 
 
+def triples_of_signs(words: Words) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return (hash, text) of each three words of one character that follow one another, as in Chinese."""
+    single = words.ends_W - words.starts_W == 1
+    same = (words.rows_W[2:] == words.rows_W[:-2]) & single[2:] & single[1:-1] & single[:-2]
+    pairs = _mixed(words.hashes_W[:-2] * _SECOND + words.hashes_W[1:-1])[same]
+    return _mixed(pairs * _SECOND + words.hashes_W[2:][same]), words.rows_W[2:][same]
+
+
 def whole_texts(words: Words, count: int) -> NDArray[np.uint64]:
     """Return a hash of the words of each text in their order, (N,); 0 for a text without any."""
     found = np.zeros(count, np.uint64)
@@ -157,11 +165,17 @@ def whole_texts(words: Words, count: int) -> NDArray[np.uint64]:
     return found
 
 
-def grams_of(words: Words, count: int) -> Grams:
-    """Return the words and neighbours of each text, each once, by 40 bits of its hash."""
-    pair_hashes, pair_rows = neighbours(words)
-    hashes = np.concatenate([words.hashes_W, pair_hashes])
-    rows = np.concatenate([words.rows_W, pair_rows])
+def grams_of(words: Words, count: int, *, triples: bool = False) -> Grams:
+    """Return the words and neighbours of each text, each once, by 40 bits of its hash.
+
+    Args:
+        words: of the texts.
+        count: of texts.
+        triples: also three characters that follow one another, where each is a word by itself.
+    """
+    parts = [(words.hashes_W, words.rows_W), neighbours(words)]
+    parts += [triples_of_signs(words)] if triples else []
+    hashes, rows = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     together = np.sort(packed(rows, hashes >> np.uint64(24)))
     new = np.ones(len(together), np.bool_)
     new[1:] = together[1:] != together[:-1]
