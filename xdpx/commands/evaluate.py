@@ -234,6 +234,7 @@ class Evaluate:
             "save_dir": options.save_dir,
             "config": options.config,
             "checkpoint": plan.checkpoint,
+            "temperature": temperature_of(options, plan, self.source),
             "page": page or None,
             "inputs": reports,
         }
@@ -250,6 +251,8 @@ class Evaluate:
         of = told["save_dir"] or told["config"]
         facts = {"checkpoint": told["checkpoint"] or "none: initial weights",
                  "made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z} by xdpx {__version__}"}  # fmt: skip
+        if told["temperature"] != 1.0:
+            facts["temperature"] = f"logits divided by {told['temperature']:.4g}"
         io.makedirs(io.parent(page), exist_ok=True)
         for report in told["inputs"]:
             name = _as_name(report["name"])
