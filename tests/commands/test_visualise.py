@@ -104,5 +104,7 @@ def test_a_page_of_what_is_no_run_is_refused(runs, monkeypatch, capsys):
     monkeypatch.chdir(runs)
     assert door.main(["x-viz", "one", "notes", "--html"]) == 2
     assert "'notes' holds no run" in capsys.readouterr().err
+    assert door.main(["x-viz", "deep", "--html"]) == 2
+    assert "write 'deep/**/*'" in capsys.readouterr().err
     assert door.main(["x-viz", "save_dir=one", "page=x.html"]) == 2
     assert "html" in capsys.readouterr().err

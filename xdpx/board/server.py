@@ -29,7 +29,7 @@ MOST_FILES, MOST_COLUMNS = 2_000, 300
 """Of one request."""
 LONGEST_WAIT = 25.0
 """Seconds that a request waits for news."""
-LOCAL_TICK, REMOTE_TICK = 0.04, 3.0
+LOCAL_TICK, REMOTE_TICK = 0.025, 3.0
 """Seconds between two looks at the files that a page waits for."""
 PAGES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _KEPT_PREDICTIONS = 4

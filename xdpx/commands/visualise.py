@@ -77,10 +77,13 @@ class Visualise:
         return list(dict.fromkeys(found for folder in _named(self.parameters.save_dir) for found in expand(folder)))
 
     def _faults_of_page(self) -> list[Fault]:
-        from xdpx.board.finding import is_run, listing
+        from xdpx.board.finding import is_run, listing, runs_below
 
         folders = self._pictured()
         without = [folder for folder in folders if not is_run(listing(folder))]
+        if without and any(runs_below(without[0])):
+            remedy = f"To take all that are below it, write '{without[0]}/**/*'; or look at them with x-board."
+            return [Fault("save_dir", f"'{without[0]}' holds no run itself.", remedy, code="missing_path")]
         if not folders or without:
             problem = f"'{without[0] if without else self.parameters.save_dir}' holds no run."
             remedy = "Give the folder of a run of x-train or x-exp, or the output_dir of a Trainer."
