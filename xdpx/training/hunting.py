@@ -76,12 +76,17 @@ class Hunter(Callback):
 
     def _heard(self, number: int) -> None:
         if self._session is not None and not self._hunted:
-            self.hunt(self._session, number)
+            self.hunt(self._session, number, left_out=True)
 
-    def hunt(self, session: Session, number: int) -> str:
+    def hunt(self, session: Session, number: int, *, left_out: bool = False) -> str:
         """Take an update again; log, write and return what was found, "" where it was hunted before. On all processes.
 
-        The weights are those before it where it was not taken, which is so unless `nonfinite_steps` is 'keep'.
+        The weights are those before it: it was not taken yet, or no later one moved them.
+
+        Args:
+            session: at the newest update.
+            number: of the update.
+            left_out: training goes on without it, so that those after it have moved the weights.
         """
         if number in self._hunted:
             return ""
@@ -95,6 +100,8 @@ class Hunter(Callback):
         except Exception as error:  # whatever fails here, the reason why training ends must be told
             return self._tell(f"update {number} was not taken again: {type(error).__name__}: {error}")
         lines = report(number, origin, group)
+        if left_out and session.number > number:
+            lines[1:1] = [f"weights are those after update {session.number}: those between, if finite, have moved them"]
         for line in lines:
             log.warning(line)
         return self._write(session, group, number, origin, lines)

@@ -6,7 +6,7 @@ import gc
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,11 +42,15 @@ class SkippingAccumulator(MetricAccumulator):
 
     Args:
         most: skipped updates one after another that end the training as a failure.
+        hear: told the number of an update that was skipped because its gradient is NaN or infinite.
     """
 
-    def __init__(self, *values: Any, most: int = SKIPPED_AT_MOST, **options: Any) -> None:
+    def __init__(
+        self, *values: Any, most: int = SKIPPED_AT_MOST, hear: Callable[[int], object] = lambda number: None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(*values, **options)
-        self._most = most
+        self._most, self._hear = most, hear
         self._in_a_row = 0
 
     def _enter(self, number: int, facts: dict[str, float]) -> None:
@@ -59,6 +63,8 @@ class SkippingAccumulator(MetricAccumulator):
                 number,
             )
         if facts.get("skipped"):
+            if not math.isfinite(facts.get("grad_norm", 0.0)):
+                self._hear(number)
             known = ("skipped", "num_tokens", "learning_rate", "is_valid_step")
             log.warning(f"step {number} was skipped: the gradient is no number, or longer than wanted")
             facts = {name: facts[name] for name in known if name in facts}

@@ -168,7 +168,13 @@ class _Training:
         parts, train, feed = self.parts, self.parts.train, self.feed
         # A short job that skipped all of its updates has failed, too.
         most = max(2, min(SKIPPED_AT_MOST, session.total))
-        accumulator = SkippingAccumulator(parts.engine.facts_to_host, windows=(LOG, SUMMARY, EVALUATION), most=most)
+
+        def hear(number: int) -> None:
+            parts.engine.hear_nonfinite(number)  # whoever hunts for the reason is set later
+
+        accumulator = SkippingAccumulator(
+            parts.engine.facts_to_host, windows=(LOG, SUMMARY, EVALUATION), most=most, hear=hear
+        )
         lines = MetricLines(self._table_path(METRICS_FILE)) if parts.is_first else None
         tables = [
             GrowingTable(self._table_path(TRAIN_LOG), lines=lines, phase="train"),

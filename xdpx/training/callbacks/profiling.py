@@ -48,8 +48,9 @@ class Profiling(Callback):
         """Begin or end the trace."""
         if step.number == self._begin and step.number < session.until:
             self._local = self._place.enter_context(tempfile.TemporaryDirectory(prefix="xdpx-profile-"))
+            with pulse.doing("profiling", LONG):
+                self._found = self._tracing.enter_context(session.engine.traced(session.state, self._local))
             self._before = dict(pulse.spent)
-            self._found = self._tracing.enter_context(session.engine.traced(session.state, self._local))
         elif self._found is not None and step.number >= self._begin + self._updates:
             self._finish(step.number)
         return None
@@ -112,8 +113,9 @@ def table_of(seconds: Mapping[str, float], found: Traced, updates: int) -> list[
     total = sum(seconds.values()) or 1.0
     inside = sum(found.seconds.values())
     rows: list[tuple[str, float]] = [("data wait", seconds.get(DATA, 0.0))]
-    rows += [(name, found.seconds.get(name, 0.0)) for name in ("forward", "backward", "optimizer", "communication")]
-    rows += [("rest of the update", max(0.0, seconds.get(UPDATE, 0.0) - inside))]
+    if found.seconds:
+        rows += [(name, found.seconds.get(name, 0.0)) for name in ("forward", "backward", "optimizer", "communication")]
+    rows += [("rest of the update" if inside else "update", max(0.0, seconds.get(UPDATE, 0.0) - inside))]
     rows += [("waiting for the device", seconds.get(WAITING, 0.0))]
     rows += [(name, spent) for name, spent in seconds.items() if name in EXPECTED and spent > 0]
     known = {DATA, UPDATE, WAITING, *EXPECTED}
