@@ -65,7 +65,7 @@ def test_a_run_leaves_every_promised_file(start: Start) -> None:
 def test_gradients_are_drawn_when_asked_for(start: Start) -> None:
     assert start(inspect_gradient=True, figext="svg") == 0
     pictures = sorted(path.name for path in Path("run/plots/gradients").iterdir())
-    assert pictures == ["12.svg", "6.svg"]
+    assert pictures == ["12.svg", "6.svg", "history.svg", "history.tsv"]
 
 
 def test_the_starter_config_trains_the_very_same_model(start: Start) -> None:
