@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx.datasets.examining.sample import SHOWN, Sample
-from xdpx.datasets.examining.words import Grams, grams_of, packed, salted, unpacked, whole_texts
+from xdpx.datasets.examining.words import Grams, Words, grams_of, packed, salted, unpacked, whole_texts, words_of
 from xdpx.datasets.findings.finding import Example, Finding
 
 ALIKE = 0.8
@@ -102,7 +102,7 @@ def _shown(
 
 def near_pairs(sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return pairs of rows (C, 2), the earlier one first, and how alike they are, (C,): 1 where words are the same."""
-    words = sample.words
+    words = _words_of_fields(sample)
     whole = whole_texts(words, len(sample))
     exact = np.fromiter((hash(text.strip().lower()) for text in sample.texts), np.int64, len(sample))
     grams = grams_of(words, len(sample))
@@ -120,6 +120,18 @@ def near_pairs(sample: Sample) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     values = np.concatenate([np.ones(len(same)), alike[close]])
     order = np.lexsort((pairs[:, 0], pairs[:, 1]))
     return pairs[order], values[order]
+
+
+def _words_of_fields(sample: Sample) -> Words:
+    """Return the words of each row, those of its second text being others than those of its first."""
+    if len(sample.fields) == 1:
+        return sample.words
+    parts = [words_of(texts) for texts in sample.fields.values()]
+    rows = np.concatenate([part.rows_W for part in parts])
+    order = np.argsort(rows, kind="stable")
+    hashes = np.concatenate([salted(part.hashes_W, 50 + index) for index, part in enumerate(parts)])
+    starts, ends = np.concatenate([part.starts_W for part in parts]), np.concatenate([part.ends_W for part in parts])
+    return Words(hashes[order], rows[order], starts[order], ends[order])
 
 
 def _first_of_group(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
