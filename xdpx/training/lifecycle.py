@@ -6,6 +6,7 @@ events, and what is promised about them, are decided here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -191,7 +192,12 @@ def _status_told(
         state: RunState = "finished" if stop.finished else "preempted"
         write(replace(training.status(session), status=state, reason=stop.reason))
 
+    failed = threading.Event()
+
     def fail(reason: str) -> None:
+        if failed.is_set():  # the watch has told which process is to blame; that ours lost it is what follows
+            return
+        failed.set()
         with suppress(OSError):  # the disk may be what failed; what is told is the error itself
             write(replace(training.status(session), status="failed", reason=reason))
 

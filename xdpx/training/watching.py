@@ -268,16 +268,16 @@ class _Watch:
             verdict: what is wrong.
             reason: in the words of the process that told; "" where this one found out.
         """
-        if not reason:
-            reason = self._reason(verdict)
-            for _ in range(_REPEATS):
-                self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=self._told(verdict))
-        _within(SECONDS_TO_TELL, lambda: self._write_stacks(verdict, reason))
+        found_here, reason = not reason, reason or self._reason(verdict)
+        _within(SECONDS_TO_TELL, lambda: self._write_own_stacks(reason))
         # Not by the log first: the thread that hangs may hold its lock.
         os.write(2, f"\nxdpx: process {self._rank}: {reason}\n".encode())
-        _within(SECONDS_TO_TELL, lambda: log.warning(reason))
-        if self._rank == 0:
+        if self._rank == 0:  # before any other ends: this one's own thread would fail for that, and tell of it
             _within(SECONDS_TO_TELL, lambda: self._last_words.tell(reason))
+        for _ in range(_REPEATS if found_here else 0):
+            self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=self._told(verdict))
+        _within(SECONDS_TO_TELL, lambda: self._end_others(verdict, reason))
+        _within(SECONDS_TO_TELL, lambda: log.warning(reason))
         os._exit(EXIT_CODE)
 
     def _told(self, verdict: Verdict) -> list[int]:
@@ -296,12 +296,13 @@ class _Watch:
             f"'{standing.phase}': this training ends, for its launcher to start it again; {where}."
         )
 
-    def _write_stacks(self, verdict: Verdict, reason: str) -> None:
-        for rank in (
-            verdict.ranks if verdict.trouble != "hangs" else ()
-        ):  # those that hang are told, and do it themselves
+    def _end_others(self, verdict: Verdict, reason: str) -> None:
+        """End those of this machine that cannot do it themselves; those that hang are told."""
+        for rank in verdict.ranks if verdict.trouble != "hangs" else ():
             if rank != self._rank and self._members[rank].is_near and self._is_its_keeper(verdict):
                 self._end_other(self._members[rank], reason, dead=verdict.trouble == "has died")
+
+    def _write_own_stacks(self, reason: str) -> None:
         if self._folder is not None:
             now = pulse.standing(self._hang_seconds)
             about = f"{reason}\nthis rank: after step {now.step}, in '{now.phase}' for {now.seconds:.1f} seconds"
