@@ -100,8 +100,8 @@ def folder_there(path: Path) -> None:
 
 
 SIDE_FILES = [
-    "args.py", "log.txt", "plots", "prepro.args.py", "resources.manifest.json", "snapshot.zip", "starter_config.hjson",
-    "status.json", "target_map.txt", "train.log.tsv", "valid.log.tsv", "vocab.txt",
+    "args.py", "log.txt", "metrics.jsonl", "plots", "prepro.args.py", "resources.manifest.json", "snapshot.zip",
+    "starter_config.hjson", "status.json", "target_map.txt", "train.log.tsv", "valid.log.tsv", "vocab.txt",
 ]  # fmt: skip
 
 

@@ -285,10 +285,10 @@ def test_a_file_that_may_not_be_read_is_named(read_only: Path, hidden: str, comm
 
 @pytest.fixture
 def small_disk(desk: Path) -> Iterator[Path]:
-    """A disk of 2 MB, mounted below the desk."""
+    """A disk of 4 MB, mounted below the desk: the code that a run keeps takes half."""
     disk = desk / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
     if os.getuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("a small disk cannot be mounted here")
     yield disk

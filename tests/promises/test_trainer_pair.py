@@ -273,8 +273,8 @@ def test_15_and_28_two_nodes_train_together_and_the_second_logs_when_asked(
     said = launch(*(torchrun(*node, f"--node_rank={rank}", *line) for rank, line in enumerate(lines)))
     found = check(tmp_path)
     for disk in disks:  # pain 15: whoever saves, and wherever, every disk holds whole checkpoints and nothing else
-        status = ["status.json"] if disk == disks[0] else []  # of the first process alone
-        assert sorted(path.name for path in disk.iterdir()) == ["checkpoint-1", "checkpoint-2", *status]
+        of_first = ["metrics.jsonl", "status.json"] if disk == disks[0] else []  # of the first process alone
+        assert sorted(path.name for path in disk.iterdir()) == ["checkpoint-1", "checkpoint-2", *of_first]
         files = {path.name for path in (disk / "checkpoint-2").iterdir()}
         assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"} <= files
     assert [rank["local_main"] for rank in found] == [True, True]

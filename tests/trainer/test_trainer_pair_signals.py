@@ -59,7 +59,7 @@ def test_a_signal_to_one_process_stops_both_at_a_step(place: Path, name: str) ->
     step = both[0]["step"]
     assert 11 <= step < 20  # not at the end of the epoch, where it is saved in any case
     assert (ended["newest"], ended["status"]) == (f"checkpoint-{step}", "preempted")
-    assert ended["names"] == [f"checkpoint-{step}", "status.json"]
+    assert ended["names"] == [f"checkpoint-{step}", "metrics.jsonl", "status.json"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,11 +9,12 @@ from fnmatch import fnmatch
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS
 from xdpx.config.faults import ConfigError
 from xdpx.config.stored_args import read_args
+from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.runs import run_folder
 from xdpx.training.status import STATUS_FILE, trouble_of_status
 from xdpx.utils import commit, io
-from xdpx.utils.aside import is_unreadable, reason_of, set_aside
+from xdpx.utils.aside import is_unreadable, reason_of, set_aside, text_of
 from xdpx.utils.verified import RESOURCES, altered
 
 _FOLDERS = frozenset({"plots", "transformers", "stacks"})
@@ -73,6 +74,8 @@ def _trouble(path: str, name: str) -> str:
         return trouble
     if name == STATUS_FILE:
         return trouble_of_status(path)
+    if name == METRICS_FILE:
+        return text_of(path)[1]
     if fnmatch(name, "args*.py"):
         try:
             read_args(path)

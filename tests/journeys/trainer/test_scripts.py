@@ -19,12 +19,15 @@ from typing import Any
 import pytest
 
 import xdpx
+from xdpx.reports.metric_lines import METRICS_FILE
 from xdpx.training.status import STATUS_FILE
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in (HERE / "scripts").glob("*.py"))
 OF_THE_CLOCK = ("_runtime", "_per_second", "_preparation_time", "_wait_share")
 TOLERANCE = 1e-6
+OF_EVERY_TRAINING = (STATUS_FILE, METRICS_FILE, "MetricsFile")
+"""Files that ours leaves in the output folder, and who writes the second."""
 UPSTREAM = HERE / "upstream"
 IN_THE_STYLE_OF_UPSTREAM = sorted(path.stem for path in UPSTREAM.glob("*.py") if path.stem != "small_things")
 OF_LIBRARIES = {"sft": "trl", "dpo": "trl", "sentences": "sentence_transformers", "few_shot": "setfit"}
@@ -36,7 +39,9 @@ EXACT = ("loss", "grad_norm", "learning_rate", "epoch", "step", "train_loss", "t
 def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
     """Name every place where two outcomes differ. What ours logs or leaves beyond the original is no difference."""
     if isinstance(expected, list) and isinstance(found, list):
-        found = [each for each in found if each in expected or not str(each).endswith((*OF_THE_CLOCK, STATUS_FILE))]
+        found = [
+            each for each in found if each in expected or not str(each).endswith((*OF_THE_CLOCK, *OF_EVERY_TRAINING))
+        ]
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(set(expected) | {name for name in found if not name.endswith(OF_THE_CLOCK)}):
             if key in expected and key in found:
