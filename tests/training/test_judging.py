@@ -51,3 +51,9 @@ def test_the_first_of_a_kind_may_take_long_and_the_next_ones_twice_as_long_as_th
     with pulse.doing("saving"):
         assert pulse.standing(30.0).phase == "saving"
     assert pulse.standing(30.0).phase == "update"
+
+
+def test_those_that_waited_for_one_that_has_only_now_gone_on_do_not_hang() -> None:
+    both = [Known(0, 0.1, OVERDUE), Known(1, 0.1, OVERDUE)]
+    assert judge(both, 30.0, unmoved_seconds=29.0) is None
+    assert judge(both, 30.0, unmoved_seconds=31.0) == Verdict("hangs", (0, 1))

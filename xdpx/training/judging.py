@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,7 +51,7 @@ class Verdict:
     ranks: tuple[int, ...]
 
 
-def judge(known: Sequence[Known], hang_seconds: float) -> Verdict | None:
+def judge(known: Sequence[Known], hang_seconds: float, *, unmoved_seconds: float = math.inf) -> Verdict | None:
     """Return what is wrong, None when nothing is, or nothing that could not still turn out to be patience.
 
     A process that takes too long only hangs when all of them do: those that wait for one that may take long, wait too.
@@ -58,12 +59,14 @@ def judge(known: Sequence[Known], hang_seconds: float) -> Verdict | None:
     Args:
         known: of each process but those that have ended well.
         hang_seconds: of silence that are too many.
+        unmoved_seconds: since one of them last went on to something else, or left: those that waited for it, all the
+            time that it took, go on only now.
     """
     for trouble, holds in (("has died", _died), ("is frozen", _frozen), ("is silent", _silent)):
         found = tuple(each.rank for each in known if holds(each, hang_seconds))
         if found:
             return Verdict(trouble, found)  # type: ignore[arg-type] # one of the three
-    if not known or not all(each.standing.overdue for each in known):
+    if not known or unmoved_seconds <= hang_seconds or not all(each.standing.overdue for each in known):
         return None
     last = min(each.place for each in known)
     return Verdict("hangs", tuple(each.rank for each in known if each.place == last))

@@ -137,6 +137,7 @@ class _Watch:
         self._standings = dict.fromkeys(self._members, Standing())
         self._cpu = dict.fromkeys(self._members, 0.0)  # seconds used when it was heard of
         self._gone: set[int] = set()  # ranks whose end the system has told of
+        self._moved = now  # when one of them last went on to something else, or left
         self._events = selectors.DefaultSelector()
         self._events.register(self._socket, selectors.EVENT_READ)
         self._stop = threading.Event()
@@ -183,10 +184,10 @@ class _Watch:
             self._listen(min(self._interval, GRACE_SECONDS) if self._gone else self._interval)
             now = time.monotonic()
             if now - last > self._hang_seconds / 2:  # this very process stood still, e.g. the machine was suspended
-                self._heard = dict.fromkeys(self._heard, now)
+                self._heard, self._moved = dict.fromkeys(self._heard, now), now
                 pulse.alive()
             last = now
-            verdict = judge(self._known(now), self._hang_seconds)
+            verdict = judge(self._known(now), self._hang_seconds, unmoved_seconds=now - self._moved)
             if verdict is not None and not self._stop.is_set():
                 self._end(verdict)
 
@@ -197,7 +198,8 @@ class _Watch:
         if standing.overdue and stacks.in_debugger(pulse.thread):
             pulse.alive()
             standing = pulse.standing(self._hang_seconds)
-        self._standings[self._rank], self._heard[self._rank] = standing, time.monotonic()
+        self._note(self._rank, standing)
+        self._heard[self._rank] = time.monotonic()
         facts = asdict(standing)
         if standing.allowed == LONG:
             facts["allowed"] = None  # which JSON has no word for
@@ -232,14 +234,22 @@ class _Watch:
         self._heard[rank] = time.monotonic()
         if self._members[rank].is_near:
             self._cpu[rank] = look_at(self._members[rank].pid, self._members[rank].started).cpu_seconds
-        if "left" in message:
+        if "left" in message and rank not in self._left:
             self._left.add(rank)
+            self._moved = time.monotonic()
         if "standing" in message:
             facts = message["standing"]
-            self._standings[rank] = Standing(**{**facts, "allowed": facts["allowed"] or LONG})
+            self._note(rank, Standing(**{**facts, "allowed": facts["allowed"] or LONG}))
         if "verdict" in message:
             trouble, ranks, reason = message["verdict"]
             self._end(Verdict(trouble, tuple(ranks)), reason)
+
+    def _note(self, rank: int, standing: Standing) -> None:
+        """Keep what a process is at."""
+        before = self._standings[rank]
+        if (before.step, before.phase) != (standing.step, standing.phase):
+            self._moved = time.monotonic()
+        self._standings[rank] = standing
 
     def _known(self, now: float) -> list[Known]:
         """Return what this process knows: the first one of all, any other of the first alone."""
