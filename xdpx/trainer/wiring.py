@@ -165,8 +165,10 @@ def belongs_on_device(model: nn.Module, args: TrainingArguments, strategy: Strat
 def add_callbacks(run: TrainerRun, callbacks: list[Any], processing_class: Any) -> None:
     """Set up callbacks and state of a run whose model is there."""
     args, world = run.args, run.parts.world
-    every = [DefaultFlowCallback, MetricsFile, *trackers_for(args.report_to), *callbacks]
-    run.callback_handler = CallbackHandler(every, run.model, processing_class, run.optimizer, run.lr_scheduler)
+    every = [DefaultFlowCallback, *trackers_for(args.report_to), *callbacks]
+    run.callback_handler = CallbackHandler(
+        every, run.model, processing_class, run.optimizer, run.lr_scheduler, unlisted=[MetricsFile()]
+    )
     run.callback_handler.add_callback(PrinterCallback if args.disable_tqdm else ProgressCallback)
     run.state = TrainerState(
         is_local_process_zero=world.is_local_main, is_world_process_zero=world.is_main,

@@ -26,8 +26,8 @@ HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in (HERE / "scripts").glob("*.py"))
 OF_THE_CLOCK = ("_runtime", "_per_second", "_preparation_time", "_wait_share")
 TOLERANCE = 1e-6
-OF_EVERY_TRAINING = (STATUS_FILE, METRICS_FILE, "MetricsFile")
-"""Files that ours leaves in the output folder, and who writes the second."""
+OF_EVERY_TRAINING = (STATUS_FILE, METRICS_FILE)
+"""Files that ours leaves in the output folder."""
 UPSTREAM = HERE / "upstream"
 IN_THE_STYLE_OF_UPSTREAM = sorted(path.stem for path in UPSTREAM.glob("*.py") if path.stem != "small_things")
 OF_LIBRARIES = {"sft": "trl", "dpo": "trl", "sentences": "sentence_transformers", "few_shot": "setfit"}

@@ -117,16 +117,29 @@ class CallbackHandler:
     """The callbacks of a Trainer, called in the order of the list `callbacks`, which anybody may change.
 
     Only those that override an event are called for it, so that the others cost nothing.
+
+    Args:
+        callbacks: classes or objects; users find these in `callbacks`.
+        model, processing_class, optimizer, lr_scheduler: what callbacks are told.
+        unlisted: objects that every training has: called after the others, and in no list of the original.
     """
 
     def __init__(
-        self, callbacks: Iterable[Any], model: Any, processing_class: Any, optimizer: Any, lr_scheduler: Any
+        self,
+        callbacks: Iterable[Any],
+        model: Any,
+        processing_class: Any,
+        optimizer: Any,
+        lr_scheduler: Any,
+        *,
+        unlisted: Iterable[Any] = (),
     ) -> None:
         self.model, self.processing_class = model, processing_class
         self.optimizer, self.lr_scheduler = optimizer, lr_scheduler
         self.train_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.callbacks: list[Any] = []
+        self._unlisted = list(unlisted)
         self._known: list[Any] = []
         self._by_event: dict[str, list[tuple[Any, Callable[..., Any]]]] = {}
         for callback in callbacks:
@@ -219,7 +232,9 @@ class CallbackHandler:
         if event == "on_train_begin" or len(now) != len(known) or not all(map(is_, now, known)):
             self._known, self._by_event = list(now), {}
         if event not in self._by_event:
-            methods: list[tuple[Any, Any]] = [(callback, getattr(callback, event, None)) for callback in now]
+            methods: list[tuple[Any, Any]] = [
+                (callback, getattr(callback, event, None)) for callback in [*now, *self._unlisted]
+            ]
             self._by_event[event] = [(callback, method) for callback, method in methods if _says_something(method)]
         return self._by_event[event]
 
