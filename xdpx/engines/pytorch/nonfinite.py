@@ -16,6 +16,9 @@ from xdpx.utils.decisions import SKIPPED_AT_MOST
 LOOKED_AT = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 """Types of weights that may be NaN or infinite; quantised ones cannot."""
 
+FREE_TO_LOOK_AT = frozenset({"cpu"})
+"""Devices whose numbers the host has without waiting."""
+
 
 def all_finite(weights: Iterable[Tensor]) -> bool:
     """Tell whether every weight is finite, by one reduction per device and type. On all processes, which agree."""
@@ -32,7 +35,8 @@ def all_finite(weights: Iterable[Tensor]) -> bool:
 class Guard:
     """Looks at every update before it is taken.
 
-    The host waits for the device then, so this is on request only, or on a CPU, where there is nothing to wait for.
+    The host waits for the device, or for other processes, then: on request only, or where one process trains on a CPU
+    and there is nothing to wait for.
 
     Args:
         action: "skip" or "raise"; "keep" tells `hear`, and nothing else.
@@ -54,8 +58,9 @@ class Guard:
         cls, action: str, precision: Precision, *, hear: Callable[[int], object] = lambda number: None
     ) -> Guard | None:
         """Return the guard that `nonfinite_steps` asks for; None where updates are taken unseen."""
-        unseen = action == "keep" and precision.device.type != "cpu"
-        return None if unseen else cls(action, scaled=precision.scaler is not None, hear=hear)
+        if action == "keep" and (precision.device.type not in FREE_TO_LOOK_AT or collectives.num_processes() > 1):
+            return None
+        return cls(action, scaled=precision.scaler is not None, hear=hear)
 
     def leaves_out(self, loss: Any, norm: Any, step: int) -> bool:
         """Tell whether an update must not be taken. On all processes, which agree.
