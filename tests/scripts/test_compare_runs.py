@@ -97,7 +97,7 @@ def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path
         (["one.tsv", "folder"], "is a folder, but no run"),
         (["one.tsv", "two.tsv", "on=dev"], "means nothing for files"),
         (["one.tsv", "two.tsv", "out_file=a.xyz"], "End it in one of"),
-        (["one.tsv", "two.tsv", "metric=bleu"], "there is no 'bleu'"),
+        (["one.tsv", "two.tsv", "major_metric=bleu"], "there is no 'bleu'"),
         (["one.tsv", "plain.tsv"], "no column of predictions"),
     ],
 )

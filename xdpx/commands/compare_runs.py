@@ -42,7 +42,9 @@ class CompareRuns:
 
         runs: list[str] = param(doc="Folders of runs, or files that x-pred wrote; two or more.")
         on: str = param("", doc="Split of their data, or file, to score runs on; '': what the first was evaluated on.")
-        metric: str = param("", doc="Metric that decides; '': that of the first run, the usual one for predictions.")
+        major_metric: str = param(
+            "", doc="Metric that decides; '': that of the first run, the usual one for predictions."
+        )
         draws: int = param(10_000, ge=100, doc="How often the bootstrap draws the rows anew.")
         target_col_name: str = param("target", doc="Column of the right labels in files of predictions.")
         out_file: str | None = param(None, doc="Picture to draw (png, svg, pdf); null: none.")
@@ -88,11 +90,11 @@ class CompareRuns:
         every = list(self._read())
         first = every[0]
         every = [first, *(each.in_order_of(first) for each in every[1:])]
-        deciding = known.metric or first.deciding
+        deciding = known.major_metric or first.deciding
         pairs = [_compared(one, other, known.draws) for one, other in combinations(every, 2)]
         names = list(dict.fromkeys(name for pair in pairs for name in pair))
         if deciding not in names:
-            raise ConfigError(f"x-script {NAME}", [Fault("metric", f"there is no '{deciding}'.", _has(names))])
+            raise ConfigError(f"x-script {NAME}", [Fault("major_metric", f"there is no '{deciding}'.", _has(names))])
         told = _told(every, pairs, deciding)
         if known.print_json:
             from xdpx.commands.evaluate import as_json
@@ -110,7 +112,7 @@ class CompareRuns:
     def _read(self) -> Iterator[Comparable]:
         from xdpx.commands.comparable import of_file, of_run
 
-        known, on, metric = self.parameters, self.parameters.on, self.parameters.metric
+        known, on, metric = self.parameters, self.parameters.on, self.parameters.major_metric
         for path in known.runs:
             if not io.isdir(path):
                 yield of_file(path, metric, known.target_col_name)
