@@ -159,7 +159,7 @@ def test_where_the_package_reads_otherwise_a_text_of_it_holds_a_comment_a_comma_
     try:
         value, faults = read(text)
         theirs = hjson.loads(f"\n{text}", object_pairs_hook=dict)
-    except (Unreadable, hjson.HjsonDecodeError):
+    except (Unreadable, hjson.HjsonDecodeError, IndexError):  # the last: of the package, e.g. for `true/*:`
         return
     if not faults and repr(value) != repr(theirs):
         assert any(re.search(r"\s(#|//|/\*)|[,\]}]", each) for each in texts(theirs))
