@@ -108,11 +108,13 @@ def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int
     running = {fork(partial(be, rank), f"{words}-{rank}.txt"): rank for rank in range(size)}
     codes = [0] * size
     while running:
-        child, status = os.wait()
-        rank = running.pop(child)
-        codes[rank] = os.waitstatus_to_exitcode(status)
-        for other in running if codes[rank] else ():
-            os.kill(other, signal.SIGTERM)
+        ended = [(child, status) for child in running for found, status in [os.waitpid(child, os.WNOHANG)] if found]
+        for child, status in ended:  # these alone: what else this process has started is not ours to wait for
+            rank = running.pop(child)
+            codes[rank] = os.waitstatus_to_exitcode(status)
+            for other in running if codes[rank] else ():
+                os.kill(other, signal.SIGTERM)
+        time.sleep(0 if ended else 0.01)
     return codes
 
 

@@ -120,8 +120,9 @@ def test_any_optimizer_of_torch_trains_as_in_a_loop_written_by_hand(name, precis
     engine = PyTorchEngine(
         lambda: Summing(sparse_rows),
         make_optimizer=lambda model: rule([{"params": list(model.parameters()), "lr": RATE}]),
-        options=EngineOptions(device="cpu", precision=precision, clip_norm=CLIP, init_scale=64.0, scale_tolerance=1.0),
-    )
+        options=EngineOptions(device="cpu", precision=precision, clip_norm=CLIP, init_scale=64.0, scale_tolerance=1.0,
+                              nonfinite_steps="skip"),
+    )  # fmt: skip
     state = engine.start(1)
     start = {key: value.clone() for key, value in state.task.model.state_dict().items()}
     given, norms = batches(), []
@@ -131,7 +132,7 @@ def test_any_optimizer_of_torch_trains_as_in_a_loop_written_by_hand(name, precis
     expected = by_hand(rule, start, precision, 64.0 if precision == "fp16" else 1.0, sparse_rows)
     for key, value in engine.weights(state).items():
         torch.testing.assert_close(value, expected[key], rtol=1e-5, atol=1e-6)
-    assert [norm == norm for norm in norms] == [True, False, True, True]
+    assert all(norm == norm for norm in norms)  # one that is left out counts for nothing
     assert max(norm for norm in norms if norm == norm) > CLIP
 
 

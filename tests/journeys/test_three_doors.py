@@ -166,7 +166,7 @@ class Usurper(TrainerCallback):
 def kept_in(folder: Path) -> dict[str, bytes]:
     """Return the files of a run, but for what is logged."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    logs = ("train.log.tsv", "log.txt", "summaries", ".lease")
+    logs = ("train.log.tsv", "metrics.jsonl", "log.txt", "summaries", ".lease")
     return {name: path.read_bytes() for name, path in files.items() if not name.startswith(logs)}
 
 
@@ -223,5 +223,5 @@ def test_a_tracker_shows_every_logged_loss(door: Door, tmp_path: Path) -> None:
     events = reading.EventAccumulator(str(folder))
     events.Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
-    (lines,) = (tmp_path / "run").glob("*.jsonl")
+    lines = tmp_path / "run/logs.jsonl"
     assert [json.loads(line)["step"] for line in lines.read_text().splitlines() if '"loss"' in line] == [1, 2, 3, 4]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.careless import two_classes
-from tests.processes import fork
+from tests.processes import environment, run_together
 
 Door = Callable[[Path, str], None]
 
@@ -140,16 +140,12 @@ def test_what_is_logged_can_be_read_with_the_library_of_the_tracker(
     if find_spec(name) is None:
         pytest.skip(f"the package {name} is not installed")
 
-    def work() -> None:
-        """Log, and end as a program ends: in a process of its own, for the libraries remember their first run."""
-        door(offline, name, data)
-        if name == "wandb":
-            import wandb
-
-            wandb.finish()
-
-    child = fork(work, offline / "words.txt")
-    assert os.waitpid(child, 0)[1] == 0, (offline / "words.txt").read_text()
+    # In a process of its own: the libraries remember their first run, and one with JAX's threads must not be forked.
+    code = f"from pathlib import Path; from tests.journeys import test_trackers as here; here.{door.__name__}"
+    ending = "; import wandb; wandb.finish()" if name == "wandb" else ""
+    line = [sys.executable, "-c", f"{code}(Path({str(offline)!r}), {name!r}, Path({str(data)!r})){ending}"]
+    (ended,) = run_together([line], [environment()])
+    assert ended.code == 0, ended.text
     found, until = read(offline), time.monotonic() + 10
     while not found and time.monotonic() < until:  # another process of the library may still be writing
         time.sleep(0.1)

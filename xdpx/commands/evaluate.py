@@ -160,6 +160,7 @@ class Evaluate:
         from xdpx.commands.origin_differences import in_words, suspects
 
         plan, folder = predictor.plan, str(self.parameters.save_dir)
+        different, lines = list[Input](), list[str]()
         for each, row, like in zip(inputs, rows, comparable, strict=True):
             if not like:
                 scored = plan.train.values["valid_subset"]
@@ -167,10 +168,14 @@ class Evaluate:
                 continue
             differing = compare([row], plan, folder)
             if differing:
-                found = [*suspects(predictor, each, folder, max_eval_steps=self.parameters.max_eval_steps)]
-                header = f"compare_origin: {len(differing)} metrics differ by more than {SAME_SCORE:g} from {folder}"
-                raise SystemExit("\n".join([header, *differing, *in_words(found)]))
-            log.info("compare_origin: every metric is the one that training logged")
+                different.append(each)
+                lines += differing
+            else:
+                log.info(f"compare_origin: {row['split']}: every metric is the one that training logged")
+        if different:  # the causes are looked for once: they are of the run
+            found = [*suspects(predictor, different[0], folder, max_eval_steps=self.parameters.max_eval_steps)]
+            header = f"compare_origin: {len(lines)} metrics differ by more than {SAME_SCORE:g} from {folder}"
+            raise SystemExit("\n".join([header, *lines, *in_words(found)]))
 
     def _plan(self) -> InferencePlan:
         return make_plan(self.parameters, self.source)

@@ -74,11 +74,13 @@ def look_ahead(run: Run) -> Outlook:
     )  # fmt: skip
 
 
-def _bytes_of(value: object) -> int:
+def _bytes_of(value: Any) -> int:
     """Return how many bytes the arrays within a value take."""
     if isinstance(value, Mapping):
         return sum(map(_bytes_of, value.values()))
     if isinstance(value, list | tuple):
         return sum(map(_bytes_of, value))
-    size: Any = getattr(value, "nbytes", 0)
-    return int(size)
+    try:
+        return int(value.nbytes)
+    except AttributeError:  # a number or a text beside the arrays
+        return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,22 @@ from xdpx.engines.spmd import kept_programs
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr("xdpx.engines.spmd.world.process_index", lambda: 1)
-    monkeypatch.setitem(jax.config.values, "jax_compilation_cache_dir", str(tmp_path))
-    return tmp_path
+    before = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    yield tmp_path
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def values() -> dict[str, jax.Array]:
+    """Numbers that lie on all devices, as what an engine trains does."""
+    everywhere = jax.sharding.NamedSharding(jax.make_mesh((jax.device_count(),), ("x",)), jax.sharding.PartitionSpec())
+    return {"x": jax.device_put(jnp.arange(4.0), everywhere)}
 
 
 def lowered(shift: float = 1.0) -> Any:
-    return jax.jit(lambda values: {"sum": (values["x"] + shift).sum()}).lower({"x": jnp.arange(4.0)})
+    return jax.jit(lambda given: {"sum": (given["x"] + shift).sum()}).lower(values())
 
 
 def test_a_program_is_compiled_once_and_a_damaged_one_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +37,7 @@ def test_a_program_is_compiled_once_and_a_damaged_one_again(folder: Path, monkey
     (path,) = folder.glob("*.program")
     monkeypatch.setattr(kept_programs, "_compile", lambda *_: "compiled")
     again = kept_programs.compiled(lowered())
-    values = {"x": jnp.arange(4.0)}
-    assert float(again(values)["sum"]) == float(first(values)["sum"]) == 10.0
+    assert float(again(values())["sum"]) == float(first(values())["sum"]) == 10.0
     assert kept_programs.compiled(lowered(2.0)) == "compiled"
     path.write_bytes(path.read_bytes()[:-1])
     assert kept_programs.compiled(lowered()) == "compiled"
