@@ -110,10 +110,9 @@ def fork_ranks(work: Callable[[int], object], size: int, words: str) -> list[int
     while running:
         ended = [(child, status) for child in running for found, status in [os.waitpid(child, os.WNOHANG)] if found]
         for child, status in ended:  # these alone: what else this process has started is not ours to wait for
-            rank = running.pop(child)
-            codes[rank] = os.waitstatus_to_exitcode(status)
-            for other in running if codes[rank] else ():
-                os.kill(other, signal.SIGTERM)
+            codes[running.pop(child)] = os.waitstatus_to_exitcode(status)
+        for other in running if ended and any(codes) else ():
+            os.kill(other, signal.SIGTERM)
         time.sleep(0 if ended else 0.01)
     return codes
 
