@@ -15,10 +15,11 @@ def test_a_place_that_cannot_be_written_is_marked_and_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    assert main(["doctor", str(tmp_path), str(tmp_path / "file" / "below"), "--fast"]) == 1
+    assert main(["doctor", str(tmp_path), str(tmp_path / "file" / "below"), "nowhere://bucket", "--fast"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any(f"   {tmp_path}: written" in line for line in lines)
-    assert any(f"!! {tmp_path / 'file' / 'below'}: nothing can be written" in line for line in lines)
+    assert any(f"!! {tmp_path / 'file' / 'below'}: there is no such folder" in line for line in lines)
+    assert any("!! nowhere://bucket: nothing can be written" in line for line in lines)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -225,6 +225,9 @@ def _environment() -> Iterator[Found]:
 
 def _storage(path: str) -> Iterator[Found]:
     """Write, read and delete a small file, and tell how long each took."""
+    if io.islocal(path) and not io.isdir(path):
+        yield Found(f"{path}: there is no such folder", "Make it, or name one that is there.")
+        return
     target, content = io.join(path, f"xdpx-doctor-{uuid.uuid4().hex[:8]}.txt"), "一个字节都不少\n" * 64
     works: dict[str, Callable[[], None]] = {
         "written": lambda: _write(target, content),

@@ -42,12 +42,22 @@ def main(argv: Sequence[str]) -> int:
     for folder in (left, right):
         if not io.isdir(folder):
             raise ConfigError(f"x-script {NAME}", [Fault(folder, "no such folder.", "Name the folder of a run.")])
+    found = [*_logs(left, right), *_checkpoints(left, right)]
+    if not found:
+        raise ConfigError(f"x-script {NAME}", [_nothing_in_common(left, right)])
     for line in _parameters(left, right):
         print(line)
-    found = [*_logs(left, right), *_checkpoints(left, right)]
     for line, _ in found:
         print(line)
     return 1 if any(differs for _, differs in found) else 0
+
+
+def _nothing_in_common(left: str, right: str) -> Fault:
+    """Return the fault of two folders of which no logged step and no checkpoint can be compared."""
+    held = {folder: ", ".join(map(str, sorted(checkpoints_of(folder)))) or "none" for folder in (left, right)}
+    has = " and ".join(f"{folder} has checkpoints of steps {steps}" for folder, steps in held.items())
+    problem = f"no logged step and no checkpoint is in both: {has}."
+    return Fault("LEFT, RIGHT", problem, "Compare two runs of one door that logged or saved at the same steps.")
 
 
 def _parameters(left: str, right: str) -> Iterator[str]:
@@ -119,11 +129,6 @@ def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
     """Yield lines about the first checkpoint of both runs that differs, each with whether it tells of a difference."""
     ours, theirs = (checkpoints_of(folder) for folder in (left, right))
     steps = sorted(set(ours) & set(theirs))
-    if not steps:
-        has = " and ".join(f"{folder} has {', '.join(map(str, sorted(found))) or 'none'}" for folder, found in
-                           ((left, ours), (right, theirs)))  # fmt: skip
-        yield f"checkpoints: no step is in both: {has}", False
-        return
     for index, step in enumerate(steps):
         lines = list(_values(ours[step], theirs[step]))
         if lines:
@@ -133,7 +138,8 @@ def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
             if len(lines) > MOST_SHOWN:
                 yield f"  and {len(lines) - MOST_SHOWN} more", True
             return
-    yield f"checkpoints: {', '.join(map(str, steps))} are the same to the bit", False
+    if steps:
+        yield f"checkpoints: {', '.join(map(str, steps))} are the same to the bit", False
 
 
 def checkpoints_of(folder: str) -> dict[int, list[str]]:
