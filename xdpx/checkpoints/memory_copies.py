@@ -23,6 +23,7 @@ from xdpx.checkpoints.checkpointer import Checkpointer
 from xdpx.checkpoints.folders import Ranks
 from xdpx.logger import log
 from xdpx.utils import commit, io
+from xdpx.utils.memory import available_memory
 from xdpx.utils.owners import machine_id
 from xdpx.utils.progress import format_bytes
 
@@ -205,7 +206,4 @@ def _free_bytes() -> int:
     """Return what is free in shared memory, and in memory at all; 0 where there is none."""
     if not os.path.isdir(SHARED_MEMORY):
         return 0
-    room = os.statvfs(SHARED_MEMORY)
-    with io.open("/proc/meminfo") as file:
-        available = [int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable")]
-    return min(room.f_bavail * room.f_frsize, *available, 1 << 60)
+    return min(io.local_files.usable_space(SHARED_MEMORY), available_memory())

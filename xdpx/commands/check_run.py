@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -65,8 +64,7 @@ def free_bytes(folder: str) -> float | None:
     place = io.abspath(folder)
     while not io.isdir(place) and io.parent(place) != place:
         place = io.parent(place)
-    room = os.statvfs(place)
-    return float(room.f_bavail * room.f_frsize)
+    return float(io.local_files.usable_space(place))
 
 
 def about_training(run: Run, *, measure: bool) -> tuple[Outlook | None, list[Finding]]:

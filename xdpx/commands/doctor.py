@@ -196,9 +196,8 @@ def _machine() -> Iterator[Found]:
 
 
 def _disk(name: str, folder: str, least: int, remedy: str) -> Iterator[Found]:
-    room = os.statvfs(folder)
-    free, total = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-    yield Found(f"{free / GIB:.1f} GiB free of {total / GIB:.1f} ({name})", remedy if free < least else "")
+    free = io.local_files.usable_space(folder)
+    yield Found(f"{free / GIB:.1f} GiB free ({name})", remedy if free < least else "")
 
 
 def _open_files() -> int:
