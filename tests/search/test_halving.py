@@ -128,3 +128,10 @@ def test_promotion_by_resuming_costs_27_percent_less_than_restarting_five_rungs(
     first = [order for order in search.orders if search.trials[order.trial].bracket == 0]
     resumed, restarted = sum(order.samples - order.begin for order in first), sum(order.samples for order in first)
     assert math.isclose(1 - resumed / restarted, 0.27, abs_tol=0.01)
+
+
+def test_by_itself_the_first_rung_is_no_shorter_than_an_update() -> None:
+    for schedule, wanted in (("asha", [16, 64, 384]), ("hyperband", [16, 48, 144, 384])):
+        search = make_search(SPACE, budget=Budget(384, per_step=16), max_trials=30, schedule=schedule)
+        assert search.schedule.rungs == wanted
+    assert make_search(SPACE, budget=Budget(16, per_step=16), max_trials=4, schedule="asha").schedule.rungs == [8, 16]

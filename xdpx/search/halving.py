@@ -22,7 +22,8 @@ class RungParameters(declare.Parameters):
     eta: int | float = param(3, gt=1, group=GROUP, doc="One in so many trials goes on to a rung eta times as far.")
     assess_start_step: int | float | None = param(
         None, gt=0, group=GROUP,
-        doc="The first rung: steps (int) or share (float) of a whole run; null: about 1/80, a power of eta below it.",
+        doc="The first rung: steps (int) or share (float) of a whole run; null: about 1/80, a power of eta below it, "
+        "at least one update.",
     )  # fmt: skip
 
     def conflicts(self) -> list[tuple[str, str]]:
@@ -60,9 +61,12 @@ class Halving(Schedule):
         self.rungs = rungs_between(first, budget.total, self.eta)
 
     def _usual_first(self) -> int:
-        """Return the whole run over the power of eta that is nearest to 81: five rungs with eta 3, four with 4."""
-        power = max(1, round(math.log(81) / math.log(self.eta)))
-        return max(1, math.floor(self.budget.total / self.eta**power + 0.5))
+        """Return the whole run over the power of eta that is nearest to 81: five rungs with eta 3, four with 4.
+
+        It is one update at least: before its first one, each trial has seen as many samples as its own batch holds.
+        """
+        total, power = self.budget.total, max(1, round(math.log(81) / math.log(self.eta)))
+        return max(1, min(self.budget.per_step, total // 2), math.floor(total / self.eta**power + 0.5))
 
     def reached(self, trials: list[Trial], rung: int) -> list[Trial]:
         """Return the trials that were trained as far as a rung, or failed on the way, best first."""
