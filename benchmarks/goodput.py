@@ -1,8 +1,9 @@
 """Goodput: two processes, of which one is killed or frozen every minute, on both engines; and what a save costs.
 
-Goodput is the time of updates that count over all time: what was done twice, finding out, starting again, saving and
-everything between updates is lost. The run is then ended, and repeated undisturbed to the same update: the weights and
-the states of the optimizers must be equal to the bit.
+Goodput is the time that an undisturbed run, which saves nothing, takes for the same updates, over the time that the
+disturbed one took: what was done twice, finding out, starting again, saving and copying is lost. A second row counts
+what happens within updates only, so that reading batches and logging are lost, too. The undisturbed run is made
+afterwards: its weights and the states of its optimizers must be equal to the bit.
 """
 
 from __future__ import annotations
@@ -63,11 +64,6 @@ class Told:
     repeated: int = 0
     cpu_seconds: list[float] = field(default_factory=list)
 
-    @property
-    def goodput(self) -> float:
-        """The share of useful time."""
-        return self.useful / self.seconds
-
 
 def measure(minutes: float = MINUTES) -> Iterator[Row]:
     """Disturb both engines for so many minutes each, and time saves."""
@@ -85,20 +81,25 @@ def engine_rows(engine: str, line: Line, read: ReadState, minutes: float) -> Ite
     if (folder / "prepro.json").exists():
         command("x-prepro", str(folder / "prepro.json"))
     told = disturb(words, folder, minutes)
-    yield from _rows(engine, told)
+    calm = folder / "calm"
+    calm.mkdir()
     again = line(folder, steps=told.step, disturbed=False)
-    done = subprocess.run(again, cwd=REPOSITORY, env=_environment(folder), capture_output=True, text=True)
+    around = _environment(folder, **{goodput_runs.TRACE: str(calm)})
+    done = subprocess.run(again, cwd=REPOSITORY, env=around, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"the undisturbed run ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    yield from _rows(engine, told, calm_seconds=_undisturbed_seconds(calm))
     equal = read(folder / "disturbed", told.step) == read(folder / "undisturbed", told.step)
     what = f"{engine}: weights and optimizer after update {told.step:,} beside an undisturbed run"
     yield Row(what, "equal" if equal else "DIFFERENT", "equal to the bit", equal)
 
 
-def _rows(engine: str, told: Told) -> Iterator[Row]:
+def _rows(engine: str, told: Told, *, calm_seconds: float) -> Iterator[Row]:
     kinds = ", ".join(f"{sum(fault.name == each.name for fault in told.faults)} {each.name}" for each in SIGNALS)
+    goodput = calm_seconds / told.seconds
     what = f"{engine}: goodput over {told.seconds / 60:.1f} minutes, {kinds}, {told.step:,} updates"
-    yield Row(what, f"{told.goodput:.1%}", f">= {LIMIT:.0%}", told.goodput >= LIMIT and bool(told.faults))
+    yield Row(what, f"{goodput:.1%}", f">= {LIMIT:.0%}", goodput >= LIMIT and bool(told.faults))
+    yield Row(f"{engine}: of this time within updates that count", f"{told.useful / told.seconds:.1%}", "", True)
     for each in SIGNALS:
         seconds = [fault.again - fault.at for fault in told.faults if fault.name == each.name and fault.again]
         if seconds:
@@ -168,6 +169,12 @@ def _read_trace(folder: Path, seconds: float, faults: list[Fault], *, before: fl
         fault.again = min((end for begin, end in last.values() if begin > fault.at + 0.2), default=0.0)
     told.cpu_seconds = _cpu_seconds(folder)
     return told
+
+
+def _undisturbed_seconds(folder: Path) -> float:
+    """Return the time from the beginning of the first update to the end of the last."""
+    rows = [line.split("\t") for line in (folder / "updates.tsv").read_text().splitlines()]
+    return float(rows[-1][3]) - float(rows[0][2])
 
 
 def _cpu_seconds(folder: Path) -> list[float]:
