@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import socket
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,3 +128,10 @@ def test_the_real_files_hold_the_scalars(tmp_path, monkeypatch):
     (folder,) = (tmp_path / "runs").iterdir()
     found = reading.EventAccumulator(str(folder)).Reload()
     assert [(one.step, one.value) for one in found.Scalars("eval/loss")] == [(7, 0.25)]
+
+
+def test_files_are_written_without_importing_tensorflow() -> None:
+    pytest.importorskip("tensorboard")
+    tensorboard._spare_tensorflow()
+    if "tensorflow" not in sys.modules:
+        assert importlib.import_module("tensorboard.compat").tf.__version__ == "stub"
