@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from tests import processes
+from tests.faults.resume_harness import in_child
+from xdpx import run as door
+from xdpx.launch import folders
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
 CONF = """
@@ -117,8 +120,7 @@ def _is_up() -> bool:
     return found.stdout.split()[:2] == ["2", "idle"]
 
 
-def _wait_for(condition: object, folder: Path) -> None:
-    assert callable(condition)
+def _wait_for(condition: Callable[[], object], folder: Path) -> None:
     end = time.monotonic() + 60
     while not condition():
         if time.monotonic() > end:
@@ -147,3 +149,31 @@ def wait_until(job: str, wanted: str, *, seconds: float = 400) -> None:
             time.sleep(2)  # one that starts in the second in which it was put back is refused: "credential revoked"
             subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], capture_output=True, check=False)
         time.sleep(0.2)
+
+
+def submit(*words: str) -> folders.Record:
+    """Send a line to Slurm, and return what was noted."""
+    before = {record.name for record in folders.records()}
+    words_of_all = ("--on", "slurm", "--partition", "debug", "--yes")
+    code = in_child(lambda: door.main(["x-submit", *words, *words_of_all]), Path("out.txt"))
+    assert code == 0, Path("out.txt").read_text()
+    (record,) = [record for record in folders.records() if record.name not in before]
+    return record
+
+
+def told(record: folders.Record) -> str:
+    """Return what all tasks of a job have printed."""
+    return "".join(path.read_text() for path in Path(record.folder).glob("log-*.txt"))
+
+
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 300) -> None:
+    """Wait until something holds; `what` says what, for when it never does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def wait_for_line(log: Path, word: str) -> None:
+    """Wait until a log tells something."""
+    wait_for(lambda: log.exists() and word in log.read_text(), f"{log} never said '{word}'")

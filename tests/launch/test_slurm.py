@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from tests import processes
 from tests.faults.resume_harness import in_child, left_by
 from tests.launch import slurm
+from tests.launch.slurm import submit, told, wait_for_line
 from xdpx import run as door
 from xdpx.launch import folders
 
@@ -88,27 +88,6 @@ def make_desk(folder: Path) -> None:
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-
-
-def submit(*words: str) -> folders.Record:
-    """Send a line to Slurm, and return what was noted."""
-    before = {record.name for record in folders.records()}
-    words_of_all = ("--on", "slurm", "--partition", "debug", "--yes")
-    code = in_child(lambda: door.main(["x-submit", *words, *words_of_all]), Path("out.txt"))
-    assert code == 0, Path("out.txt").read_text()
-    (record,) = [record for record in folders.records() if record.name not in before]
-    return record
-
-
-def told(record: folders.Record) -> str:
-    return "".join(path.read_text() for path in Path(record.folder).glob("log-*.txt"))
-
-
-def wait_for_line(log: Path, word: str) -> None:
-    end = time.monotonic() + 300
-    while not (log.exists() and word in log.read_text()):
-        assert time.monotonic() < end, f"{log} never said '{word}'"
-        time.sleep(0.1)
 
 
 def test_a_training_that_is_put_back_twice_ends_with_the_bits_of_an_undisturbed_one(sent: Sent) -> None:
