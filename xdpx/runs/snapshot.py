@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from io import BytesIO
 
 import xdpx
 from xdpx.config import families
@@ -32,29 +34,67 @@ def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | Non
         config: the config file; '' for none.
         more: {name in the zip: file} of what goes in as well.
     """
-    total = 0
-    left_out, secret = list[str](), list[str]()
-    with (
-        commit.replacing(path, "wb", own=True, private=True) as target,
-        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive,
-    ):
-        for name, file in (*_files(config), *(more or {}).items()):
+    secret = list[str]()
+    found = [(name, file, _tag(file)) for name, file in _files(config)]
+    of_package = [each for each in found if each[0].startswith("xdpx/")]
+    packed, total, own_left_out = _packed(tuple(of_package))
+    left_out = [*own_left_out]
+    text = BytesIO(packed)
+    with zipfile.ZipFile(text, "a", zipfile.ZIP_DEFLATED) as archive:
+        others = [(name, file) for name, file, _ in found[len(of_package) :]]
+        for name, file in (*others, *(more or {}).items()):
             size = io.size(file)
             if size > LARGEST_FILE or total + size > LARGEST_SNAPSHOT:
                 left_out.append(name)
                 continue
-            with io.open(file, "rb") as source:
-                data = source.read()
-            if not name.startswith("xdpx/") and holds_secret(io.name(name), data.decode("utf-8", "replace")):
+            data = _read(file)
+            if holds_secret(io.name(name), data.decode("utf-8", "replace")):
                 secret.append(name)
                 continue
             total += size
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+            _add(archive, name, data)
+    with commit.replacing(path, "wb", own=True, private=True) as target:
+        target.write(text.getbuffer())
     if secret:
         log.warning(f"{', '.join(secret)}: looks as if secrets stood in it, left out of {io.name(path)}")
     if left_out:
         log.warning(f"too large for {io.name(path)}, left out: {', '.join(left_out[:5])}{' ...' * (len(left_out) > 5)}")
     return [*secret, *left_out]
+
+
+@lru_cache(maxsize=1)
+def _packed(files: tuple[tuple[str, str, str], ...]) -> tuple[bytes, int, list[str]]:
+    """Return a zip of the package, the bytes in it, and what was left out.
+
+    To pack it takes longer than a small run; a process that trains several, as a loop of configs does, packs once.
+
+    Args:
+        files: (name in the zip, file, tag that changes with the file).
+    """
+    packed, total, left_out = BytesIO(), 0, list[str]()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, file, _ in files:
+            data = _read(file)
+            if len(data) > LARGEST_FILE or total + len(data) > LARGEST_SNAPSHOT:
+                left_out.append(name)
+                continue
+            total += len(data)
+            _add(archive, name, data)
+    return packed.getvalue(), total, left_out
+
+
+def _tag(file: str) -> str:
+    entry = io.local_files.entry(file) if io.islocal(file) else None
+    return f"{entry.size}-{entry.tag}" if entry else ""
+
+
+def _read(file: str) -> bytes:
+    with io.open(file, "rb") as source:
+        return bytes(source.read())
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
 
 
 def write_changed_snapshot(folder: str, step: int, *, config: str) -> None:
