@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import http.client
+import importlib
 import logging
 import os
 import random
@@ -23,7 +24,6 @@ from hypothesis import HealthCheck, settings
 
 from tests import cpu_seconds, processes, spmd_devices
 from xdpx.logger import log
-from xdpx.runs import training
 
 # Several tests run at once, in processes of their own: threads that wait in turn for a core made them ten times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,6 +37,13 @@ settings.load_profile("xdpx")
 
 spmd_devices.imitate_devices()
 spmd_devices.compile_quickly()
+
+DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
+    ("xdpx.runs.training", "draw_figures"): lambda settings: None,
+    ("xdpx.reports.confusion_picture", "confusion_picture"): lambda *what: b"",
+    ("xdpx.reports.reliability_picture", "reliability_picture"): lambda *what: b"",
+}
+"""What draws, and what does instead where a test does not ask for `figures`."""
 
 SECONDS_OF_A_SLOW_TEST, SECONDS_OF_ANOTHER = 15.0, 0.1
 
@@ -102,18 +109,20 @@ def _own_path() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_figures() -> Iterator[Callable[..., None]]:
-    """Let x-train, in this process, draw nothing: twelve figures take longer than a tiny training. See `figures`."""
-    draw = training.draw_figures
+def _no_figures() -> Iterator[dict[tuple[str, str], Callable[..., Any]]]:
+    """Let x-train and x-eval, in this process, draw nothing: it takes longer than a tiny training. See `figures`."""
+    plain = {place: getattr(importlib.import_module(place[0]), place[1]) for place in DRAWN}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "draw_figures", lambda settings: None)
-        yield draw
+        for (module, name), nothing in DRAWN.items():
+            patch.setattr(f"{module}.{name}", nothing)
+        yield plain
 
 
 @pytest.fixture
-def figures(_no_figures: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let x-train draw its figures, as it does for its users."""
-    monkeypatch.setattr(training, "draw_figures", _no_figures)
+def figures(_no_figures: dict[tuple[str, str], Callable[..., Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let x-train and x-eval draw, as they do for their users."""
+    for (module, name), draw in _no_figures.items():
+        monkeypatch.setattr(f"{module}.{name}", draw)
 
 
 MOST_KEPT_COMPILED = 3 * 2**30

@@ -228,13 +228,13 @@ def test_json_tells_the_worst_errors_with_their_texts_and_places(finished_run, c
     assert sum(map(sum, each["confusion"]["counts"])) == each["rows"] == 4
 
 
-def test_the_page_lies_in_the_folder_of_the_run_and_is_named_after_what_was_scored(finished_run, capsys):
+def test_the_page_lies_in_the_folder_of_the_run_and_is_named_after_what_was_scored(finished_run, capsys, figures):
     keys = {"valid_subset": str(finished_run.root / "dev.txt"), "print_json": True}
     finished_run.perform("x-eval", **keys)
     page = finished_run.run / "eval" / "checkpoint-10-dev.txt.html"
     assert told(capsys)["page"] == str(page)
     assert f"{finished_run.root}/dev.txt: 4 rows" in page.read_text()
-    assert (finished_run.run / "eval" / "checkpoint-10-dev.txt.confusion.png").exists()
+    assert page.with_name("checkpoint-10-dev.txt.confusion.png").read_bytes().startswith(b"\x89PNG")
     finished_run.perform("x-eval", **keys, page="")
     assert told(capsys)["page"] is None
 

@@ -83,7 +83,7 @@ def test_the_ends_stand_in_the_table_where_they_are_asked_for(desk: Path, capsys
 
 
 def test_a_fitted_temperature_is_used_only_where_it_is_asked_for(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    desk: Path, capsys: pytest.CaptureFixture[str], figures: None
 ) -> None:
     before = evaluated(desk, capsys)
     assert main(["x-eval", f"save_dir={desk}/run1", "valid_subset=dev", "temperature=fitted"]) == 2
@@ -98,7 +98,8 @@ def test_a_fitted_temperature_is_used_only_where_it_is_asked_for(
     assert before["scores"]["loss"] == pytest.approx(fitted["before"]["nats"], rel=1e-3)
     assert after["calibration"]["ece"] == pytest.approx(fitted["after"]["ece"], abs=1e-3)
     assert after["scores"]["loss"] <= before["scores"]["loss"]
-    assert list((desk / "run1/eval").glob("*.reliability.png"))
+    (picture,) = (desk / "run1/eval").glob("*.reliability.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_temperature_of_other_weights_is_refused(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def call(name: str, folder: Path, **keys: Any) -> int:
     return main([name, str(folder / "script.json")])
 
 
-def test_the_matrix_is_that_of_scikit_learn_printed_or_written(predicted, tmp_path: Path, capsys) -> None:
+def test_the_matrix_is_that_of_scikit_learn_printed_or_written(predicted, tmp_path: Path, capsys, figures) -> None:
     target, pred, _ = read(predicted["predict_file"])
     expected = confusion_matrix(target, pred).tolist()
     assert call("confusion_matrix", tmp_path, **predicted) == 0
