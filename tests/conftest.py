@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import cpu_seconds, processes, spmd_devices
+from tests import cpu_seconds, processes, spmd_devices, warm_starts
 from xdpx.logger import log
 
 # Several tests run at once, in processes of their own: threads that wait in turn for a core made them ten times slower.
@@ -37,6 +37,9 @@ settings.load_profile("xdpx")
 
 spmd_devices.imitate_devices()
 spmd_devices.compile_quickly()
+
+if sys.platform == "linux":
+    warm_starts.install(warm_starts.Warm())
 
 DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("xdpx.runs.training", "draw_figures"): lambda settings: None,

@@ -1,0 +1,247 @@
+"""Python programs that tests start, forked off a process that has imported what they need.
+
+A new interpreter pays two seconds for torch, and three for torch and transformers; a fork pays a tenth of one. What is
+forked is a real process with its own exit code, session, folder, environment, streams and signals. It is a child of
+the one that asked for it: `subprocess.Popen` waits for it, and kills it, as for any other.
+
+Programs differ in what is read when the interpreter starts, or a library is imported: options, `READ_AT_START`. Each
+such kind has its own process to fork off, from the second program of the kind on. What all of a kind share is the seed
+of hashes: programs that must agree whatever it is are to be given PYTHONHASHSEED. Code after `-c` is always started
+anew, as are all programs where `ANEW` is in the environment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+SERVER = Path(__file__).with_name("warm_program.py")
+ANEW = "XDPX_TESTS_START_ANEW"
+
+READ_AT_START = (
+    "PYTHON", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "XLA_", "JAX_", "TORCH", "PYTORCH_", "CUDA_", "HF_",
+    "TRANSFORMERS_", "TOKENIZERS_", "DATASETS_", "MPL", "LD_", "HOME", "XDG_", "LANG", "LC_", "TF_", "USE_",
+)  # fmt: skip
+"""How variables begin that the interpreter or a library reads before the program itself does."""
+
+READ_LATER = ("TORCHELASTIC_", "TORCH_NCCL_")
+"""What launchers set, and torch reads when a group of processes begins."""
+
+LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+"""Modules that start processes of their own: these are forked, too, off a copy of the launcher as it began."""
+
+TORCH = ("numpy", "torch")
+TRAINER = (*TORCH, "xdpx.trainer.trainer")
+JAX = ("numpy", "jax", "optax")
+WITH_TORCH = {"x-train", "x-eval", "x-pred", "x-tune"}
+
+SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER of prctl(2): what becomes an orphan below this process becomes its child."""
+
+UNUSUAL: dict[str, tuple[Any, ...]] = {
+    "preexec_fn": (None,), "pass_fds": ((), []), "shell": (False,), "gid": (None,), "gids": (None,), "uid": (None,),
+    "umask": (-1,), "process_group": (-1, None), "close_fds": (True,), "startupinfo": (None,),
+}  # fmt: skip
+"""Arguments of `Popen`, and what they are where a program can be forked."""
+
+
+PLAIN = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+class Program(NamedTuple):
+    """What a command line asks of the interpreter.
+
+    Attributes:
+        options: of the interpreter itself, as `-W ignore`.
+        unbuffered: whether one of them was `-u`.
+        kind: "-m", "-c" or "" for a file.
+        name: of the module, the code, or the file.
+        rest: the words after it.
+    """
+
+    options: tuple[str, ...]
+    unbuffered: bool
+    kind: str
+    name: str
+    rest: list[str]
+
+
+def program_of(words: list[str]) -> Program | None:
+    """Return what the words after `python` ask for; None where it is nothing that can be forked."""
+    options, unbuffered, left = list[str](), False, list(words)
+    while left:
+        word = left.pop(0)
+        if word == "-u":
+            unbuffered = True
+        elif word in {"-W", "-X"} and left:
+            options += [word, left.pop(0)]
+        elif word in {"-m", "-c"} and left:
+            return Program(tuple(options), unbuffered, word, left[0], left[1:])
+        elif word.endswith(".py"):
+            return Program(tuple(options), unbuffered, "", word, left)
+        else:
+            return None
+    return None
+
+
+def modules_for(program: Program, folder: str) -> tuple[str, ...]:
+    """Return what a program that is started in `folder` imports anyway; nothing where it is to be started anew."""
+    if program.kind == "-c":
+        return ()
+    name, words = program.name, program.rest
+    if name in LAUNCHERS:
+        name = next((word for word in words if word.endswith(".py")), "")
+    file = Path(folder, name)
+    if name == "xdpx.run" or file == ROOT / "xdpx/run.py":
+        return TORCH if WITH_TORCH & set(words) else ()
+    if name == "xdpx.main" or file == ROOT / "xdpx/main.py":
+        return JAX
+    text = file.read_text(encoding="utf-8", errors="replace") if name.endswith(".py") and file.is_file() else ""
+    if "jax" in text or "spmd" in text or "xdpx.main" in text:
+        return JAX
+    if "transformers" in text or "Trainer" in text:
+        return TRAINER
+    return TORCH if "torch" in text or "xdpx" in text else ()
+
+
+class Warm:
+    """Processes to fork programs off, one for each kind; each is started when its kind is asked for again.
+
+    Args:
+        given: the other end of one that stands already; no other is started then.
+        given_kind: of what it forks.
+        modules: returns what to import before a program is forked; nothing where it is to be started anew.
+    """
+
+    def __init__(
+        self,
+        given: socket.socket | None = None,
+        given_kind: str = "",
+        modules: Callable[[Program, str], tuple[str, ...]] = modules_for,
+    ) -> None:
+        self.owner = os.getpid()
+        self.modules = modules
+        self.asked: Counter[str] = Counter()
+        self.channels: dict[str, socket.socket | None] = {given_kind: given} if given else {}
+        self.fixed = given is not None
+        self.lock = threading.Lock()
+
+    def start(
+        self, words: list[str], environment: Mapping[str, str], folder: str, files: list[int], *, session: bool
+    ) -> int:
+        """Fork a program off, and return its process id; 0 where it is to be started as any other.
+
+        Args:
+            words: after the interpreter.
+            environment, folder: of the program.
+            files: its standard input, output and error.
+            session: whether it begins one of its own.
+        """
+        program = program_of(words)
+        if program is None or os.getpid() != self.owner or ANEW in environment or ANEW in os.environ:
+            return 0
+        modules = self.modules(program, folder) if os.path.isdir(folder) else ()
+        if not modules:
+            return 0
+        read = {name: text for name, text in environment.items() if name.startswith(READ_AT_START)}
+        read = {name: text for name, text in read.items() if not name.startswith(READ_LATER)}
+        kind = json.dumps([program.options, modules, sorted(read.items())])
+        request = {
+            **program._asdict(), "session": session, "words": words, "environment": dict(environment), "folder": folder,
+            "parent": os.getpid(), "deaf": signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "like": kind,
+            "launches": program.name in LAUNCHERS,
+        }  # fmt: skip
+        with self.lock:
+            self.asked[kind] += 1
+            if kind not in self.channels and not self.fixed and self.asked[kind] > 1:
+                self.channels[kind] = _begun([*program.options, str(SERVER)], modules, environment)
+            channel = self.channels.get(kind)
+            if channel is None:
+                return 0
+            try:
+                return _forked(channel, json.dumps(request).encode(), files)
+            except OSError:
+                self.channels[kind] = None  # it has ended; from now on its programs are started anew
+                return 0
+
+
+def _begun(words: list[str], modules: tuple[str, ...], environment: Mapping[str, str]) -> socket.socket | None:
+    """Start a process to fork off, and return the channel to it; None where it could not import the modules."""
+    ours, its = socket.socketpair()
+    its.set_inheritable(True)
+    line = [sys.executable, *words, str(its.fileno()), *modules]
+    nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0o666) for number in range(3)]
+    os.posix_spawn(sys.executable, line, {**environment, ANEW: "1"}, file_actions=nowhere)
+    its.close()
+    return ours if ours.recv(1) else None
+
+
+def _forked(channel: socket.socket, request: bytes, files: list[int]) -> int:
+    """Ask for a program, and return its process id once it is a child of this process."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(SUBREAPER, 1, 0, 0, 0):
+        return 0
+    try:
+        socket.send_fds(channel, [len(request).to_bytes(4, "big")], files)
+        channel.sendall(request)
+        answer = b""
+        while len(answer) < 9:
+            more = channel.recv(9 - len(answer))
+            if not more:
+                raise ConnectionError("the process to fork off has ended")
+            answer += more
+        return int.from_bytes(answer[:8], "big")
+    finally:
+        prctl(SUBREAPER, 0, 0, 0, 0)
+
+
+def _here() -> str:
+    """Return the current folder; nothing where it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+def install(warm: Warm) -> Callable[[], None]:
+    """Let `subprocess.Popen` fork Python programs where it can; return what undoes it."""
+    before = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    names = list(inspect.signature(PLAIN).parameters)
+
+    def execute(self: Any, *values: Any) -> None:
+        given = dict(zip(names, (self, *values), strict=True))
+        words = given["args"]
+        if isinstance(words, list | tuple) and words and (given["executable"] or words[0]) == sys.executable:
+            found = 0
+            if all(given.get(name, usual[0]) in usual for name, usual in UNUSUAL.items()):
+                own = (given["p2cread"], given["c2pwrite"], given["errwrite"])
+                found = warm.start(
+                    [os.fspath(word) for word in words[1:]],
+                    dict(os.environ if given["env"] is None else given["env"]),
+                    os.path.join(_here(), os.fspath(given["cwd"] or "")),
+                    [number if file == -1 else file for number, file in enumerate(own)],
+                    session=given["start_new_session"],
+                )
+            if found:
+                self.pid, self._child_created = found, True
+                self._close_pipe_fds(*values[names.index("p2cread") - 1 :][:6])
+                return
+        PLAIN(self, *values)
+
+    def undo() -> None:
+        subprocess.Popen._execute_child = before  # type: ignore[attr-defined]
+
+    subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+    return undo
