@@ -6,12 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xdpx.commands.python_door import TrainedRun, Tuned, load_run, preprocess, train, tune
+    from xdpx.commands.python_door import Tuned, preprocess, train, tune
     from xdpx.config.faults import ConfigError
     from xdpx.config.loading import load
     from xdpx.config.parameters import Parameters, param
     from xdpx.engines.pytorch.seeding import set_seed
     from xdpx.inference.answers import Prediction
+    from xdpx.inference.session import TrainedRun, load_run
     from xdpx.trainer.arguments import (
         HfArgumentParser,
         HubStrategy,
@@ -45,11 +46,12 @@ _HOMES = {
         "HfArgumentParser", "HubStrategy", "IntervalStrategy", "OptimizerNames", "ParallelMode", "SaveStrategy",
         "SchedulerType", "Seq2SeqTrainingArguments", "TrainingArguments",
     ),
-    "xdpx.commands.python_door": ("TrainedRun", "Tuned", "load_run", "preprocess", "train", "tune"),
+    "xdpx.commands.python_door": ("Tuned", "preprocess", "train", "tune"),
     "xdpx.config.faults": ("ConfigError",),
     "xdpx.config.loading": ("load",),
     "xdpx.config.parameters": ("Parameters", "param"),
     "xdpx.inference.answers": ("Prediction",),
+    "xdpx.inference.session": ("TrainedRun", "load_run"),
     "xdpx.trainer.data.collation": ("DataCollatorWithPadding", "default_data_collator"),
     "xdpx.engines.pytorch.seeding": ("set_seed",),
     "xdpx.trainer.hooks.builtin": (

@@ -78,7 +78,7 @@ class Calibrate:
 
         from xdpx.inference.predictor import Predictor
         from xdpx.metrics import fitted_temperature, sharpened
-        from xdpx.training.evaluation import score_placed
+        from xdpx.tasks.scoring import score_placed
         from xdpx.utils import io
 
         known = self.parameters

@@ -117,7 +117,7 @@ def of_run(folder: str, on: str, metric: str, *, source: str) -> Comparable:
     from xdpx.inference.plan import InferenceParameters, find_input, make_plan
     from xdpx.inference.predictor import Predictor
     from xdpx.logger import log
-    from xdpx.training.evaluation import score_placed
+    from xdpx.tasks.scoring import score_placed
 
     extra = {"metrics": [metric]} if metric not in {"", "loss"} else {}
     plan = make_plan(InferenceParameters(save_dir=folder, extra_config=extra), source)

@@ -10,11 +10,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from xdpx.checkpoints import layout
 from xdpx.commands import child
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferencePlan, Input, PredictingParameters, find_input, make_plan
+from xdpx.inference.session import logged_scores
 from xdpx.inference.temperature import temperature_of
 from xdpx.launch.environment import LaunchKeys, adopt_launch
 from xdpx.logger import log
@@ -191,7 +191,7 @@ class Evaluate:
         """Return the row of the table of one input, and all that is to be told of it; on the first process."""
         from xdpx.inference.scored import split_report
         from xdpx.reports.evaluation_page import in_words
-        from xdpx.training.evaluation import class_rows, score_placed
+        from xdpx.tasks.scoring import class_rows, score_placed
 
         options = self.parameters
         limit = options.max_eval_steps
@@ -323,16 +323,6 @@ def _finite(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _finite(part) for name, part in value.items()}
     return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:
-    """Return what training logged at the step of the plan's checkpoint, None when it did not."""
-    from xdpx.reports.run_logs import read_run
-
-    step = layout.step_of(io.name(plan.checkpoint or ""))
-    valid = read_run(save_dir, train=False).valid
-    rows = [index for index, each in enumerate(valid["step"].tolist()) if each == step]
-    return valid.row(rows[-1]) if rows else None
 
 
 def _is_origin(plan: InferencePlan) -> Callable[[Input], bool]:

@@ -81,7 +81,7 @@ class PruneHeads:
         self._save(model)
 
     def _scores(self, predictor: Predictor, plan: InferencePlan) -> dict[str, float]:
-        from xdpx.training.evaluation import evaluate
+        from xdpx.tasks.scoring import evaluate
 
         source = find_input(self.parameters.valid_subset, plan, "valid_subset", self.source)
         batches = predictor.scored_batches(source)

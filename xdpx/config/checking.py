@@ -320,9 +320,16 @@ def typed(parameters: type[Parameters], prefix: str, values: Mapping[str, Any]) 
     return parameters.model_construct(**mine, **absent) if absent else parameters.model_validate(mine)
 
 
-def conflicts(draft: Draft) -> Iterator[Fault]:
-    """Yield what the classes say about fields that do not go together, where those fields are sound by themselves."""
+def conflicts(draft: Draft, *, unruled: frozenset[str] = frozenset()) -> Iterator[Fault]:
+    """Yield what the classes say about fields that do not go together, where those fields are sound by themselves.
+
+    Args:
+        draft: a run that was checked.
+        unruled: kinds of classes that are not asked.
+    """
     for one in draft.selection.classes:
+        if one.kind in unruled:
+            continue
         keys = {one.prefix + item.key: item for item in one.entry.parameters}
         missing = any(item.required and not item.when and key not in draft.values for key, item in keys.items())
         if one.entry.conflicts and not missing and not keys.keys() & draft.faulty:

@@ -126,7 +126,15 @@ def load(
     return _finish(drafts, source, inspect=inspect, paths=paths)
 
 
-def resolve(values: Mapping[str, Any], command: str, *, source: str, strict: bool = True, paths: bool = True) -> Run:
+def resolve(
+    values: Mapping[str, Any],
+    command: str,
+    *,
+    source: str,
+    strict: bool = True,
+    paths: bool = True,
+    unruled: frozenset[str] = frozenset(),
+) -> Run:
     """Check values that are flat already, such as those of an args.py.
 
     Args:
@@ -135,21 +143,28 @@ def resolve(values: Mapping[str, Any], command: str, *, source: str, strict: boo
         source: what to call the place where they come from.
         strict: whether a key that the command does not use is a fault; otherwise it is dropped.
         paths: whether paths are looked at.
+        unruled: kinds of classes that are not asked which of their fields contradict each other, so that their modules
+            are not imported.
 
     Raises:
         ConfigError: with every fault.
     """
     draft = checking.check(command, values, origins={}, meta_keys=frozenset(), strict=strict)
-    return _finish([draft], source, inspect=None, paths=paths)[0]
+    return _finish([draft], source, inspect=None, paths=paths, unruled=unruled)[0]
 
 
 def _finish(
-    drafts: list[Draft], source: str, *, inspect: Callable[[Run], Iterable[Fault]] | None, paths: bool
+    drafts: list[Draft],
+    source: str,
+    *,
+    inspect: Callable[[Run], Iterable[Fault]] | None,
+    paths: bool,
+    unruled: frozenset[str] = frozenset(),
 ) -> list[Run]:
     """Run the checks that need complete values, then the rules between runs. Raises all faults together."""
     unreachable = _check_further(drafts) if paths else None
     for draft in drafts:
-        draft.faults.extend(checking.conflicts(draft))
+        draft.faults.extend(checking.conflicts(draft, unruled=unruled))
     runs = [_run(draft, source, index, len(drafts)) for index, draft in enumerate(drafts)]
     faults = [list(draft.faults) for draft in drafts]
     between = batch_faults(drafts, runs)

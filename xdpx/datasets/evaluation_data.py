@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from copy import copy
 from threading import Event
 from typing import Any, Self
@@ -98,10 +98,12 @@ class EvaluationData:
         return len(self._batches)
 
     def __iter__(self) -> Generator[tuple[NDArray[np.int64], Batch]]:
-        """Yield (rows of the samples in the file, batch), collated ahead in a thread."""
+        """Yield (rows of the samples in the file, batch), collated ahead in a thread where there are several."""
+        if len(self._batches) + len(self._surplus) == 1:
+            return self._produce(Event())
         return ahead(self._produce, depth=BATCHES_AHEAD)
 
-    def _produce(self, _stop: Event) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    def _produce(self, _stop: Event) -> Generator[tuple[NDArray[np.int64], Batch]]:
         for index, rows in enumerate([*self._batches, *self._surplus]):
             batch = self.processor.collate(
                 self.samples.take(rows), epoch=SAME_EVERY_TIME, seed=self.seed, pad_multiple=self.pad_multiple

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.processors.samples import Samples, concatenate
 
 if TYPE_CHECKING:
     from xdpx.inference.plan import Input
-    from xdpx.inference.predictor import Chunk, Predictor
+    from xdpx.inference.predictor import Predictor
 
 LABEL, TAGS, SCORE = ("pred", "prob", "target_prob"), ("tags",), ("score",)
 """Columns of x-pred by which models are told that give labels, a tag for each word, or numbers."""
@@ -42,19 +44,55 @@ NOTHING = Prediction(None, {})
 """For a row that gives no sample, such as a text that is too short for the processor."""
 
 
-def answers(predictor: Predictor, source: Input) -> Iterator[list[Prediction]]:
-    """Yield the predictions of some consecutive rows of an input, a `Prediction` for each row, in their order.
+class EncodedRow(NamedTuple):
+    """A row whose texts are numbered, ready to be computed with others.
+
+    Attributes:
+        samples: those of all rows that were encoded with it.
+        places: where its own are among them: one, a window after the other of a long text, none where it gives nothing.
+        length: in tokens, of its longest sample; 0 where there is none.
+    """
+
+    samples: Samples
+    places: range
+    length: int
+
+
+def encoded(predictor: Predictor, source: Input) -> list[EncodedRow]:
+    """Return the encoded rows of an input, in their order."""
+    rows = []
+    for chunk in predictor.chunks(source):
+        ends = np.searchsorted(chunk.kept, np.arange(chunk.num_rows + 1)).tolist()
+        lengths = chunk.samples.lengths.tolist()
+        rows += [
+            EncodedRow(chunk.samples, range(first, last), max(lengths[first:last], default=0))
+            for first, last in pairwise(ends)
+        ]
+    return rows
+
+
+def answers(predictor: Predictor, rows: Sequence[EncodedRow], *, batch_size: int) -> list[Prediction]:
+    """Return the prediction of each row, in their order.
+
+    Args:
+        predictor: of the run that encoded them.
+        rows: of one or several calls of `encoded`.
+        batch_size: samples that are computed together, those of like length.
 
     Raises:
         ConfigError: the model predicts nothing of a row, such as a language model.
     """
     refuse_without_answer(predictor)
-    for chunk in predictor.chunks(source):
-        found: dict[int, Prediction] = {}
-        if len(chunk.samples):
-            said = _said(predictor, predictor.predict(chunk, alone=True), chunk)
-            found = dict(zip(chunk.kept.tolist(), said, strict=True))
-        yield [found.get(row, NOTHING) for row in range(chunk.num_rows)]
+    kept = [row for row in rows if row.places]
+    if not kept:
+        return [NOTHING] * len(rows)
+    parts = []
+    for samples, together in groupby(kept, key=lambda row: row.samples):
+        parts.append(samples.take(np.concatenate([np.arange(row.places.start, row.places.stop) for row in together])))
+    # Numbered anew: rows of several calls may have the same ids, which tell what windows belong to one text.
+    samples = Samples(concatenate(parts).columns)
+    said = iter(_said(predictor, predictor.predict_samples(samples, batch_size=batch_size)))
+    return [[*islice(said, len(row.places))][-1] if row.places else NOTHING for row in rows]
 
 
 def refuse_without_answer(predictor: Predictor) -> None:
@@ -66,7 +104,7 @@ def refuse_without_answer(predictor: Predictor) -> None:
         raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)])
 
 
-def _said(predictor: Predictor, found: Mapping[str, Any], chunk: Chunk) -> Iterator[Prediction]:
+def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction]:
     columns = tuple(predictor.task.header())
     if columns == SCORE:
         return (Prediction(None, {}, score=score) for score in np.asarray(found["score"]).tolist())

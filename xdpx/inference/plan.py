@@ -25,6 +25,9 @@ _TRAINING_ONLY = {
     "auto_ga": False, "device_id": "auto", "nproc": None, "inspect_gradient": False, "profile": False,
 }  # fmt: skip
 
+_ONLY_TRAINS = frozenset({"command", "optimizer", "lr_scheduler"})
+"""What decides nothing of a prediction: whether its keys go together was asked when it trained."""
+
 _RAW_PLACES = frozenset({"data_source", "data_files", "data_dir"})
 """Where x-prepro read from and wrote to, which nothing reads again."""
 _COPY_AGAIN = (
@@ -182,7 +185,7 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint, options.save_dir)
     if options.save_dir:
         _stay_off_the_network(train_values, values, options.save_dir, source)
-    train = resolve(train_values, "x-train", source=source, strict=False, paths=False)
+    train = resolve(train_values, "x-train", source=source, strict=False, paths=False, unruled=_ONLY_TRAINS)
     _refuse_for_engine(train, options, source)
     refuse_altered(train.values["data_dir"], advice=AGAIN)
     prepro = _preprocessing(train.values["data_dir"], extra, options, source)

@@ -217,13 +217,30 @@ class Predictor:
             ConfigError: the loss predicts no classes.
         """
         batches = self._cut(chunk.samples, batch_size=batch_size)
-        shares = (
-            (rows, self.engine.predictions_to_host(self.engine.score(self.state, batch)))
-            for rows, batch in self._timed(batches if alone else batches.share(self._ranks))
-        )
-        parts = list(shares) if alone else collected(shares)
+        found = self._predicted(batches if alone else batches.share(self._ranks))
+        parts = found if alone else collected(found)
         if not (alone or is_master()):
             return {}
+        predictions = self._in_order(parts)
+        if chunk.targets is not None:
+            predictions["target"] = chunk.targets
+        return predictions
+
+    def predict_samples(self, samples: Samples, *, batch_size: int) -> dict[str, NDArray[Any]]:
+        """Return the predictions of samples, a row for each, in their order; this process predicts all of them.
+
+        Raises:
+            ConfigError: the loss predicts no classes.
+        """
+        return self._in_order(self._predicted(self._cut(samples, batch_size=batch_size)))
+
+    def _predicted(self, batches: EvaluationData) -> Iterator[tuple[NDArray[np.int64], Any]]:
+        for rows, batch in self._timed(batches):
+            yield rows, self.engine.predictions_to_host(self.engine.score(self.state, batch))
+
+    def _in_order(self, found: Iterable[tuple[NDArray[np.int64], Any]]) -> dict[str, NDArray[Any]]:
+        """Join the predictions of batches in the order of their samples, of which each batch names its own."""
+        parts = list(found)
         rows = [rows for rows, _ in parts]
         predictions = {
             name: in_file_order(rows, [values[name] for _, values in parts])
@@ -233,8 +250,6 @@ class Predictor:
         if "prob" not in predictions and "prob" in self.task.header():
             loss = self.plan.train.values.get("loss")
             raise ConfigError(THIS_RUN, [Fault("loss", f"'{loss}' predicts no classes.", "Use x-eval to score it.")])
-        if chunk.targets is not None:
-            predictions["target"] = chunk.targets
         return predictions
 
     def count_rows(self, source: Input) -> int | None:

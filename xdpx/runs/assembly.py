@@ -21,8 +21,8 @@ from xdpx.engines.base import Batch, Engine, Split
 from xdpx.logger import log
 from xdpx.runs import resuming
 from xdpx.runs.parameters import TrainParameters
+from xdpx.tasks.scoring import Metrics
 from xdpx.tokenizers.vocabulary import Vocabulary
-from xdpx.training.evaluation import Metrics
 from xdpx.training.progress import Progress
 from xdpx.utils import io
 from xdpx.utils.distributed_utils import by_the_first, place_in_group

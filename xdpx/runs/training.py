@@ -29,6 +29,7 @@ from xdpx.runs.library_folder import LibraryFolder
 from xdpx.runs.parameters import TrainParameters
 from xdpx.runs.rules import draw_figures, evaluation_plan, save_policy, stop_rules
 from xdpx.runs.snapshot import SNAPSHOT, write_changed_snapshot, write_snapshot
+from xdpx.tasks.scoring import evaluate
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.trainer.hooks import listed
 from xdpx.trainer.hooks.adapting import CallbackAdapter
@@ -42,7 +43,6 @@ from xdpx.training.callbacks.plotting import Plotting
 from xdpx.training.callbacks.profiling import Profiling
 from xdpx.training.callbacks.saving import Saving, restore
 from xdpx.training.callbacks.stopping import Stopping, StopWhenAsked
-from xdpx.training.evaluation import evaluate
 from xdpx.training.lifecycle import Unclaimed, claimed, live
 from xdpx.training.loop import Callback, Session, Stop
 from xdpx.training.preemption import Preemption

@@ -10,9 +10,9 @@ from xdpx.engines.base import Batch
 from xdpx.logger import log
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.run_tables import valid_row
+from xdpx.tasks.scoring import Metrics, in_one_line, score
 from xdpx.training.accumulation import MetricAccumulator
 from xdpx.training.callbacks.logging import TrainMetrics, train_metrics
-from xdpx.training.evaluation import Metrics, in_one_line, score
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils.decisions import due
 from xdpx.utils.pulse import pulse

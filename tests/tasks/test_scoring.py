@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xdpx.training.evaluation import evaluate, gather
+from xdpx.tasks.scoring import evaluate, gather
 
 
 def test_metrics_do_not_depend_on_how_rows_are_cut_into_batches(engine: Any, loss: Any) -> None:

@@ -1,0 +1,276 @@
+"""A finished run, ready to predict: texts -> encoded rows -> answers. No training code is loaded for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from xdpx.checkpoints import layout
+from xdpx.config.args_file import newest_args
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import resolve
+from xdpx.config.stored_args import read_args
+from xdpx.config.user_modules import load_user_modules
+from xdpx.inference.plan import InferenceParameters, InferencePlan, Input, find_input, make_plan
+from xdpx.logger import log
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.inference.answers import EncodedRow, Prediction
+    from xdpx.inference.predictor import Predictor
+    from xdpx.loaders.parsers.base import Row
+    from xdpx.logger import Progress
+
+Text = str | Iterable[str] | Mapping[str, str]
+"""A text; several in a row as a tuple, a list or a dict; for tags also the list of the words."""
+LOADED = "load_run"
+"""The source that messages name for what is given to `load_run`."""
+WATCHED = 2048
+"""From so many rows on, a bar shows how many are done."""
+
+
+class _Locks:
+    """Those of one process: for the thread that computes, and for the one that encodes."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.computing, self.encoding = threading.RLock(), threading.RLock()
+
+
+class TrainedRun:
+    """A model that x-train made, with all that turns a text into its answer. `load_run` makes it.
+
+    Threads may share one: they take turns at the model, and while one computes another may encode. After a fork, each
+    process has its own.
+    """
+
+    def __init__(self, plan: InferencePlan, options: InferenceParameters) -> None:
+        self._plan, self._options = plan, options
+        self._of_process = _Locks()
+
+    def __repr__(self) -> str:
+        values = self._plan.train.values
+        return f"TrainedRun({self.checkpoint!r}, model={values['model']!r}, labels={self.labels!r})"
+
+    @property
+    def save_dir(self) -> str:
+        """The folder of the run."""
+        return str(self._options.save_dir)
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The file of the weights that predict."""
+        return self._plan.checkpoint
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The labels, in the order of their classes; None where there are none."""
+        return self._predictor.labels
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """The names of the texts of a row: one, or two for a model of pairs."""
+        return tuple(self._predictor.loader.text_fields)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The value of every key of x-train that the run was trained with."""
+        path = newest_args(self.save_dir)
+        return read_args(path) if path else dict(self._plan.train.values)
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """What training logged for these weights on its `valid_subset`, by metric; empty where it logged nothing."""
+        logged = logged_scores(self._plan, self.save_dir) or {}
+        return {
+            name.removeprefix("valid_"): value for name, value in logged.items() if name.startswith("valid_")
+        }  # fmt: skip
+
+    def predict(self, texts: Iterable[Text]) -> list[Prediction]:
+        """Return a prediction for each text, in their order: with the numbers of x-pred.
+
+        Args:
+            texts: a list, an array, a column of a table. For a model of two texts, of tuples of them.
+
+        Raises:
+            ConfigError: a row is no text, or no pair where the model reads pairs; or the model predicts no labels.
+        """
+        from xdpx.inference.predictor import CHUNK_ROWS
+
+        rows = self._rows(texts)
+        parts = [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
+        if len(rows) < WATCHED:
+            return [one for part in parts for one in self._answered(part)]
+        found: list[Prediction] = []
+        bar: Progress[Any]
+        with log.progress(total=len(rows), what="predict", unit="row") as bar:
+            for part in parts:
+                found += self._answered(part)
+                bar.update(len(part))
+        return found
+
+    def encode(self, texts: Iterable[Text]) -> list[EncodedRow]:
+        """Return the rows that `answer` computes, one for each text: the tokenizer's half of `predict`.
+
+        It does not wait for a thread that computes. Rows of several calls may be answered together.
+
+        Args:
+            texts: as `predict` takes them.
+
+        Raises:
+            ConfigError: as `predict`.
+        """
+        return self._encoded(self._rows(texts))
+
+    def answer(self, encoded: Sequence[EncodedRow], *, batch_size: int | None = None) -> list[Prediction]:
+        """Return a prediction for each encoded row, in their order: the model's half of `predict`.
+
+        Args:
+            encoded: rows of this run's `encode`, of one call or several.
+            batch_size: rows that are computed together, those of like length; None: all of them at once.
+
+        Raises:
+            ConfigError: the model predicts no labels.
+        """
+        from xdpx.inference.answers import answers
+
+        with self._turn(self._locks.computing) as predictor:
+            return answers(predictor, encoded, batch_size=batch_size or max(len(encoded), 1))
+
+    def evaluate(
+        self, data: str | os.PathLike[str] | Iterable[Text] | None = None, labels: Iterable[Any] | None = None
+    ) -> dict[str, float]:
+        """Return the metrics of labelled data, each computed once over all of it: those of x-eval.
+
+        Args:
+            data: a split of the run's data_dir, a file with labels, or texts as `predict` takes them; None for the
+                split that training scored.
+            labels: of the texts, one for each, as the training data write them.
+
+        Raises:
+            ConfigError: there are no such data, they have no labels, or one that training never saw.
+        """
+        from xdpx.inference.given import rows_of, with_labels
+        from xdpx.tasks.scoring import score
+
+        with self._turn(self._locks.computing) as predictor, self._turn(self._locks.encoding):
+            if labels is not None:
+                rows = with_labels(rows_of(data, predictor.loader), labels, predictor.loader)
+                source = self._input(rows)
+            elif data is None or isinstance(data, str | os.PathLike):
+                name = str(self._plan.train.values["valid_subset"]) if data is None else os.fspath(data)
+                source = find_input(name, self._plan, "data", "evaluate")
+            else:
+                raise ConfigError("evaluate", [Fault("labels", "are missing.", "Give one for each text: labels=[...]")])
+            found = score(predictor.engine, predictor.state, predictor.scored_batches(source), predictor.task.loss)
+            return dict(sorted({**found.metrics, **log.take_accumulated()}.items()))
+
+    def _rows(self, texts: Iterable[Text]) -> list[Row]:
+        from xdpx.inference.answers import refuse_without_answer
+        from xdpx.inference.given import rows_of
+
+        with self._placed():
+            refuse_without_answer(self._predictor)
+            return rows_of(texts, self._predictor.loader)
+
+    def _encoded(self, rows: list[Row]) -> list[EncodedRow]:
+        from xdpx.inference.answers import encoded
+
+        with self._turn(self._locks.encoding) as predictor:
+            return encoded(predictor, self._input(rows)) if rows else []
+
+    def _answered(self, rows: list[Row]) -> list[Prediction]:
+        return self.answer(self._encoded(rows), batch_size=self._plan.batch_size)
+
+    def _input(self, rows: list[Row]) -> Input:
+        return Input("texts", "texts", is_store=False, reading=self._plan.prepro, rows=rows)
+
+    @contextmanager
+    def _turn(self, lock: threading.RLock) -> Generator[Predictor]:
+        """Let one thread at a time encode, and one compute: both keep what they learned, of words and of times."""
+        with lock, self._placed():
+            yield self._predictor
+
+    @property
+    def _locks(self) -> _Locks:
+        if os.getpid() != self._of_process.process:  # forked: the parent's threads are gone, and who held a lock
+            import torch
+
+            torch.set_num_threads(1)
+            self._of_process = _Locks()
+        return self._of_process
+
+    @contextmanager
+    def _placed(self) -> Generator[None]:
+        """Name the folder of the run in what is wrong with it."""
+        try:
+            yield
+        except ConfigError as error:
+            raise error.placed(self.save_dir, {}) from error.__cause__
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from xdpx.inference.predictor import Predictor
+
+        return Predictor(self._plan, cuda=self._options.cuda, seed=self._options.seed)
+
+
+def load_run(
+    save_dir: str | os.PathLike[str],
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    cuda: bool | None = None,
+    engine: Literal["pytorch", "spmd"] | None = None,
+    extra_config: Mapping[str, Any] | None = None,
+) -> TrainedRun:
+    """Return a finished run, ready to predict.
+
+    Args:
+        save_dir: its folder, local or in an object store.
+        checkpoint: the weights: a file, `<best>` or `<last>`; by default the best.
+        batch_size: texts at a time; by default as in training.
+        cuda: use the GPU; by default whether there is one.
+        engine: what computes; by default as in training.
+        extra_config: values that override those of the run, such as a data_dir that was moved.
+
+    Raises:
+        ConfigError: there is no run, or something of it is missing or does not fit; the text says what.
+        OSError: the disk or the network failed, or a file of the run is damaged.
+    """
+    load_user_modules()
+    given: dict[str, Any] = {"save_dir": os.fspath(save_dir), "checkpoint": checkpoint and os.fspath(checkpoint)}
+    given |= {"batch_size": batch_size, "cuda": cuda, "engine": engine, "extra_config": dict(extra_config or {})}
+    return opened(given)
+
+
+def opened(given: Mapping[str, Any]) -> TrainedRun:
+    """Return a finished run.
+
+    Args:
+        given: keys of `InferenceParameters`.
+
+    Raises:
+        ConfigError: as `load_run`.
+    """
+    # Checked as the keys of a command, whose messages these are; what it would score is asked for later.
+    asked = {"valid_subset": [], **given}
+    keys = resolve(asked, "x-eval", source=LOADED, strict=False, paths=False, unruled=frozenset({"command"}))
+    options = InferenceParameters.model_validate({key: keys.values[key] for key in InferenceParameters.model_fields})
+    run = TrainedRun(make_plan(options, LOADED), options)
+    with run._turn(run._locks.computing):
+        return run
+
+
+def logged_scores(plan: InferencePlan, save_dir: str) -> Mapping[str, float] | None:
+    """Return what training logged at the step of the plan's checkpoint, None when it did not."""
+    from xdpx.reports.run_logs import read_run
+
+    step = layout.step_of(io.name(plan.checkpoint or ""))
+    valid = read_run(save_dir, train=False).valid
+    rows = [index for index, each in enumerate(valid["step"].tolist()) if each == step]
+    return valid.row(rows[-1]) if rows else None
