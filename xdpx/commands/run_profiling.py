@@ -1,17 +1,23 @@
 """Measure where the time of a network goes, module by module, and write it as a trace for chrome://tracing.
 
 Usage: x-script run_profiling CONFIG [key=value ...] [--dry]
+       x-script run_profiling NAME TRACE.json [-key=value ...]
 
 The config names a run (or a config of one) as for x-eval, what to read (valid_subset), and trace_path. Batches go
 through the network forwards; the modules that took longest are printed.
+
+NAME is a registered profile: a network with random weights and rows made up for it. albert_lm, bert_classification,
+bert_lm, lopkm, mlman (also mgimn), pkm and rezero ship; your own stand in user/modules (see xdpx/models/profiles.py).
+-key=value changes the network (-num_hidden_layers=2), the batch (-batch_size=8 -seq_len=64), or what is measured:
+-profile_steps=10, -engine=spmd (the same network on JAX), -cuda=false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdpx.commands.script_arguments import faults_of_paths, run_config
-from xdpx.config.faults import Fault
+from xdpx.commands.script_arguments import faults_of_paths, need_paths, read_arguments, run_config
+from xdpx.config.faults import ConfigError, Fault, unknown_name
 from xdpx.config.loading import Run
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters, find_input, make_plan
@@ -71,5 +77,36 @@ class RunProfiling:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run it for every run of a config."""
+    """Measure the registered profile that two words name, or every run of a config."""
+    settings = [word for word in argv if "=" in word and not word.startswith("--")]
+    others = [word for word in argv if word not in settings]
+    if any(word.startswith("-") for word in settings) or (len(others) == 2 and others[1].endswith(".json")):
+        return _registered(others, settings)
     return run_config(NAME, argv)
+
+
+def _registered(words: Sequence[str], settings: Sequence[str]) -> int:
+    """Measure a registered profile and print its table."""
+    from xdpx.commands.registered_profile import measure
+    from xdpx.config.located import plain
+    from xdpx.config.overrides import read_overrides
+    from xdpx.config.user_modules import load_user_modules
+    from xdpx.models.profiles import profiles
+
+    load_user_modules()
+    arguments = read_arguments(NAME, words)
+    need_paths(NAME, arguments, "x-script run_profiling NAME TRACE.json [-key=value ...]", exactly=2)
+    name, path = arguments.paths
+    overrides, faults = read_overrides([word.removeprefix("-") for word in settings])
+    if name not in profiles:
+        faults.append(unknown_name("profile", name, profiles))
+    if not path.endswith(".json"):
+        faults.append(Fault("trace", f"is '{path}'.", "Name a file that ends with .json."))
+    elif not io.is_writable(path):
+        faults.append(Fault("trace", f"'{path}' cannot be written.", "Choose another place."))
+    if faults:
+        raise ConfigError(f"x-script {NAME}", faults)
+    for line in measure(name, {".".join(each.keys): plain(each.value) for each in overrides}, path):
+        print(line)
+    print(f"{path}: open it in https://ui.perfetto.dev or chrome://tracing")
+    return 0

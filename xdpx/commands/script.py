@@ -20,6 +20,7 @@ SHIPPED = (
     "bce_threshold",
     "calibrate",
     "clean_checkpoints",
+    "combine_profile",
     "compare_runs",
     "confusion_matrix",
     "cut_file",

@@ -13,7 +13,7 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 REGISTRIES: dict[str, Registry[Any]] = {}
-"""Every registry made so far, by kind, so that `config` can see a user's own names without importing the rooms."""
+"""Every registry of names in configs made so far, by kind: `config` sees a user's own names and imports no room."""
 
 ROOMS: dict[str, str] = {
     "command": "xdpx.commands",
@@ -43,14 +43,16 @@ class Registry(Generic[T]):
         shipped: maps a name to "module:attribute", read at first use.
         base: the class ("module:attribute") whose defaults stand in for what a user's own class leaves out that does
             not derive from it; "" leaves such a class as it is.
+        in_configs: whether keys of configs name what it holds.
     """
 
-    def __init__(self, kind: str, shipped: Mapping[str, str], *, base: str = "") -> None:
+    def __init__(self, kind: str, shipped: Mapping[str, str], *, base: str = "", in_configs: bool = True) -> None:
         self.kind = kind
         self._base = base
         self.shipped = dict(shipped)
         self._loaded: dict[str, T] = {}
-        REGISTRIES[kind] = self
+        if in_configs:
+            REGISTRIES[kind] = self
 
     def register(self, name: str) -> Callable[[C], C]:
         """Add a user's own class under `name`. Raises ValueError if the name is taken."""

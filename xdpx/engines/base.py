@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from xdpx.engines.origin import Origin
@@ -58,11 +58,13 @@ class Traced:
         seconds: of the host in forward, backward, optimizer and communication, as far as they can be told apart.
         modules: seconds by the path of modules that contain one another, each with its parts.
         memory: (seconds, bytes taken) over time.
+        operations: seconds of the device by the name of an operation of a compiled program.
     """
 
     seconds: dict[str, float]
     modules: dict[tuple[str, ...], float]
     memory: list[tuple[float, float]]
+    operations: dict[str, float] = field(default_factory=dict)
 
 
 class Task:

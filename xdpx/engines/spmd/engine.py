@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Batch, Facts, GradientSize, OutOfMemory, Predictions, Traced
 from xdpx.engines.origin import Origin
-from xdpx.engines.spmd import kept_programs, transfer, world
+from xdpx.engines.spmd import kept_programs, profiling, transfer, world
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import SpmdState, SpmdTask, plan_state
 from xdpx.engines.spmd.steps import SIZES, Compiled, Surroundings, jitted
@@ -151,13 +151,12 @@ class SpmdEngine:
     @contextmanager
     def traced(self, state: SpmdState, folder: str) -> Generator[Traced]:
         """Trace updates by jax.profiler, for TensorBoard and Perfetto. An update is one program: no parts are told."""
-        jax.profiler.start_trace(folder, create_perfetto_trace=True)
-        try:
-            yield Traced({}, {}, [])
-        finally:
-            if self._inflight:
-                self._inflight[-1].block_until_ready()
-            jax.profiler.stop_trace()
+        with profiling.traced(folder) as found:
+            try:
+                yield found
+            finally:
+                if self._inflight:
+                    self._inflight[-1].block_until_ready()
 
     def score(self, state: SpmdState, batch: Batch) -> Predictions:
         """Return the sums of all metrics (`name`, `name_weight`) and what there is per example."""

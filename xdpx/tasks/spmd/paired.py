@@ -52,7 +52,7 @@ class PairedTask:
         """Return (loss sum in nats, count, the rest) of one micro-batch."""
         keys = [key, *jax.random.split(key, self.loss.passes - 1)]
         with eval_context(False):
-            logits = [self._logits(variables, batch, {RANDOM: each}) for each in keys]
+            logits = [self.logits(variables, batch, {RANDOM: each}) for each in keys]
         loss_sum, count, facts = self.loss.train(logits, batch)
         sums = {name: (jax.lax.stop_gradient(value), 0.0) for name, value in facts.items()}
         return loss_sum, count, LossOutputs(sums, variables[NON_TRAINABLE], {})
@@ -66,7 +66,7 @@ class PairedTask:
     def predict(self, variables: Variables, batch: Any) -> dict[str, Any]:
         """Return the predictions of one batch, filled-up rows included."""
         with eval_context(True):
-            found: dict[str, Any] = self.loss.predictions(self._logits(variables, batch, {}), batch)
+            found: dict[str, Any] = self.loss.predictions(self.logits(variables, batch, {}), batch)
         return found
 
     def decode(self, variables: Variables, batch: Any, key: jax.Array) -> Any:
@@ -76,7 +76,8 @@ class PairedTask:
     def _forward(self, model: Any, batch: Any) -> jax.Array:
         return self.counterpart.logits(model, batch)
 
-    def _logits(self, variables: Variables, batch: Any, rngs: Mapping[str, Any]) -> jax.Array:
+    def logits(self, variables: Variables, batch: Any, rngs: Mapping[str, Any]) -> jax.Array:
+        """Return float32 logits of one batch, as the counterpart lays them out. To be traced."""
         logits: jax.Array = self.model.apply(variables, batch, rngs=dict(rngs), method=self._forward)
         return logits.astype(jnp.float32)
 

@@ -122,13 +122,14 @@ def table_of(seconds: Mapping[str, float], found: Traced, updates: int) -> list[
     rows += [("logging and other callbacks", sum(spent for name, spent in seconds.items() if name not in known))]
     lines = [f"{'phase':<30}{'ms an update':>14}{'share':>8}"]
     lines += [f"{name:<30}{1000 * spent / updates:>14.3f}{spent / total:>8.1%}" for name, spent in rows]
-    modules = module_lines(found, updates)
-    return [*lines, "", "modules, forward, with all of their parts:", *modules] if modules else lines
+    parts = module_lines(found, updates)
+    told = "operations of the compiled program:" if found.operations else "modules, forward, with all of their parts:"
+    return [*lines, "", told, *parts] if parts else lines
 
 
 def module_lines(found: Traced, count: int, most: int = MODULES_SHOWN) -> list[str]:
-    """Return a line for each of the modules that took longest, of `count` batches."""
-    spent: dict[str, float] = {}
+    """Return a line for each of the modules, or operations, that took longest, of `count` batches."""
+    spent: dict[str, float] = dict(found.operations)
     for path, seconds in found.modules.items():
         if path[:1] not in {("backward",), ("optimizer",)}:
             spent[path[-1]] = spent.get(path[-1], 0.0) + seconds
