@@ -5,6 +5,7 @@ Letters: N rows, K groups of rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +18,12 @@ from xdpx.metrics import Judged, Score
 SAME = 1e-4
 """A mean over rows that differs by no more than this share from a score is that score, in single precision."""
 UNKNOWN = float("nan")
+SIGNED = re.compile(r"(.*_)?(mcc|kappa|pearson|spearman)")
+"""Scores between -1 and 1."""
+SHARES = re.compile(r"(.*_)?(acc|em|mrr|ndcg|hit|(micro|weighted|samples)_(precision|recall|f1))(@\d+)?")
+"""Scores between 0 and 1 to which every row adds as much."""
+OF_CLASSES = re.compile(r"(.*_)?(precision|recall|f1|auc|average_precision|balanced_acc)(_.*)?")
+"""Scores between 0 and 1 in which a class of few rows counts as much as one of many."""
 
 
 class Scoring(Protocol):
@@ -34,11 +41,13 @@ class RowScores(NamedTuple):
         score: returns the scores of some of N rows; nan where only all rows together have one.
         num_rows: N.
         groups: which rows are drawn together, (N,); None for each by itself.
+        evidence: of how many rows a mean over classes is worth (`metrics.evidence_of`); None where rows have no class.
     """
 
     score: Score
     num_rows: int
     groups: NDArray[np.int64] | None = None
+    evidence: float | None = None
 
 
 def row_scores(loss: Scoring, gathered: Mapping[str, Any], judged: Judged | None) -> RowScores | None:
@@ -61,9 +70,6 @@ def row_scores(loss: Scoring, gathered: Mapping[str, Any], judged: Judged | None
 def intervals(found: RowScores, scores: Mapping[str, float]) -> dict[str, list[float]]:
     """Return {name: ends of its 95 % interval} of those scores that rows decide.
 
-    Where all draws give the same perfect or lowest score, the bootstrap knows nothing: errors that never came up cannot
-    be drawn. Then the end is that of a share of as many rows.
-
     Args:
         found: how rows score.
         scores: of all of them.
@@ -74,12 +80,22 @@ def intervals(found: RowScores, scores: Mapping[str, float]) -> dict[str, list[f
     for name, value in scores.items():
         if name not in drawn:
             continue
-        low, high = metrics.percentile_interval(drawn[name], count)
-        if low == high == value and value in {0.0, 1.0}:
-            low, high = metrics.share_interval(value, count)
+        low, high = _ends(name, value, drawn[name], count, found.evidence)
         if np.isfinite([low, high]).all():
             ends[name] = [low, high]
     return ends
+
+
+def _ends(
+    name: str, value: float, draws: NDArray[np.float64], count: int, evidence: float | None
+) -> tuple[float, float]:
+    """Return the ends of the interval of one score, on the scale that its name tells."""
+    if OF_CLASSES.fullmatch(name) or SIGNED.fullmatch(name):
+        of_rows = count if SHARES.fullmatch(name) or evidence is None else evidence
+        return metrics.bounded_interval(value, draws, of_rows, lowest=-1.0 if SIGNED.fullmatch(name) else 0.0)
+    if SHARES.fullmatch(name):
+        return metrics.bounded_interval(value, draws, count)
+    return metrics.percentile_interval(draws, count)
 
 
 def _of_rows(loss: Scoring, gathered: Mapping[str, Any], num_rows: int) -> RowScores:
@@ -97,7 +113,10 @@ def _of_rows(loss: Scoring, gathered: Mapping[str, Any], num_rows: int) -> RowSc
         return loss.scores(some)
 
     groups = np.unique(arrays["query_id"], return_inverse=True)[1] if "query_id" in arrays else None
-    return RowScores(score, num_rows, groups)
+    target = arrays.get("target")
+    classes = target if target is not None and target.ndim == 1 and target.dtype.kind in "iub" else None
+    evidence = None if classes is None or groups is not None else metrics.evidence_of(classes)
+    return RowScores(score, num_rows, groups, evidence)
 
 
 def _nats(loss: Scoring, gathered: Mapping[str, Any], arrays: Mapping[str, Any]) -> NDArray[np.float64] | None:

@@ -15,7 +15,7 @@ from xdpx.metrics.classes import (
     several_labels,
     top_accuracy,
 )
-from xdpx.metrics.intervals import macro_f1_interval, mean_interval, share_interval
+from xdpx.metrics.intervals import mean_interval, share_interval
 from xdpx.metrics.judging import (
     Judged,
     by_length,
@@ -35,7 +35,15 @@ from xdpx.metrics.ranking import (
     reciprocal_rank,
 )
 from xdpx.metrics.regression import mean_absolute_error, mean_squared_error, pearson, spearman
-from xdpx.metrics.resampling import Score, bootstrap, of_all, percentile_interval
+from xdpx.metrics.resampling import (
+    Score,
+    bootstrap,
+    bounded_interval,
+    evidence_of,
+    macro_f1_interval,
+    of_all,
+    percentile_interval,
+)
 from xdpx.metrics.spans import (
     answer_f1,
     entities,
@@ -90,6 +98,8 @@ __all__ = [
     "mean_squared_error",
     "of_all",
     "pearson",
+    "bounded_interval",
+    "evidence_of",
     "percentile_interval",
     "precision_recall_f1",
     "ratio",

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from xdpx.metrics.classes import Counts, precision_recall_f1
 
 Z95 = 1.959964
 """Of the standard normal distribution, 95 % lie within so many standard deviations."""
@@ -55,33 +52,3 @@ def mean_interval(values_N: NDArray[np.float64]) -> tuple[float, float]:
     reach = student_t(len(values_N) - 1) * float(values_N.std(ddof=1)) / math.sqrt(len(values_N))
     mean = float(values_N.mean())
     return mean - reach, mean + reach
-
-
-def macro_f1_interval(
-    table_CC: Counts, *, negative_classes: Sequence[int] = (), draws: int = DRAWS
-) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of macro F1 by the bootstrap: rows are drawn anew, the same way every time.
-
-    Drawing rows is drawing cells of the table, so that many rows cost no more than few.
-
-    Args:
-        table_CC: rows counted by (target, prediction).
-        negative_classes: left out of the average.
-        draws: how often the split is drawn anew.
-
-    Source: Efron, "Better bootstrap confidence intervals", 1987: the percentile interval.
-    """
-    total = int(table_CC.sum())
-    if not total:
-        return float("nan"), float("nan")
-    cells = np.flatnonzero(table_CC)
-    shares = table_CC.ravel()[cells] / total
-    random = np.random.default_rng(0)
-    scores = np.empty(draws)
-    for index in range(draws):
-        drawn = np.zeros(table_CC.size, np.int64)
-        drawn[cells] = random.multinomial(total, shares)
-        table = drawn.reshape(table_CC.shape)
-        scores[index] = precision_recall_f1(table, average="macro", negative_classes=negative_classes)[2]
-    low, high = np.quantile(scores, [0.025, 0.975]).tolist()
-    return low, high
