@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.processes import fork_ranks
 from xdpx.checkpoints.trusted import load_tensors
 from xdpx.datasets.plan import Position
 from xdpx.engines.origin import NonFiniteUpdate, Origin, TensorFacts
@@ -86,3 +88,56 @@ def test_what_is_finite_the_second_time_is_said_to_be(tmp_path: Path) -> None:
     hunter, session, _ = begun(tmp_path, 2, origin=None)
     hunter.hunt(session, 2)
     assert "all of it is finite now" in (tmp_path / "nonfinite" / "update-2.txt").read_text()
+
+
+def test_of_two_processes_the_one_that_met_it_writes_and_both_end_with_the_same_words(tmp_path: Path) -> None:
+    """Real gloo, a real network in DDP: rows of rank 1 alone hold infinity."""
+
+    def work(rank: int) -> None:
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        from xdpx.checkpoints.folders import Ranks
+        from xdpx.engines.pytorch.tracing_back import origin_of
+        from xdpx.utils.distributed_utils import barrier, broadcast_object, gather_objects
+
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(torch.nn.Linear(3, 1))
+        batch = {"id": np.array([rank]), "x": torch.full((1, 3), float("inf") if rank else 1.0)}
+
+        def take_again(batch: Any, last: bool) -> Generator[torch.Tensor]:
+            with model.no_sync():
+                loss = model(batch["x"]).sum()
+                loss.backward()
+                yield loss.detach()
+
+        engine = SimpleNamespace(
+            origin=lambda state, group, number: origin_of(model.module, group, take_again),
+            snapshot=lambda state: {"rank": rank},
+        )
+        session = Session(engine, None, Progress(), 1, 1)  # type: ignore[arg-type]
+        hunter = Hunter(str(tmp_path), Ranks(rank, 2, rank, barrier, broadcast_object, gather_objects))
+        hunter.on_start(session)
+        list(hunter.groups((each for each in [(Position(), [batch])]), session))
+        try:
+            with hunter.ending(session):
+                raise NonFiniteUpdate("update 1 is bad.", 1)
+        except NonFiniteUpdate as error:
+            (tmp_path / f"said-{rank}.txt").write_text(str(error))
+        dist.destroy_process_group()
+
+    codes = fork_ranks(work, 2, str(tmp_path / "words"))
+    assert codes == [0, 0], (tmp_path / "words-0.txt").read_text()
+    first, second = ((tmp_path / f"said-{rank}.txt").read_text() for rank in range(2))
+    assert first == second
+    assert "It began on rank 1, the batch itself has inf" in first
+    assert sorted(path.name for path in (tmp_path / "nonfinite").iterdir()) == [
+        "update-1-rank-1.pt", "update-1-rank-1.txt",
+    ]  # fmt: skip
+    assert (
+        "on rank 1 of 2 processes; the others give finite numbers"
+        in (tmp_path / "nonfinite/update-1-rank-1.txt").read_text()
+    )
+    assert load_tensors(str(tmp_path / "nonfinite/update-1-rank-1.pt"))["state"] == {"rank": 1}

@@ -6,15 +6,19 @@ Until then only the newest micro-batches are kept, by reference. Every door has 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, get_args
 
-from xdpx.engines.origin import NonFiniteUpdate, Origin, ids_of, with_ids
+from xdpx.checkpoints.folders import ALONE, Ranks
+from xdpx.engines.origin import NonFiniteUpdate, Origin, Phase, ids_of, with_ids
 from xdpx.logger import log
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import commit, io
 from xdpx.utils.pulse import LONG, pulse
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 FOLDER = "nonfinite"
 """In the folder of a run: a report for people, and the batch with all that is needed to take it again."""
@@ -31,11 +35,11 @@ class Hunter(Callback):
 
     Args:
         folder: of the run; None writes nothing.
-        rank: of this process.
+        ranks: the processes that train together. They agree on which of them met it first, and that one writes.
     """
 
-    def __init__(self, folder: str | None, rank: int = 0) -> None:
-        self._folder, self._rank = folder, rank
+    def __init__(self, folder: str | None, ranks: Ranks = ALONE) -> None:
+        self._folder, self._ranks = folder, ranks
         self._session: Session | None = None
         self._groups: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # number of the update -> group, bytes
         self._bytes = 0
@@ -91,44 +95,96 @@ class Hunter(Callback):
         if number in self._hunted:
             return ""
         self._hunted.add(number)
+        mine = self._look(session, number)
+        if left_out and session.number > number and mine.origin is not None:
+            moved = f"weights are those after update {session.number}: those between, if finite, have moved them"
+            mine = mine._replace(lines=[*mine.lines[:1], moved, *mine.lines[1:]])
+        rank, lines, told = self._of_all(lambda looks: _first(looks, self._ranks.size), mine)
+        state = None
+        with suppress(Exception):  # an engine that cannot copy its state leaves it to checkpoints
+            state = session.engine.snapshot(session.state)
         group, _ = self._groups.get(number, (None, 0))
-        if group is None:
-            return self._tell(f"update {number}: its batch is not kept any more, so it was not taken again.")
+        path = self._write(group, number, state, lines) if rank == self._ranks.rank and group is not None else ""
+        path = self._of_all("".join, path)
+        if self._ranks.rank == 0:
+            kept = [f"written to {path}.txt; the batch is in {path}.pt: x-script replay_nan {path}.pt"] if path else []
+            for line in [*lines, *kept]:
+                log.warning(line)
+        return f"{told} {path}.txt tells more.".strip() if path else told
+
+    def _look(self, session: Session, number: int) -> Look:
+        """Take an update again, where every process still has its batch."""
+        group, _ = self._groups.get(number, (None, 0))
+        if self._of_all(any, group is None):
+            return Look(
+                None, [f"update {number}: its batch is not kept any more, so it was not taken again."], failed=True
+            )
         try:
             with pulse.doing("hunting for NaN", LONG):
                 origin: Origin | None = session.engine.origin(session.state, group, number)
         except Exception as error:  # whatever fails here, the reason why training ends must be told
-            return self._tell(f"update {number} was not taken again: {type(error).__name__}: {error}")
-        lines = report(number, origin, group)
-        if left_out and session.number > number:
-            lines[1:1] = [f"weights are those after update {session.number}: those between, if finite, have moved them"]
-        for line in lines:
-            log.warning(line)
-        return self._write(session, group, number, origin, lines)
+            return Look(None, [f"update {number} was not taken again: {type(error).__name__}: {error}"], failed=True)
+        return Look(origin, report(number, origin, group))
 
-    def _tell(self, sentence: str) -> str:
-        log.warning(sentence)
-        return sentence
+    def _of_all(self, choose: Callable[[list[T]], R], mine: T) -> R:
+        """Return what the first process chooses of the values of all. On all processes."""
+        everything = self._ranks.gather(mine)
+        chosen: R = self._ranks.broadcast(choose(everything) if self._ranks.rank == 0 and everything else None)
+        return chosen
 
-    def _write(self, session: Session, group: Any, number: int, origin: Origin | None, lines: Sequence[str]) -> str:
-        """Write report and batch; return what an error says of them."""
-        told = "" if origin is None else f"It began {origin.headline()}."
-        state = None
-        with suppress(Exception):  # an engine that cannot copy its state leaves it to checkpoints
-            state = session.engine.snapshot(session.state)
-        if self._folder is None or (origin is None and self._rank):
-            return told
-        mark = f"update-{number}" + (f"-rank-{self._rank}" if self._rank else "")
-        path = io.join(self._folder, FOLDER, mark)
+    def _write(self, group: Any, number: int, state: Any, lines: Sequence[str]) -> str:
+        """Write report and batch; return the path of both without its ending, "" where there is none."""
+        if self._folder is None:
+            return ""
+        rank = self._ranks.rank
+        path = io.join(self._folder, FOLDER, f"update-{number}" + (f"-rank-{rank}" if rank else ""))
         try:
             io.makedirs(io.join(self._folder, FOLDER))
             commit.write_text(f"{path}.txt", "\n".join(lines) + "\n")
             _save(f"{path}.pt", number, group, state)
         except (OSError, TypeError, ValueError) as error:
             log.warning(f"{path}: was not written: {error}")
-            return told
-        log.warning(f"written to {path}.txt; the batch is in {path}.pt: x-script replay_nan {path}.pt")
-        return f"{told} {path}.txt tells more.".strip()
+            return ""
+        return path
+
+
+class Look(NamedTuple):
+    """What one process found when it took an update again.
+
+    Attributes:
+        origin: where it began here; None where nothing here is at fault.
+        lines: the report.
+        failed: whether it could not be taken again here.
+    """
+
+    origin: Origin | None
+    lines: list[str]
+    failed: bool = False
+
+
+def _first(looks: Sequence[Look], size: int) -> tuple[int, list[str], str]:
+    """Return which process met it first, with its report and a sentence; where none did, what the first one says."""
+    phases = get_args(Phase)
+    met = [
+        (each.origin.micro_batch, phases.index(each.origin.phase), rank)
+        for rank, each in enumerate(looks)
+        if each.origin is not None
+    ]
+    if not met:
+        rank = next((rank for rank, each in enumerate(looks) if each.failed), 0)
+        return rank, looks[rank].lines, looks[rank].lines[0] if looks[rank].failed else ""
+    rank = min(met)[2]
+    origin, lines, _ = looks[rank]
+    headline = "" if origin is None else origin.headline()
+    if size == 1:
+        return rank, lines, f"It began {headline}."
+    others = [number for *_, number in met if number != rank]
+    also = f"; also on {', '.join(map(str, others))}" if others else "; the others give finite numbers"
+    return (
+        rank,
+        [lines[0], f"on rank {rank} of {size} processes{also}", *lines[1:]],
+        f"It began on rank {rank}, {headline}.",
+    )
 
 
 def report(number: int, origin: Origin | None, group: Sequence[Any]) -> list[str]:

@@ -164,7 +164,7 @@ def live(
             training.settle(session)
             early.open_file(io.join(kept_in, log_file) if kept_in and log_file else None)
             callbacks, groups, phases = training.callbacks(session), training.groups(session), Phases()
-            hunter = Hunter(claim.folder, ranks.rank)
+            hunter = Hunter(claim.folder, ranks)
             groups = hunter.groups(preemption.watched(groups) if ranks.size == 1 else groups, session)
             with hunter.ending(session):
                 stop = fit(session, phases.groups(groups), [phases, hunter, Spending(), *callbacks])
