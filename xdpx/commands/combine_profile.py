@@ -59,7 +59,7 @@ def _placed(events: list[dict[str, Any]], name: str, number: int) -> list[dict[s
     moved = []
     for event in events:
         if event.get("name") not in NAMES:
-            beside = {"pid": processes[event["pid"]]} if "pid" in event else {}
+            beside: dict[str, object] = {"pid": processes[event["pid"]]} if "pid" in event else {}
             if "ts" in event:
                 beside["ts"] = event["ts"] - first
             if "id" in event:

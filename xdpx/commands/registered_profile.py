@@ -154,6 +154,7 @@ def _counterpart(model: str, module: nn.Module, data: dict[str, Any]) -> Measure
 
     from xdpx.engines.spmd.profiling import traced
     from xdpx.models.spmd.base_layer import RANDOM, eval_context
+    from xdpx.optimizers.spmd.grouped import GroupedLearner
     from xdpx.tasks.spmd.paired import MODELS, PairedTask
 
     if model not in MODELS:
@@ -166,7 +167,7 @@ def _counterpart(model: str, module: nn.Module, data: dict[str, Any]) -> Measure
     target = np.zeros((rows, tokens) if model == "causal_lm" else len(guessed) if guessed is not None else rows, int)
     batch = {"net_input": inputs, "target": target, "id": np.arange(rows), "ntokens": rows * tokens}
     arranged = counterpart.arranged(batch, counterpart.shape_of(batch))
-    task = PairedTask(counterpart, None, None)
+    task = PairedTask(counterpart, None, GroupedLearner(None, {}))
     variables = jax.jit(task.init)(jax.random.key(SEED), arranged)
 
     def logits(variables: Any, batch: Any) -> jax.Array:
