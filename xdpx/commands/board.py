@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import secrets
 import signal
 import webbrowser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from xdpx.commands.listening import add_flags, address_of, faults_of, token_of
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import io
 
@@ -28,9 +27,7 @@ FLAGS = ("--port", "--open", "--host", "--token", "--help")
 PORT = 6480
 TRIED_PORTS = 20
 """Where a port is taken and none was asked for, so many after it are tried."""
-THIS_MACHINE = "127.0.0.1"
 TOKEN_VARIABLE = "XDPX_BOARD_TOKEN"
-NEW = "new"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,9 +39,10 @@ def main(argv: Sequence[str]) -> int:
         asked = _parser().parse_args(argv)
     except SystemExit as stopped:
         return int(stopped.code or 0)
-    token = os.environ.get(TOKEN_VARIABLE, "") if asked.token is None else asked.token
-    token = secrets.token_urlsafe(24) if token == NEW else token
-    faults = list(_faults(asked.folder, asked.host, token))
+    token = token_of(asked.token, TOKEN_VARIABLE)
+    faults = list(faults_of(asked.host, token, others="look into your runs"))
+    if not io.isdir(asked.folder):
+        faults.insert(0, Fault("FOLDER", f"'{asked.folder}' is no folder.", "Name the one that holds your runs."))
     if faults:
         raise ConfigError("x-board", faults)
     asyncio.run(_serve(asked.folder, asked.host, asked.port, token, opened=asked.open))
@@ -54,26 +52,8 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="x-board", allow_abbrev=False)
     parser.add_argument("folder", help="the folder that holds the runs, at any depth")
-    parser.add_argument("--port", type=int, default=None, help=f"by default {PORT}, or the next that is free")
-    parser.add_argument("--open", action="store_true", help="open the page in a browser")
-    parser.add_argument("--host", default=THIS_MACHINE, help="the address to answer at, for others than this machine")
-    parser.add_argument("--token", help=f"what those who look must have; `{NEW}` makes one")
+    add_flags(parser, PORT)
     return parser
-
-
-def _faults(folder: str, host: str, token: str) -> list[Fault]:
-    from xdpx.board.guards import SHORTEST_TOKEN, is_this_machine
-
-    faults = []
-    if not io.isdir(folder):
-        faults.append(Fault("FOLDER", f"'{folder}' is no folder.", "Name the one that holds your runs."))
-    if not is_this_machine(host) and not token:
-        problem = f"is '{host}', so others could look into your runs."
-        faults.append(Fault("--host", problem, "Add --token new, or leave --host out and use ssh -L."))
-    if token and len(token) < SHORTEST_TOKEN:
-        problem = f"has {len(token)} letters, which can be guessed."
-        faults.append(Fault("--token", problem, f"Use {SHORTEST_TOKEN} or more, or `--token new`."))
-    return faults
 
 
 async def _serve(folder: str, host: str, port: int | None, token: str, *, opened: bool) -> None:
@@ -89,8 +69,7 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
     await runner.setup()
     try:
         port = await _listening(runner, host, port)
-        name = f"[{host}]" if ":" in host else host
-        address = f"http://{name}:{port}/{f'?token={token}' if token else ''}"
+        address = address_of(host, port, token)
         print(f"{folder}: {address}    (Ctrl-C ends it)", flush=True)
         if opened:
             webbrowser.open(address)

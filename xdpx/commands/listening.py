@@ -1,0 +1,50 @@
+"""Where a web server of ours answers, and who may ask: the flags that x-board and x-serve share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+from collections.abc import Iterator
+
+from xdpx.config.faults import Fault
+from xdpx.utils.web_guards import SHORTEST_TOKEN, is_this_machine
+
+THIS_MACHINE = "127.0.0.1"
+NEW = "new"
+
+
+def add_flags(parser: argparse.ArgumentParser, port: int) -> None:
+    """Add --port, --open, --host and --token."""
+    parser.add_argument("--port", type=int, default=None, help=f"by default {port}, or the next that is free")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+    parser.add_argument("--host", default=THIS_MACHINE, help="the address to answer at, for others than this machine")
+    parser.add_argument("--token", help=f"what those who ask must have; `{NEW}` makes one")
+
+
+def token_of(given: str | None, variable: str) -> str:
+    """Return the token that was given, or that an environment variable holds; a new one where that is asked for."""
+    token = os.environ.get(variable, "") if given is None else given
+    return secrets.token_urlsafe(24) if token == NEW else token
+
+
+def faults_of(host: str, token: str, *, others: str) -> Iterator[Fault]:
+    """Yield what is unsafe.
+
+    Args:
+        host: the address to answer at.
+        token: '' for none.
+        others: what others could do without a token.
+    """
+    if not is_this_machine(host) and not token:
+        problem = f"is '{host}', so others could {others}."
+        yield Fault("--host", problem, "Add --token new, or leave --host out and use ssh -L.")
+    if token and len(token) < SHORTEST_TOKEN:
+        problem = f"has {len(token)} letters, which can be guessed."
+        yield Fault("--token", problem, f"Use {SHORTEST_TOKEN} or more, or `--token new`.")
+
+
+def address_of(host: str, port: int, token: str) -> str:
+    """Return the address of the page."""
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/{f'?token={token}' if token else ''}"
