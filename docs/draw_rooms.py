@@ -18,6 +18,7 @@ SHOWN = {
     "reports": "tables, figures", "metrics": "computed once", "config": "text → parameters",
     "logger": "one log", "utils": "any path, commits", "tuning": "trials of a search", "launch": "the same, elsewhere",
     "search": "who is tried, goes on", "board": "all runs on one page",
+    "serving": "answers over HTTP",
 }  # fmt: skip
 """What stands below the name of each room."""
 COLOURS = {

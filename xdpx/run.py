@@ -175,6 +175,8 @@ def _own_words(command: str, words: list[str]) -> int:
         from xdpx.commands.submit import main as own_main
     elif command == "x-board":
         from xdpx.commands.board import main as own_main
+    elif command == "x-serve":
+        from xdpx.commands.server import main as own_main
     else:
         from xdpx.commands.script import main as own_main
     return own_main(words)
@@ -228,6 +230,11 @@ def x_viz() -> int:
 def x_board() -> int:
     """Look at runs in a browser."""
     return _door("x-board")
+
+
+def x_serve() -> int:
+    """Answer requests with trained models."""
+    return _door("x-serve")
 
 
 def x_io() -> int:

@@ -13,7 +13,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"training", "inference"}),
     frozenset({"trainer"}),
     frozenset({"runs", "experiments"}),
-    frozenset({"tuning", "launch", "board"}),
+    frozenset({"tuning", "launch", "board", "serving"}),
     frozenset({"commands"}),
     frozenset({"run", "serve", "main"}),
 )

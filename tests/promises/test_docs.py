@@ -43,7 +43,7 @@ COMMANDS = {
     "x-io",
     "x-script",
     "x-exp",
-} | {"x-submit", "x-board"}
+} | {"x-submit", "x-board", "x-serve"}
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:

@@ -38,6 +38,7 @@ LIGHT_ROOMS = {
     "search",
     "tuning",
     "board",
+    "serving",
 }
 
 

@@ -11,7 +11,7 @@ from xdpx.config import catalogue
 from xdpx.config.config_files import SUFFIXES
 from xdpx.config.faults import ConfigError, Fault, nearest
 
-WORD_COMMANDS = ("x-run", "x-init", "x-check", "x-io", "x-script", "x-submit", "x-board")
+WORD_COMMANDS = ("x-run", "x-init", "x-check", "x-io", "x-script", "x-submit", "x-board", "x-serve")
 """Commands that read their own words."""
 TAKES_FOLDERS = "x-viz"
 """The command whose config may be the folders that it is about."""
@@ -236,6 +236,7 @@ def usage() -> str:
     } | docs
     docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
     docs |= {"x-board": "Look at all runs below a folder in a browser, while they train."}
+    docs |= {"x-serve": "Answer requests over HTTP with trained models."}
     docs |= {"x-submit": "Send commands to Slurm, Ray, Kubernetes, PAI or the background."}
     lines = [
         f"xdpx {__version__}",

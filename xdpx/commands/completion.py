@@ -58,13 +58,14 @@ def _own_words() -> dict[str, list[str]]:
     from xdpx.commands.first_run import WISHES
     from xdpx.commands.io import VERBS
     from xdpx.commands.script import SHIPPED
+    from xdpx.commands.server import FLAGS as SERVER_FLAGS
     from xdpx.commands.submit_line import ACTIONS, OWN_FLAGS
     from xdpx.launch.submission import Resources
 
     flags = [f"--{name.replace('_', '-')}" for name in (*OWN_FLAGS, *Resources.model_fields)]
     wishes = [f"{key}=" for key in (*WISHES, "save_dir", "model", "dev", "test")]
     found = {"x-run": wishes, "x-init": [*wishes, "--list"], "x-io": list(VERBS), "x-script": list(SHIPPED)}
-    found |= {"x-board": list(BOARD_FLAGS)}
+    found |= {"x-board": list(BOARD_FLAGS), "x-serve": list(SERVER_FLAGS)}
     found |= {"x-check": [f"{key}=" for key in ("page", "rows", "noise_rows", "measure")]}
     return found | {"x-submit": [*ACTIONS, *flags]}
 

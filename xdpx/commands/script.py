@@ -39,6 +39,7 @@ SHIPPED = (
     "prune_heads",
     "replay_nan",
     "run_profiling",
+    "serve",
     "sub_data",
     "summarise_seeds",
     "verify",

@@ -1,0 +1,138 @@
+"""Ask a trained model at a prompt: type a text, read its label and the probabilities.
+
+Usage: python xdpx/serve.py SAVE_DIR [CHECKPOINT]    (or: x-script serve SAVE_DIR [CHECKPOINT])
+
+A line is what a row of the training data holds: the text itself; or, for a model that reads several, a Python list of
+them: ['a text', 'another']. The best checkpoint answers, unless you name another: a file, <best> or <last>. Arrows
+bring back what you typed, in this session and before. Ctrl-D ends. For programs there is x-serve.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.inference.answers import Prediction
+
+PROMPT = "> "
+HISTORY = io.join("~", ".cache", "xdpx", "serve_history")
+REMEMBERED = 1_000
+"""Lines of the history."""
+SHOWN_LABELS = 10
+BAR = 30
+"""Letters of the bar of a probability of 1."""
+_PLAIN = str.maketrans("【［（】］），‘’“”＂＇", "[[(])],''\"\"\"'")
+"""What an input method for Chinese writes where Python wants ASCII."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer line by line until the end of the input. Gives the exit code."""
+    if not argv or {"-h", "--help"} & set(argv):
+        print((__doc__ or "").strip())
+        return 0 if argv else 2
+    if len(argv) > 2:
+        raise ConfigError("serve", [Fault(argv[2], "is one word too many.", "Write: serve SAVE_DIR [CHECKPOINT].")])
+    from xdpx.inference.session import load_run
+
+    run = load_run(argv[0], checkpoint=argv[1] if len(argv) > 1 else None)
+    reads = run.text_fields
+    wanted = "a text" if len(reads) == 1 else f"a list: [{', '.join(f'{name!r}' for name in reads)}]"
+    print(f"{run.checkpoint}\nType {wanted}. Ctrl-D ends.")
+    for line in _lines():
+        try:
+            told = "\n".join(answer_lines(run.predict([row_of(line, len(reads))])[0]))
+        except ConfigError as error:
+            told = "\n".join(f"  {fault}" for fault in error.faults)
+        print(told, flush=True)
+    return 0
+
+
+def row_of(line: str, num_texts: int) -> str | list[str]:
+    """Return what a line stands for: the texts of a Python list, or the line itself.
+
+    Args:
+        line: as it was typed; brackets, quotes and commas of a list may be Chinese ones.
+        num_texts: how many texts a row of the model has. Where it is one, a line that is no list is a text, whatever
+            it begins with.
+
+    Raises:
+        ConfigError: it should be a list of texts, but is none.
+    """
+    text = line.strip()
+    found = _as_list(text)
+    if found is not None:
+        return found
+    if num_texts == 1:
+        return text
+    wanted = f"[{', '.join(['...'.join(chr(39) * 2)] * num_texts)}]"
+    problem = f"is '{text[:40]}', which is no Python list of {num_texts} texts."
+    raise ConfigError("serve", [Fault("the line", problem, f"Write: {wanted}, with a quote around each text.")])
+
+
+def _as_list(text: str) -> list[str] | None:
+    """Return the texts of a list or tuple as Python writes it, None for anything else."""
+    for form in (text, text.translate(_PLAIN)):
+        if form[:1] in {"[", "("}:
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                found = ast.literal_eval(form)
+                if isinstance(found, list | tuple) and all(isinstance(each, str) for each in found):
+                    return list(found)
+    return None
+
+
+def answer_lines(answer: Prediction) -> Iterator[str]:
+    """Yield the lines that tell an answer: the label, then the probabilities, the highest first."""
+    if answer.score is not None:
+        yield f"  {answer.score:.6g}"
+        return
+    yield f"  {answer.label}" if answer.label is not None else "  (no answer: the text is too short for this model)"
+    ranked = sorted(answer.probabilities.items(), key=lambda each: -each[1])
+    width = max((len(name) for name, _ in ranked[:SHOWN_LABELS]), default=0)
+    for name, share in ranked[:SHOWN_LABELS]:
+        yield f"    {name:<{width}}  {share:.4f}  {'█' * round(share * BAR)}".rstrip()
+    if len(ranked) > SHOWN_LABELS:
+        yield f"    and {len(ranked) - SHOWN_LABELS:,} more"
+
+
+def _lines() -> Iterator[str]:
+    """Yield what is typed, or piped in, without empty lines; what was typed before can be brought back."""
+    if not sys.stdin.isatty():
+        yield from (line for line in sys.stdin if line.strip())
+        return
+    with _history():
+        while True:
+            try:
+                line = input(PROMPT)
+            except EOFError:
+                print()
+                return
+            if line.strip():
+                yield line
+
+
+@contextmanager
+def _history() -> Generator[None]:
+    """Let arrows bring back earlier lines, where Python was built with readline."""
+    try:
+        import readline
+    except ImportError:  # Windows
+        yield
+        return
+    path = os.path.expanduser(HISTORY)
+    with suppress(OSError):
+        readline.read_history_file(path)
+    try:
+        yield
+    finally:
+        readline.set_history_length(REMEMBERED)
+        with suppress(OSError):  # a home that cannot be written costs the history alone
+            io.makedirs(io.parent(path))
+            readline.write_history_file(path)

@@ -1,0 +1,120 @@
+"""`x-serve SAVE_DIR`: answer requests over HTTP with trained models.
+
+Usage: x-serve SAVE_DIR [NAME=SAVE_DIR ...] [--port 6490] [--open] [--host HOST --token TOKEN]
+               [--engine pytorch|spmd] [--tokens 1024] [--rows 64] [--waiting 2048] [--threads 1]
+
+A SAVE_DIR is the folder of a run, of which the best checkpoint answers, a better one as soon as training writes it; or
+an export. POST /predict {"text": ...}, /predict_batch {"texts": [...]} or {"pairs": [[...], ...]}; of several models by
+name /models/NAME/predict; /docs explains all, and / is a page to try them. --tokens and --rows bound a batch, --waiting
+the rows that may wait (beyond it the answer is 429), --threads says how many batches are computed side by side.
+
+It answers this machine alone, until --host names another address. Then a token is needed, which clients send as
+`Authorization: Bearer TOKEN`; `--token new` makes one, and $XDPX_SERVE_TOKEN keeps it out of the list of processes.
+SIGTERM or Ctrl-C ends it when everything that was asked has been answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import webbrowser
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+
+from xdpx.commands.listening import add_flags, address_of, faults_of, token_of
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import io
+
+FLAGS = (
+    "--port", "--open", "--host", "--token", "--engine", "--tokens", "--rows", "--waiting", "--threads", "--help",
+)  # fmt: skip
+PORT, TRIED_PORTS = 6490, 20
+TOKEN_VARIABLE = "XDPX_SERVE_TOKEN"
+PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer until SIGTERM or Ctrl-C. Gives the exit code."""
+    if not argv or {"-h", "--help"} & set(argv):
+        print((__doc__ or "").strip())
+        return 0 if argv else 2
+    try:
+        asked = _parser().parse_args(argv)
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    token = token_of(asked.token, TOKEN_VARIABLE)
+    folders = [(_name(word), _folder(word)) for word in asked.models]
+    faults = [*_faults(folders), *faults_of(asked.host, token, others="use your models")]
+    if faults:
+        raise ConfigError("x-serve", faults)
+    _serve(asked, dict(folders), token)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="x-serve", allow_abbrev=False)
+    parser.add_argument("models", nargs="+", metavar="[NAME=]SAVE_DIR", help="a run or an export")
+    add_flags(parser, PORT)
+    parser.add_argument("--engine", choices=("pytorch", "spmd"), help="what computes; by default as in training")
+    parser.add_argument("--tokens", type=_positive, default=1024, help="of a batch at most (1024)")
+    parser.add_argument("--rows", type=_positive, default=64, help="of a batch at most (64)")
+    parser.add_argument("--waiting", type=_positive, default=2048, help="rows that may wait (2048)")
+    parser.add_argument("--threads", type=_positive, default=1, help="batches that are computed side by side (1)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"is {number}; use 1 or more")
+    return number
+
+
+def _folder(word: str) -> str:
+    name, equals, folder = word.partition("=")
+    return folder if equals and "/" not in name else word
+
+
+def _name(word: str) -> str:
+    name, equals, _ = word.partition("=")
+    return name if equals and "/" not in name else io.name(word.rstrip("/"))
+
+
+def _faults(folders: Sequence[tuple[str, str]]) -> Iterator[Fault]:
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        yield Fault(
+            "x-serve", f"needs {', '.join(missing)}, which this environment lacks.", "Run: pip install 'xdpx[serve]'."
+        )
+    names = [name for name, _ in folders]
+    for name, folder in folders:
+        if not io.isdir(folder):
+            yield Fault("SAVE_DIR", f"'{folder}' is no folder.", "Name the folder of a run, or of an export.")
+        if names.count(name) > 1:
+            yield Fault("SAVE_DIR", f"'{name}' names several models.", "Write NAME=SAVE_DIR for each.")
+            return
+
+
+def _serve(asked: argparse.Namespace, folders: dict[str, str], token: str) -> None:
+    from xdpx.inference.session import load_run
+    from xdpx.serving.application import Ending, application
+    from xdpx.serving.batching import Sizes
+    from xdpx.serving.counting import Counts
+    from xdpx.serving.models import Model, Models
+    from xdpx.serving.running import Server, listening
+    from xdpx.serving.shapes import Limits
+
+    sizes = Sizes(asked.tokens, asked.rows, asked.waiting, asked.threads)
+    counts, cores = Counts(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ports = [asked.port] if asked.port is not None else list(range(PORT, PORT + TRIED_PORTS))
+    with listening(asked.host, ports) as ear:
+        models = Models(folders, lambda name, folder: Model(
+            name, folder, lambda path: load_run(path, engine=asked.engine), sizes, counts, cores=cores
+        ))  # fmt: skip
+        ending = Ending()
+        server = Server(application(models, counts, token=token, limits=Limits(), ending=ending), ending)
+        address = address_of(asked.host, ear.getsockname()[1], token)
+        print(f"{', '.join(folders)}: {address}    (Ctrl-C ends it)", flush=True)
+        if asked.open:
+            webbrowser.open(address)
+        server.run(sockets=[ear])

@@ -1,0 +1,24 @@
+"""The door to the interactive prompt: `python xdpx/serve.py SAVE_DIR`, the same as `x-script serve SAVE_DIR`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.path and sys.path[0] and os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
+    # Run as a script, Python puts this folder first on the path, where our `tokenizers` would hide the library's.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+from xdpx.utils import utf8
+
+
+def main(words: list[str] | None = None) -> int:
+    """Answer lines until the end of the input. Gives the exit code."""
+    from xdpx.run import main as run
+
+    return run(["x-script", "serve", *(sys.argv[1:] if words is None else words)])
+
+
+if __name__ == "__main__":
+    utf8.ensure()
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""The application of the server: what is asked by which address, and what is answered."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from xdpx import __version__
+from xdpx.config.faults import ConfigError
+from xdpx.serving.batching import Closed, Full
+from xdpx.serving.counting import Counts
+from xdpx.serving.guard import Guard
+from xdpx.serving.models import Model, Models
+from xdpx.serving.pages import KINDS, docs_page, file_text
+from xdpx.serving.shapes import Answer, Health, Limits, Many, ModelFacts, One, Problem, answers_of, rows_of
+
+SUMMARY = "Ask trained models for labels and their probabilities."
+SHOWN_PROBLEMS = 5
+NO_JSON = "The body is no JSON."
+UNREADABLE = "There was an error parsing the body"
+"""What FastAPI says where JSON is too deep, or holds a number too long."""
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": text}
+    for status, text in {
+        400: NO_JSON, 401: "The token is missing or wrong.", 403: "Asked by a name of another machine.",
+        404: "There is no such model.", 408: "The request took too long to come.", 413: "The request is too large.",
+        422: "A row is no text that the model reads, or too long.", 429: "Too many rows wait; see Retry-After.",
+        503: "The server is ending.",
+    }.items()
+}  # fmt: skip
+
+
+class Ending:
+    """Whether the server is ending: set once, and read by all."""
+
+    begun = False
+
+
+def application(models: Models, counts: Counts, *, token: str, limits: Limits, ending: Ending) -> Guard:
+    """Return the application of a server.
+
+    Args:
+        models: that answer.
+        counts: where it is counted.
+        token: what every request needs, '' for none.
+        limits: of the size of a request.
+        ending: tells that connections are to be closed after their answer.
+    """
+
+    @asynccontextmanager
+    async def living(_: FastAPI) -> AsyncGenerator[None]:
+        models.watch()
+        yield
+        models.close()
+
+    app = FastAPI(
+        title="XDPX", summary=SUMMARY, version=__version__, docs_url=None, redoc_url=None, lifespan=living,
+        responses={code: _REFUSALS[code] for code in (401, 403)},
+    )  # fmt: skip
+    _add_predictions(app, models, counts)
+    _add_facts(app, models, counts, ending)
+    _add_pages(app)
+    app.add_exception_handler(RequestValidationError, _told_invalid)
+    app.add_exception_handler(HTTPException, _told)
+    return Guard(app, token, limits, lambda: ending.begun)
+
+
+def _add_predictions(app: FastAPI, models: Models, counts: Counts) -> None:
+    told: dict[str, Any] = {"responses": {code: _REFUSALS[code] for code in (400, 404, 408, 413, 422, 429, 503)}}
+
+    async def answered(name: str | None, body: One | Many) -> list[dict[str, Any]]:
+        return await _answered(models, counts, name, body)
+
+    @app.post("/predict", tags=["predict"], response_model=Answer, **told)
+    async def predict(body: One) -> Response:
+        """Return the answer of the first model for one row."""
+        return _json((await answered(None, body))[0])
+
+    @app.post("/predict_batch", tags=["predict"], response_model=list[Answer], **told)
+    async def predict_batch(body: Many) -> Response:
+        """Return the answers of the first model for several rows, in their order."""
+        return _json(await answered(None, body))
+
+    @app.post("/models/{name}/predict", tags=["predict"], response_model=Answer, **told)
+    async def predict_by(name: str, body: One) -> Response:
+        """Return the answer of a model for one row."""
+        return _json((await answered(name, body))[0])
+
+    @app.post("/models/{name}/predict_batch", tags=["predict"], response_model=list[Answer], **told)
+    async def predict_batch_by(name: str, body: Many) -> Response:
+        """Return the answers of a model for several rows, in their order."""
+        return _json(await answered(name, body))
+
+
+async def _answered(models: Models, counts: Counts, name: str | None, body: One | Many) -> list[dict[str, Any]]:
+    """Return the answers for a body, and count them.
+
+    Raises:
+        HTTPException: there are none; with what went wrong.
+    """
+    model, begun = _model(models, name), time.perf_counter()
+    rows, status = rows_of(body), 500
+    try:
+        found = answers_of(await model.predict(rows))
+        status = 200
+        counts.rows.labels(model.name).inc(len(rows))
+        return found
+    except ConfigError as error:
+        status = 422
+        raise HTTPException(status, " ".join(str(fault) for fault in error.faults)) from error
+    except Full as error:
+        status = 429
+        wait = {"Retry-After": str(math.ceil(error.seconds))}
+        raise HTTPException(status, f"{model.num_waiting:,} rows wait already: {error}.", wait) from error
+    except Closed as error:
+        status = 503
+        raise HTTPException(status, "The server is ending.", {"Retry-After": "5"}) from error
+    finally:
+        counts.requests.labels(model.name, str(status)).inc()
+        counts.seconds.labels(model.name).observe(time.perf_counter() - begun)
+
+
+def _model(models: Models, name: str | None) -> Model:
+    found = models.get(name)
+    if found is None:
+        there = ", ".join(each.name for each in models)
+        raise HTTPException(404, f"There is no model of that name, but: {there}.")
+    return found
+
+
+def _add_facts(app: FastAPI, models: Models, counts: Counts, ending: Ending) -> None:
+    @app.get("/models", tags=["server"], response_model=list[ModelFacts])
+    async def all_models() -> Response:
+        """Return what is known of each model; the first answers where none is named."""
+        return _json([each.facts.model_dump() for each in models])
+
+    @app.get("/models/{name}", tags=["server"], response_model=ModelFacts, responses={404: _REFUSALS[404]})
+    async def one_model(name: str) -> Response:
+        """Return what is known of a model."""
+        return _json(_model(models, name).facts.model_dump())
+
+    @app.get("/health", tags=["server"], response_model=Health, responses={503: {"model": Health}})
+    async def health() -> Response:
+        """Tell whether requests are taken; it needs no token."""
+        told = Health(
+            status="ending" if ending.begun else "ok",
+            models=[each.name for each in models],
+            waiting=sum(each.num_waiting for each in models),
+        )
+        return _json(told.model_dump(), 503 if ending.begun else 200)
+
+    @app.get("/metrics", tags=["server"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Return what was counted, for Prometheus."""
+        for each in models:
+            counts.waiting.labels(each.name).set(each.num_waiting)
+        return Response(counts.text(), media_type=counts.content_type)
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return HTMLResponse(file_text("index.html"))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(docs_page(app.openapi()))
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def page_file(name: str) -> Response:
+        kind = KINDS.get(name[name.rfind(".") :])
+        text = file_text(name) if kind else ""
+        if not text:
+            raise HTTPException(404, "There is no such file.")
+        return Response(text, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(json.dumps(content, allow_nan=False), status, media_type="application/json")
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker: it is registered for these
+    if error.detail == UNREADABLE:
+        return JSONResponse({"detail": NO_JSON}, 400)
+    return JSONResponse({"detail": _plain(str(error.detail))}, error.status_code, headers=error.headers)
+
+
+async def _told_invalid(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - for the type checker: it is registered for these
+    found = error.errors()
+    if any(each["type"] == "json_invalid" for each in found):
+        return JSONResponse({"detail": NO_JSON}, 400)
+    told = [f"{'.'.join(map(str, each['loc'][2:])) or 'body'}: {each['msg']}." for each in found[:SHOWN_PROBLEMS]]
+    return JSONResponse({"detail": _plain(" ".join(told))}, 422)
+
+
+def _plain(text: str) -> str:
+    """Return a text that can be sent: halves of characters, which JSON may hold, have no bytes."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,294 @@
+"""Rows of many requests -> batches of like length: one thread tokenises while others compute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from xdpx.logger import log
+
+if TYPE_CHECKING:
+    from xdpx.inference.answers import EncodedRow, Prediction
+
+Text = str | Sequence[str]
+"""A row as it is asked for: a text, or several."""
+OVERHEAD_TOKENS = 64
+"""What a batch costs beside its tokens, in tokens: rows whose padding costs more are computed by themselves."""
+MOST_ENCODED = 256
+"""Rows that are tokenised at a time, so that the first of them need not wait for the last."""
+
+
+class Full(Exception):
+    """As many rows wait as may. `seconds` is how long it takes until they are answered, as far as can be told."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"try again in {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class Closed(Exception):
+    """Nothing is taken any more."""
+
+
+class Answering(Protocol):
+    """What a batcher needs of a model: the two halves of `TrainedRun.predict`, which threads may use side by side."""
+
+    def encode(self, texts: Sequence[Text]) -> list[EncodedRow]:
+        """Return the rows that `answer` computes. Raises ConfigError where one is no text that the model reads."""
+        ...
+
+    def answer(self, encoded: Sequence[EncodedRow]) -> list[Prediction]:
+        """Return a prediction for each encoded row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is computed at a time, and how much may wait.
+
+    Attributes:
+        tokens: of a batch at most, padding included; a row that alone is longer is a batch of its own.
+        rows: of a batch at most.
+        waiting: rows that may wait for their answers, of all requests.
+        threads: how many batches are computed side by side.
+    """
+
+    tokens: int = 1024
+    rows: int = 64
+    waiting: int = 2048
+    threads: int = 1
+
+
+Deliver = Callable[["Request"], None]
+"""Called once, in a thread of the batcher, when a request is answered or has failed."""
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """Some rows that are answered together.
+
+    Attributes:
+        texts: its rows.
+        deliver: is told the end.
+        answers: one for each row, when it has ended well.
+        error: why it has not.
+        since: when it came, in seconds of `time.perf_counter`.
+    """
+
+    texts: Sequence[Text]
+    deliver: Deliver
+    answers: list[Prediction | None] = field(default_factory=list)
+    error: Exception | None = None
+    since: float = field(default_factory=time.perf_counter)
+    missing: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """An encoded row that waits for its batch; the lowest `number` is the first whose turn it is."""
+
+    length: int
+    number: int
+    row: EncodedRow
+    request: Request
+    index: int
+
+    def __lt__(self, other: _Waiting) -> bool:
+        return (self.length, self.number) < (other.length, other.number)
+
+
+class Pool:
+    """Rows that wait, by length. Not for several threads at once."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._rows: list[_Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: _Waiting) -> None:
+        """Add a row."""
+        insort(self._rows, row)
+
+    def take(self) -> list[_Waiting]:
+        """Remove and return the next batch: the row whose turn it is, and those next to it in length.
+
+        So none waits for more than the batches of those before it. A neighbour joins while the budget of tokens has
+        room, and padding costs less than a batch of its own would.
+        """
+        rows = self._rows
+        first = min(range(len(rows)), key=lambda index: rows[index].number)
+        start, stop, longest = first, first + 1, rows[first].length
+        while stop - start < self._sizes.rows:
+            below = rows[start - 1] if start else None
+            above = rows[stop] if stop < len(rows) else None
+            count = stop - start
+            costs_below = longest - below.length if below else None
+            costs_above = count * (above.length - longest) if above else None
+            up = above is not None and (costs_below is None or (costs_above or 0) <= costs_below)
+            costs = costs_above if up else costs_below
+            width = above.length if up and above else longest
+            if costs is None or costs > OVERHEAD_TOKENS or (count + 1) * width > self._sizes.tokens:
+                break
+            start, stop, longest = (start, stop + 1, width) if up else (start - 1, stop, width)
+        taken = rows[start:stop]
+        del rows[start:stop]
+        return taken
+
+
+class Batcher:
+    """Answers requests with a model, in threads of its own, which `close` ends.
+
+    Args:
+        model: what answers.
+        sizes: how much at a time.
+        started: called at the beginning of each thread that computes.
+        computed: is told of every batch: rows, tokens with padding, seconds.
+    """
+
+    def __init__(
+        self,
+        model: Answering,
+        sizes: Sizes,
+        *,
+        started: Callable[[], None] = lambda: None,
+        computed: Callable[[int, int, float], None] = lambda rows, tokens, seconds: None,
+    ) -> None:
+        self._model, self._sizes = model, sizes
+        self._started, self._computed = started, computed
+        self._asked: deque[Request] = deque()
+        self._pool = Pool(sizes)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._num_rows = self._number = self._encoding = 0
+        self._rows_per_second = 0.0
+        work = [self._encode_all, *[self._compute_all] * sizes.threads]
+        self._threads = [threading.Thread(target=each, name=f"serve-{i}", daemon=True) for i, each in enumerate(work)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that have no answer yet."""
+        return self._num_rows
+
+    def ask(self, texts: Sequence[Text], deliver: Deliver) -> None:
+        """Take rows, whose request is delivered when all of them are answered.
+
+        Raises:
+            Full: so many rows wait that these would be too many.
+            Closed: the batcher has been closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise Closed
+            if self._num_rows and self._num_rows + len(texts) > self._sizes.waiting:
+                speed = self._rows_per_second or float("inf")
+                raise Full(max(1.0, self._num_rows / speed))
+            self._num_rows += len(texts)
+            self._asked.append(Request(texts, deliver))
+            self._changed.notify_all()
+
+    def close(self, seconds: float | None = None) -> None:
+        """Take nothing more, answer what has been asked, and end the threads; wait so many seconds at most."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(seconds)
+
+    # ---- tokenising
+
+    def _encode_all(self) -> None:
+        while taken := self._next_asked():
+            ready = [each for request, rows in self._encoded(taken) for each in self._as_waiting(request, rows)]
+            with self._changed:
+                for each in ready:
+                    self._pool.add(each)
+                self._encoding = 0
+                self._changed.notify_all()
+
+    def _next_asked(self) -> list[Request]:
+        """Wait for requests, and return as many as are tokenised at a time; none when all is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._asked or self._closed)
+            taken: list[Request] = []
+            while self._asked and sum(len(each.texts) for each in taken) < MOST_ENCODED:
+                taken.append(self._asked.popleft())
+            self._encoding = len(taken)
+            return taken
+
+    def _encoded(self, requests: list[Request]) -> Iterator[tuple[Request, list[EncodedRow]]]:
+        """Yield requests with their rows: all tokenised in one go, or each by itself where one is at fault."""
+        try:
+            rows = self._model.encode([text for each in requests for text in each.texts])
+        except Exception as error:  # of which request it is, only each by itself tells
+            if len(requests) == 1:
+                self._fail(requests, error)
+            else:
+                for each in requests:
+                    yield from self._encoded([each])
+            return
+        start = 0
+        for each in requests:
+            yield each, rows[start : start + len(each.texts)]
+            start += len(each.texts)
+
+    def _as_waiting(self, request: Request, rows: list[EncodedRow]) -> Iterator[_Waiting]:
+        """Yield the rows of a request, numbered so that one of many rows does not hold up those that come after it."""
+        request.answers, request.missing = [None] * len(rows), len(rows)
+        self._number += 1
+        for index, row in enumerate(rows):
+            yield _Waiting(row.length, self._number + index, row, request, index)
+
+    # ---- computing
+
+    def _compute_all(self) -> None:
+        self._started()
+        while batch := self._next_batch():
+            begun = time.perf_counter()
+            try:
+                answers = self._model.answer([each.row for each in batch])
+            except Exception as error:  # the batch has failed; the next one may do better
+                log.warning(f"a batch of {len(batch)} rows failed: {type(error).__name__}: {error}")
+                self._fail(list({id(each.request): each.request for each in batch}.values()), error)
+                continue
+            seconds = time.perf_counter() - begun
+            self._deliver(batch, answers, seconds)
+            self._computed(len(batch), len(batch) * max(each.length for each in batch), seconds)
+
+    def _next_batch(self) -> list[_Waiting]:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._pool) or (self._closed and not self._asked and not self._encoding))
+            return self._pool.take() if len(self._pool) else []
+
+    def _deliver(self, batch: list[_Waiting], answers: list[Prediction], seconds: float) -> None:
+        ended = []
+        with self._changed:
+            for each, answer in zip(batch, answers, strict=True):
+                each.request.answers[each.index] = answer
+                each.request.missing -= 1
+                if not each.request.missing and each.request.error is None:
+                    ended.append(each.request)
+            self._num_rows -= sum(len(request.texts) for request in ended)
+            speed = self._sizes.threads * len(batch) / max(seconds, 1e-6)
+            self._rows_per_second = 0.9 * self._rows_per_second + 0.1 * speed if self._rows_per_second else speed
+        for request in ended:
+            request.deliver(request)
+
+    def _fail(self, requests: list[Request], error: Exception) -> None:
+        ended = []
+        with self._changed:
+            for request in requests:
+                if request.error is None:
+                    request.error = error
+                    ended.append(request)
+            self._num_rows -= sum(len(request.texts) for request in ended)
+        for request in ended:
+            request.deliver(request)

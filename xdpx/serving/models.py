@@ -1,0 +1,179 @@
+"""The models that are served, by name; a run that writes a better checkpoint is answered with it from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from xdpx.checkpoints.aliases import BEST, resolve
+from xdpx.inference.answers import Prediction
+from xdpx.inference.session import TrainedRun
+from xdpx.logger import log
+from xdpx.serving.batching import Batcher, Closed, Request, Sizes, Text
+from xdpx.serving.counting import Counts
+from xdpx.serving.shapes import ModelFacts
+from xdpx.utils import io
+
+LOOKS = 2.0
+"""Seconds between two looks for better checkpoints."""
+Open = Callable[[str], TrainedRun]
+
+
+class Model:
+    """A model that answers, in threads of its own.
+
+    Args:
+        name: by which it is asked.
+        folder: of the run, or of an export.
+        open_run: opens a folder.
+        sizes: of its batches.
+        counts: what is counted.
+        cores: that its threads share.
+    """
+
+    def __init__(self, name: str, folder: str, open_run: Open, sizes: Sizes, counts: Counts, *, cores: int) -> None:
+        self.name, self.folder = name, folder
+        self._open, self._sizes, self._counts, self._cores = open_run, sizes, counts, cores
+        self._mark = _mark(folder)
+        self._run, self._batcher = self._started()
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What is known of it."""
+        run = self._run
+        return ModelFacts(name=self.name, texts=list(run.text_fields), labels=run.labels, checkpoint=run.checkpoint)
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that have no answer yet."""
+        return self._batcher.num_waiting
+
+    async def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+        """Return an answer for each row.
+
+        Raises:
+            Full: too many rows wait.
+            ConfigError: a row is no text that the model reads.
+        """
+        if not texts:
+            return []
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Request] = loop.create_future()
+
+        def deliver(request: Request) -> None:
+            loop.call_soon_threadsafe(_set, answered, request)
+
+        for _ in range(2):
+            try:
+                self._batcher.ask(texts, deliver)
+                break
+            except Closed:  # a better checkpoint took over in this very moment
+                continue
+        else:
+            raise Closed
+        request = await answered
+        if request.error is not None:
+            raise request.error
+        return [each for each in request.answers if each is not None]
+
+    def refresh(self) -> bool:
+        """Take over a better checkpoint, if the run has written one, and tell so. What was asked before is answered.
+
+        What cannot be opened is told in the log, and the model that is there goes on.
+        """
+        mark = _mark(self.folder)
+        if mark is None or mark == self._mark:
+            return False
+        self._mark = mark
+        before = self._batcher
+        try:
+            self._run, self._batcher = self._started()
+        except (ValueError, OSError, RuntimeError) as error:
+            self._counts.loads.labels(self.name, "failed").inc()
+            log.warning(f"{self.name}: the newest checkpoint cannot be opened, the one before it answers: {error}")
+            return False
+        log.info(f"{self.name}: answers with {self._run.checkpoint}")
+        before.close()
+        return True
+
+    def close(self) -> None:
+        """Answer what was asked, and end."""
+        self._batcher.close()
+
+    def _started(self) -> tuple[TrainedRun, Batcher]:
+        run = self._open(self.folder)
+        run.answer(run.encode([_example(run)]))  # what is built at the first row is built before anybody waits
+        threads = max(1, self._cores // self._sizes.threads)
+        batcher = Batcher(
+            run, self._sizes, started=partial(_use_threads, threads), computed=partial(self._counts.batch, self.name)
+        )
+        self._counts.loads.labels(self.name, "done").inc()
+        return run, batcher
+
+
+class Models:
+    """All models of a server.
+
+    Args:
+        folders: of each by its name; the first is asked where no name is given.
+        make: opens one of them.
+    """
+
+    def __init__(self, folders: Mapping[str, str], make: Callable[[str, str], Model]) -> None:
+        self._models = {name: make(name, folder) for name, folder in folders.items()}
+        self._ended = threading.Event()
+        self._watching = threading.Thread(target=self._watch, name="serve-watch", daemon=True)
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models.values())
+
+    def get(self, name: str | None) -> Model | None:
+        """Return the model of a name, the first where it is None; None where there is none of that name."""
+        return next(iter(self._models.values())) if name is None else self._models.get(name)
+
+    def watch(self) -> None:
+        """Look for better checkpoints from now on."""
+        self._watching.start()
+
+    def close(self) -> None:
+        """Answer what was asked, and end."""
+        self._ended.set()
+        if self._watching.is_alive():
+            self._watching.join()
+        for each in self:
+            each.close()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOKS):
+            for each in self:
+                each.refresh()
+
+
+def _mark(folder: str) -> tuple[str, int | None, str] | None:
+    """Return what changes when a run has a better checkpoint; None where there is none that can be seen."""
+    try:
+        path = resolve(BEST, folder)
+        entry = io.store(path).entry(path)
+    except OSError:
+        return None
+    return (path, entry.size, str(entry.tag)) if entry else None
+
+
+def _example(run: TrainedRun) -> Text:
+    return "a" if len(run.text_fields) == 1 else ["a"] * len(run.text_fields)
+
+
+def _use_threads(count: int) -> None:
+    """Let torch compute with so many threads, where it is loaded; each thread that computes says so for itself."""
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def _set(answered: asyncio.Future[Request], request: Request) -> None:
+    if not answered.done():  # who asked may have gone
+        answered.set_result(request)

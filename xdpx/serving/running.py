@@ -1,0 +1,75 @@
+"""The server at work: it listens, answers, and ends so that no request is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from types import FrameType
+
+import uvicorn
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.logger import log
+from xdpx.serving.application import Ending
+from xdpx.serving.guard import Guard
+
+LINGER = 1.0
+"""Seconds without a request after which connections that are still open are closed at the end."""
+BACKLOG = 2048
+
+
+def listening(host: str, ports: list[int]) -> socket.socket:
+    """Return a socket that listens at the first of some ports that is free.
+
+    Raises:
+        ConfigError: none is to be had.
+    """
+    refused: Exception | None = None
+    for port in ports:
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+        except (OSError, OverflowError) as error:
+            refused = error
+    problem = f"{host}:{ports[0]} is not to be had ({refused})."
+    raise ConfigError("x-serve", [Fault("--port", problem, "Choose another.")]) from refused
+
+
+class Server(uvicorn.Server):
+    """A server that ends in three steps, at the first SIGTERM or Ctrl-C.
+
+    It listens no more; it answers what still comes over connections that are open, and tells with each answer that it
+    was the last on its connection; and when no request came for `LINGER` seconds, it closes those that nobody used.
+    A connection is never closed under a request that is on its way, unless it lay idle for that long.
+    """
+
+    def __init__(self, application: Guard, ending: Ending) -> None:
+        config = uvicorn.Config(
+            application, log_config=None, access_log=False, lifespan="on", ws="none", backlog=BACKLOG,
+            server_header=False, timeout_keep_alive=75,
+        )  # fmt: skip
+        super().__init__(config)
+        self._ending = ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End at the first signal, which is no error; a second Ctrl-C waits for nothing."""
+        del frame
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End as the class says."""
+        self._ending.begun = True
+        for server in self.servers:
+            server.close()
+        log.info("ending: what was asked is answered, nothing more is taken")
+        seen, since = -1, time.monotonic()
+        while self.server_state.connections and not self.force_exit:
+            if self.server_state.tasks or self.server_state.total_requests != seen:
+                seen, since = self.server_state.total_requests, time.monotonic()
+            elif time.monotonic() - since > LINGER:
+                break
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)

@@ -1,0 +1,131 @@
+"""What requests and answers look like, and how large they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from xdpx.inference.answers import Prediction
+
+MOST_ROWS, MOST_TEXTS, MOST_CHARACTERS = 1024, 8, 100_000
+"""Rows of a request, texts of a row, and characters of a text. What a model does not read of a long text is cut off."""
+
+Words = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Several = Annotated[list[Words], Field(min_length=1, max_length=MOST_TEXTS)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class OneText(_Body):
+    """A text."""
+
+    text: Words = Field(examples=["a gorgeous, witty movie."])
+
+
+class OnePair(_Body):
+    """A row of several texts, for models of pairs."""
+
+    pair: Several = Field(examples=[["a cat", "an animal"]])
+
+
+class Texts(_Body):
+    """Texts."""
+
+    texts: Annotated[list[Words], Field(max_length=MOST_ROWS)] = Field(examples=[["good", "bad"]])
+
+
+class Pairs(_Body):
+    """Rows of several texts, for models of pairs."""
+
+    pairs: Annotated[list[Several], Field(max_length=MOST_ROWS)] = Field(examples=[[["a cat", "an animal"]]])
+
+
+def _has(*names: str) -> Discriminator:
+    """Return what tells a body of several texts by its key, so that faults are told of the body that was meant."""
+    several, one = names
+
+    def chosen(body: Any) -> str:
+        there = body if isinstance(body, dict) else vars(body) if isinstance(body, BaseModel) else {}
+        return several if several in there else one
+
+    return Discriminator(chosen)
+
+
+One = Annotated[Annotated[OneText, Tag("text")] | Annotated[OnePair, Tag("pair")], _has("pair", "text")]
+Many = Annotated[Annotated[Texts, Tag("texts")] | Annotated[Pairs, Tag("pairs")], _has("pairs", "texts")]
+"""What the body of a request for one row, or for many, may be."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a request may be, whatever it holds.
+
+    Attributes:
+        body: bytes of it.
+        seconds: until it has been read.
+    """
+
+    body: int = 8 << 20
+    seconds: float = 30.0
+
+
+class Answer(BaseModel):
+    """What the model says of a row."""
+
+    label: str | None = Field(
+        description="The label; of words, their tags with spaces between; null where there is none."
+    )
+    probabilities: dict[str, float] = Field(description="Of each label; empty where the model gives none.")
+    labels: list[str] | None = Field(None, description="Several labels, or the tag of each word, where there are such.")
+    score: float | None = Field(None, description="The number, of a model that gives numbers.")
+
+
+class ModelFacts(BaseModel):
+    """What is known of a model that is served."""
+
+    name: str
+    texts: list[str] = Field(description="The texts of a row: one, or several for a model of pairs.")
+    labels: list[str] | None = Field(description="In the order of their classes; null where there are none.")
+    checkpoint: str | None = Field(description="The file of the weights.")
+
+
+class Health(BaseModel):
+    """How the server is."""
+
+    status: str = Field(description="ok, or ending: what was asked is answered, and nothing more is taken.")
+    models: list[str]
+    waiting: int = Field(description="Rows that have no answer yet.")
+
+
+class Problem(BaseModel):
+    """Why a request has no answer."""
+
+    detail: str
+
+
+def rows_of(body: One | Many) -> Sequence[str | list[str]]:
+    """Return the rows that a body asks for."""
+    if isinstance(body, Texts):
+        return body.texts
+    if isinstance(body, Pairs):
+        return body.pairs
+    return [body.text if isinstance(body, OneText) else body.pair]
+
+
+def answers_of(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Return predictions as they are sent: `Answer` without what is null beside the label."""
+    return [_answer(each) for each in predictions]
+
+
+def _answer(one: Prediction) -> dict[str, Any]:
+    answer: dict[str, Any] = {"label": one.label, "probabilities": one.probabilities}
+    if one.labels and one.labels != (one.label,):
+        answer["labels"] = one.labels
+    if one.score is not None:
+        answer["score"] = one.score
+    return answer
