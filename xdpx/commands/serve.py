@@ -1,6 +1,6 @@
 """Ask a trained model at a prompt: type a text, read its label and the probabilities.
 
-Usage: python xdpx/serve.py SAVE_DIR [CHECKPOINT]    (or: x-script serve SAVE_DIR [CHECKPOINT])
+Usage: x-script serve SAVE_DIR [CHECKPOINT]    (or: python xdpx/serve.py SAVE_DIR [CHECKPOINT])
 
 A line is what a row of the training data holds: the text itself; or, for a model that reads several, a Python list of
 them: ['a text', 'another']. The best checkpoint answers, unless you name another: a file, <best> or <last>. Arrows
@@ -16,12 +16,15 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from xdpx.commands.script_arguments import need_paths, read_arguments
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.inference.answers import Prediction
 
+NAME = "serve"
+USAGE = "x-script serve SAVE_DIR [CHECKPOINT]"
 PROMPT = "> "
 HISTORY = io.join("~", ".cache", "xdpx", "serve_history")
 REMEMBERED = 1_000
@@ -35,14 +38,11 @@ _PLAIN = str.maketrans("【［（】］），‘’“”＂＇", "[[(])],''\"\"
 
 def main(argv: Sequence[str]) -> int:
     """Answer line by line until the end of the input. Gives the exit code."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print((__doc__ or "").strip())
-        return 0 if argv else 2
-    if len(argv) > 2:
-        raise ConfigError("serve", [Fault(argv[2], "is one word too many.", "Write: serve SAVE_DIR [CHECKPOINT].")])
+    words = read_arguments(NAME, argv)
+    need_paths(NAME, words, USAGE, exactly=min(max(len(words.paths), 1), 2))
     from xdpx.inference.session import load_run
 
-    run = load_run(argv[0], checkpoint=argv[1] if len(argv) > 1 else None)
+    run = load_run(words.paths[0], checkpoint=words.paths[1] if len(words.paths) > 1 else None)
     reads = run.text_fields
     wanted = "a text" if len(reads) == 1 else f"a list: [{', '.join(f'{name!r}' for name in reads)}]"
     print(f"{run.checkpoint}\nType {wanted}. Ctrl-D ends.")

@@ -1,7 +1,7 @@
 "use strict";
 // The page to try a model: what is typed is sent to the server, and its answer is drawn. Texts are never read as markup.
 
-const SHOWN = 12, KEPT = 30;
+const SHOWN = 5, KEPT = 30;
 const $ = (id) => document.getElementById(id);
 const state = { models: [], model: null };
 
