@@ -32,6 +32,7 @@ BUDGETS = {
     "runs": 10,
     "scripts": 30,
     "search": 30,
+    "serving": 30,
     "tasks": 50,
     "tokenizers": 10,
     "trainer": 200,

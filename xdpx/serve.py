@@ -14,9 +14,12 @@ from xdpx.utils import utf8
 
 def main(words: list[str] | None = None) -> int:
     """Answer lines until the end of the input. Gives the exit code."""
-    from xdpx.run import main as run
+    from xdpx.commands.outcomes import exit_code
+    from xdpx.commands.script import main as script
 
-    return run(["x-script", "serve", *(sys.argv[1:] if words is None else words)])
+    given = sys.argv[1:] if words is None else words
+    asked = ["serve", *(word for word in given if word != "--verbose")]
+    return exit_code(lambda: script(asked), verbose="--verbose" in given)
 
 
 if __name__ == "__main__":
