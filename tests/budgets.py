@@ -18,7 +18,7 @@ BUDGETS = {
     "experiments": 100,
     "faults": 130,
     "golden": 40,
-    "inference": 10,
+    "inference": 70,
     "journeys": 450,
     "launch": 60,
     "loaders": 10,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from xdpx.checkpoints import layout
+from xdpx.checkpoints import layout, tf_files
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.logger import log
 from xdpx.utils import hub, io
@@ -39,7 +39,7 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a run with files for aliases, wherever weights are to be taken over from.
 
     A name on the Hugging Face hub becomes the folder that its cache on this machine holds, if it does and nothing here
-    has that name.
+    has that name; with from_tf, what names a checkpoint of TensorFlow becomes its index file.
 
     Raises:
         ConfigError: there is no such checkpoint; with a fault for each key.
@@ -49,14 +49,26 @@ def with_files(values: Mapping[str, Any]) -> dict[str, Any]:
         if key.endswith(("pretrained_model", "pretrained_memories")) and isinstance(value, str):
             try:
                 found[key] = path = resolve(value)
-                if not io.exists(path):
+                if is_of_tensorflow(key, values):
+                    found[key] = tf_files.index_of(path)
+                elif not io.exists(path):
                     found[key] = hub.kept_folder(path) or path
             except FileNotFoundError as error:
-                problem = f"is '{value}', which is nothing yet. {error}"
-                faults.append(Fault(key, problem, "Train that run first.", code="missing_path"))
+                if is_of_tensorflow(key, values):
+                    problem, remedy = f"cannot be used: {error}", "Name what TensorFlow wrote, or set from_tf: false."
+                else:
+                    problem, remedy = f"is '{value}', which is nothing yet. {error}", "Train that run first."
+                faults.append(Fault(key, problem, remedy, code="missing_path"))
     if faults:
         raise ConfigError(THIS_RUN, faults)
     return found
+
+
+def is_of_tensorflow(key: str, values: Mapping[str, Any]) -> bool:
+    """Tell whether a config says of a key that names weights that TensorFlow wrote them."""
+    prefix = key.removesuffix("pretrained_model")
+    switch = f"{prefix}from_tf" if prefix in {"teacher_", "student_"} else "from_tf"
+    return prefix != key and values.get(switch) is True
 
 
 def last_step(folder: str) -> int:

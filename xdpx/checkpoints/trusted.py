@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import torch
 
-from xdpx.checkpoints import layout
+from xdpx.checkpoints import layout, tf_files
 from xdpx.utils import commit, io
 from xdpx.utils.raw_places import is_lfs_pointer
 
@@ -96,12 +96,19 @@ def _pointer(local: str) -> str:
 def load_weights(path: str) -> Any:
     """Load weights; where a manifest says what was written, make sure that it is what is there.
 
+    A file `.index` is that of a checkpoint of TensorFlow, whose variables are read under their names there.
+
     Raises:
         FileNotFoundError: there is no such file.
         DamagedFile: it is cut short, altered, or no tensor file.
     """
     if path.endswith(".safetensors"):
         return load_safetensors(path)
+    if path.endswith(".index"):
+        try:
+            return tf_files.read(path)
+        except tf_files.NotWhole as error:
+            raise DamagedFile(str(error)) from error
     folder, file_name = io.parent(path), io.name(path)
     step = layout.step_of(file_name)
     name = layout.weights_name(step) if step is not None else ""

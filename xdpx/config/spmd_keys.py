@@ -26,8 +26,9 @@ COUNTERPARTS: Mapping[str, frozenset[str]] = {
 """The registered names, by kind, that are computed on JAX, too."""
 
 _BERT = """
-    pretrained_model strict_size auto_model layer_lr_decay keep_emb_lr top_lr_ratio fix_lm gradient_checkpointing
-    bert_wd extra_config vocab_size pad_index max_len attention_probs_dropout_prob directionality hidden_act
+    pretrained_model strict_size from_tf tf_names tf_format auto_model layer_lr_decay keep_emb_lr top_lr_ratio fix_lm
+    gradient_checkpointing bert_wd extra_config vocab_size pad_index max_len attention_probs_dropout_prob
+    directionality hidden_act
     hidden_dropout_prob hidden_size initializer_range intermediate_size max_position_embeddings num_attention_heads
     num_hidden_layers type_vocab_size
 """

@@ -49,7 +49,10 @@ class InferenceParameters(declare.Parameters):
         None,
         doc="Weights to use: a file, <best> or <last>; by default the best of save_dir, the initial ones of config.",
     )
-    from_tf: bool = param(False, doc="Read a TensorFlow checkpoint; not available yet.")
+    from_tf: bool = param(
+        False,
+        doc="checkpoint is TensorFlow's (a prefix, or the folder of a SavedModel), read as in training: xdpx[tf].",
+    )
     batch_size: int | None = param(None, doc="Samples per batch; by default as in training.", gt=0)
     cuda: bool | None = param(None, doc="Use the GPU; by default whether there is one.")
     nproc: int | None = param(
@@ -71,8 +74,8 @@ class InferenceParameters(declare.Parameters):
         if (self.save_dir is None) == (self.config is None):
             both = "are both given" if self.save_dir is not None else "are both missing"
             found.append(("save_dir", f"and config {both}. Give exactly one: a finished run, or a training config."))
-        if self.from_tf:
-            found.append(("from_tf", "is true, but TensorFlow checkpoints cannot be read yet. Set it to false."))
+        if self.from_tf and self.checkpoint is None:
+            found.append(("from_tf", "is true, but checkpoint is missing: name the files of TensorFlow there."))
         if (self.nproc or 1) > 1 and self.engine == SPMD:
             found.append(("nproc", f"is {self.nproc}, but the engine spmd uses all devices in one process. Remove it."))
         return [*found, *mesh_conflicts(self.mesh)]
@@ -182,7 +185,12 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
     train_values |= {"engine": options.engine, "mesh": None} if options.engine else {}
     train_values |= {"mesh": options.mesh} if options.mesh else {}
-    train_values |= _pretrained(train_values.get("pretrained_model"), checkpoint, options.save_dir)
+    if options.from_tf:  # read as training would begin with it, which renames and says what is missing
+        train_values |= {"pretrained_model": checkpoint, "from_tf": True}
+        train_values |= _kept({"load_cls_weights": True}, train_values)
+        checkpoint = None
+    else:
+        train_values |= _pretrained(train_values, checkpoint, options.save_dir)
     if options.save_dir:
         _stay_off_the_network(train_values, values, options.save_dir, source)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False, unruled=_ONLY_TRAINS)
@@ -274,12 +282,13 @@ def _beside(path: str, source: str) -> str:
 def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     from xdpx.checkpoints.aliases import BEST
     from xdpx.checkpoints.aliases import resolve as resolve_alias
+    from xdpx.checkpoints.tf_files import index_of
 
     wanted = options.checkpoint or (BEST if options.save_dir else None)
     if wanted is None:
         return None
     try:
-        path = resolve_alias(wanted, options.save_dir)
+        path = index_of(wanted) if options.from_tf else resolve_alias(wanted, options.save_dir)
     except FileNotFoundError as error:
         where = f" of '{options.save_dir}'" if options.save_dir else ""
         raise _missing(source, "checkpoint", f"'{wanted}'{where} cannot be used: {error}") from error
@@ -288,20 +297,21 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     return path
 
 
-def _pretrained(path: object, checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
+def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
     """Return the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
 
     What the run was once started from may be gone by now; its own folder holds the same architecture.
     """
     from xdpx.checkpoints.aliases import with_files
 
+    path = values.get("pretrained_model")
     if not isinstance(path, str):
         return {}
     if checkpoint is None:
-        return with_files({"pretrained_model": path})
+        return with_files({"pretrained_model": path, "from_tf": values.get("from_tf")})
     folders = [folder for folder in (io.parent(checkpoint), save_dir) if folder]
     kept = next((folder for folder in folders if io.isfile(io.join(folder, "config.json"))), path)
-    return {"pretrained_model": kept}
+    return {"pretrained_model": kept, **_kept({"from_tf": False}, values)}
 
 
 def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:

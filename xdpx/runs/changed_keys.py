@@ -25,6 +25,7 @@ _ONLY_AT_THE_START = "is read when a run begins; this one has begun, and takes a
 _ABOUT_THE_START = (
     "pretrained_model", "auto_model", "q_pretrained_model", "p_pretrained_model", "q_auto_config", "p_auto_config",
     "student_pretrained_model", "student_auto_model", "strict_size", "bert_strict_size", "load_cls_weights",
+    "from_tf", "tf_names", "tf_format",
 )  # fmt: skip
 UNIT_OF_OLD_RUNS = "bits"
 """`loss_unit` of runs that began before there was this key."""

@@ -114,9 +114,10 @@ def with_own_architecture(run: Run, folder: str) -> Run:
     start = run.values.get("pretrained_model")
     if not start and not run.values.get("auto_model"):
         return run
+    values = {**run.values, **({"from_tf": False} if "from_tf" in run.values else {})}
     if io.isfile(io.join(folder, "config.json")):
-        return replace(run, values={**run.values, "pretrained_model": folder, "auto_model": None})
-    return replace(run, values={**run.values, "pretrained_model": start if start and io.exists(start) else None})
+        return replace(run, values={**values, "pretrained_model": folder, "auto_model": None})
+    return replace(run, values={**values, "pretrained_model": start if start and io.exists(start) else None})
 
 
 def stage_end(before: Status | None, *, now: int, total: int, train_steps: float | None) -> int:

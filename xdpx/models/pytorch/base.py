@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from xdpx.models.pytorch import weights
+from xdpx.models.pytorch import google_names, weights
 from xdpx.models.pytorch.parameters import ModelParameters
 
 ReadWeights = Callable[[str], Any]
@@ -42,7 +42,8 @@ class Model(nn.Module):
         """
         known = self.parameters_used
         if known.pretrained_model:
-            found = self.adapt(weights.read(known.pretrained_model, read_weights))
+            table = google_names.user_table(known.tf_names)
+            found = self.adapt(weights.read(known.pretrained_model, read_weights, table=table))
             weights.take_over(self, found, strict_size=known.strict_size, source=known.pretrained_model)
 
     def adapt(self, found: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -101,7 +101,8 @@ class Bert(Model):
             raise _too_long(input_ids.shape[1], most)
         mask = attention_mask.bool()
         # Padding that nobody has needs no mask; looking costs nothing on a CPU, but would make a GPU wait.
-        whole = mask.device.type == "cpu" and bool(mask.all())
+        # What is exported is for any texts and cannot look.
+        whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
         given = {"input_ids": input_ids, "attention_mask": None if whole else encoders.mask_for(self.config, mask)}
         # Architectures that were trained without segments have a single row for them, or none, or no such input.
         segments = getattr(self.config, "type_vocab_size", 0) > 1
@@ -200,7 +201,7 @@ def _given_config(known: Bert.Parameters) -> PretrainedConfig | None:
     values = read_table(path)
     try:
         values.pop("auto_map", None)  # code that comes with the model is never looked for
-        config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", "bert"), **values)
+        config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type", known.model_type), **values)
     except (ValueError, TypeError, AttributeError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]
         problem = f"is '{source}', whose {CONFIG_FILE} describes no known model ({reason})."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xdpx.config import extras
 from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.models.pytorch.base import Model
@@ -124,12 +124,7 @@ class TFSavedModel(Deployed):
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)
-        try:
-            tensorflow = import_module("tensorflow")
-        except ImportError as error:
-            fault = Fault("model", "is 'savedmodel', which needs TensorFlow.", "Install it: pip install 'xdpx[tf]'.")
-            raise ConfigError(THIS_RUN, [fault]) from error
-        self._tensorflow = tensorflow
+        tensorflow = self._tensorflow = extras.tensorflow("model", "is 'savedmodel'")
         # The loaded object is kept: a signature alone does not hold its variables.
         self._loaded = tensorflow.saved_model.load(io.local(parameters.model_path))
         signatures = self._loaded.signatures

@@ -18,6 +18,18 @@ class ModelParameters(declare.Parameters):
     strict_size: bool = declare.param(
         True, doc="Stop when a weight has another size in the file.", when=("pretrained_model", "is not", None)
     )
+    from_tf: bool = declare.param(
+        False, doc="pretrained_model is a checkpoint (its prefix) or a SavedModel (its folder) of TensorFlow: xdpx[tf]."
+    )
+    tf_names: list[list[Any]] = declare.param(
+        [],
+        doc="Weights of a TensorFlow model of your own: [[its name, ours, true where a matrix is to be turned], ...], "
+        "with {} for a number. Google's names of BERT and ALBERT are known.",
+        when=("from_tf", "is", True),
+    )
+    tf_format: Literal["checkpoint", "savedmodel"] | None = declare.param(
+        None, doc="Accepted without effect, for old configs: the path tells.", when=("from_tf", "is", True)
+    )
 
 
 class TableParameters(ModelParameters):

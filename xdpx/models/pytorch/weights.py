@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,20 +12,27 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.network_config import NAMES
 from xdpx.logger import log
+from xdpx.models.pytorch import google_names
 from xdpx.utils import io
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 SHARD_TABLES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+TF_INDEX = ".index"
+TF_NAMES = (*NAMES, "albert_config.json")
 MOST_NAMES_SHOWN = 8
 
 
-def read(source: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[str, Tensor]:
+def read(
+    source: str, read_weights: Callable[[str], Mapping[str, Any]], *, table: Sequence[google_names.Row] = ()
+) -> dict[str, Tensor]:
     """Return the named tensors of a file, or of a folder in Hugging Face format.
 
     Args:
         source: a `.safetensors` file, a torch file (a state dict, or one under the key `state_dict` or `model`), or a
-            folder that holds model.safetensors or pytorch_model.bin, whole or in shards. Any path.
-        read_weights: reads a file of either kind without running code from it.
+            folder that holds model.safetensors or pytorch_model.bin, whole or in shards; or the `.index` file of a
+            checkpoint of TensorFlow, whose names become ours. Any path.
+        read_weights: reads a file of any kind without running code from it.
+        table: of a user, names in TensorFlow to ours.
 
     Raises:
         ConfigError: nothing of the kind is there.
@@ -35,13 +42,16 @@ def read(source: str, read_weights: Callable[[str], Mapping[str, Any]]) -> dict[
     found: dict[str, Tensor] = {}
     for path in _files_of(source):
         found |= _read_file(path, read_weights)
-    return found
+    return google_names.ours(found, table) if source.endswith(TF_INDEX) else found
 
 
 def config_file(source: str) -> str | None:
     """Return the path of the config of the network that lies beside weights, or in their folder; None without one."""
     folder = source if io.isdir(source) else io.parent(source)
-    return next((path for name in NAMES if io.exists(path := io.join(folder, name))), None)
+    folders = [folder]
+    if source.endswith(TF_INDEX):  # a SavedModel has its variables in a folder, and files of others in `assets`
+        folders += [above := io.parent(folder), io.join(above, "assets")]
+    return next((path for each in folders for name in TF_NAMES if io.exists(path := io.join(each, name))), None)
 
 
 def take_over(model: nn.Module, found: Mapping[str, Tensor], *, strict_size: bool, source: str) -> None:

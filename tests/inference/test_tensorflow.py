@@ -1,0 +1,270 @@
+"""TensorFlow, both ways, by the library itself: what it wrote is read, and what is written it runs alike.
+
+All that needs TensorFlow stands here: importing it costs six CPU seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from xdpx.checkpoints import tf_files, trusted
+from xdpx.config.faults import ConfigError
+from xdpx.models import models
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+HEADS, WIDTH = 2, 16
+SIZES: dict[str, Any] = {
+    "hidden_size": WIDTH, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS,
+    "max_position_embeddings": 12, "type_vocab_size": 2, "vocab_size": 30, "hidden_act": "gelu",
+}  # fmt: skip
+IDS = np.array([[2, 7, 9, 3, 0, 0], [2, 11, 3, 12, 13, 3]])
+SEGMENTS = np.array([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+MASK = IDS > 0
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    return pytest.importorskip("tensorflow")
+
+
+# ---- networks as Google wrote them: names, shapes and arithmetic of their own
+
+
+def dense(name: str, size_in: int, size_out: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/kernel": (size_in, size_out), f"{name}/bias": (size_out,)}
+
+
+def norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
+
+
+def embeddings(width: int) -> dict[str, tuple[int, ...]]:
+    tables = {"word_embeddings": (30, width), "position_embeddings": (12, width), "token_type_embeddings": (2, width)}
+    return {f"bert/embeddings/{name}": shape for name, shape in tables.items()} | norm(
+        "bert/embeddings/LayerNorm", width
+    )
+
+
+def drawn(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    dice = np.random.default_rng(5)
+    return {name: dice.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def google_bert() -> dict[str, NDArray[np.float32]]:
+    shapes = embeddings(WIDTH) | dense("bert/pooler/dense", WIDTH, WIDTH)
+    for layer in ("bert/encoder/layer_0", "bert/encoder/layer_1"):
+        for part in ("self/query", "self/key", "self/value", "output/dense"):
+            shapes |= dense(f"{layer}/attention/{part}", WIDTH, WIDTH)
+        shapes |= dense(f"{layer}/intermediate/dense", WIDTH, 32) | dense(f"{layer}/output/dense", 32, WIDTH)
+        shapes |= norm(f"{layer}/attention/output/LayerNorm", WIDTH) | norm(f"{layer}/output/LayerNorm", WIDTH)
+    return drawn(shapes | {"output_weights": (3, WIDTH), "output_bias": (3,)})
+
+
+def google_albert() -> dict[str, NDArray[np.float32]]:
+    inner = "bert/encoder/transformer/group_0/inner_group_0"
+    shapes = embeddings(8) | dense("bert/encoder/embedding_hidden_mapping_in", 8, WIDTH)
+    for part in ("self/query", "self/key", "self/value", "output/dense"):
+        shapes |= dense(f"{inner}/attention_1/{part}", WIDTH, WIDTH)
+    shapes |= dense(f"{inner}/ffn_1/intermediate/dense", WIDTH, 32)
+    shapes |= dense(f"{inner}/ffn_1/intermediate/output/dense", 32, WIDTH)
+    shapes |= norm(f"{inner}/LayerNorm", WIDTH) | norm(f"{inner}/LayerNorm_1", WIDTH)
+    shapes |= dense("bert/pooler/dense", WIDTH, WIDTH)
+    return drawn(shapes | {"output_weights": (3, WIDTH), "output_bias": (3,)})
+
+
+def logits_of(tf: Any, weights: Mapping[str, Any]) -> NDArray[np.float32]:
+    """Return logits (B, C) as Devlin et al. (2019) and Lan et al. (2020) have them, in TensorFlow's arithmetic."""
+
+    def apply(name: str, x: Any) -> Any:
+        return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+    def normalise(name: str, x: Any) -> Any:
+        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        return (x - mean) / tf.sqrt(variance + 1e-12) * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
+
+    def heads(x: Any) -> Any:
+        return tf.transpose(tf.reshape(x, [*x.shape[:2], HEADS, WIDTH // HEADS]), [0, 2, 1, 3])
+
+    def layer(x: Any, attention: str, norm_1: str, grow: str, shrink: str, norm_2: str) -> Any:
+        query, key, value = (heads(apply(f"{attention}/self/{part}", x)) for part in ("query", "key", "value"))
+        scores = query @ tf.transpose(key, [0, 1, 3, 2]) / np.sqrt(WIDTH / HEADS)
+        seen = tf.nn.softmax(scores + (1.0 - MASK[:, None, None, :].astype(np.float32)) * -1e9) @ value
+        merged = tf.reshape(tf.transpose(seen, [0, 2, 1, 3]), x.shape)
+        x = normalise(norm_1, x + apply(f"{attention}/output/dense", merged))
+        return normalise(norm_2, x + apply(shrink, tf.nn.gelu(apply(grow, x), approximate=False)))
+
+    table = "bert/embeddings"
+    x = tf.gather(weights[f"{table}/word_embeddings"], IDS) + tf.gather(
+        weights[f"{table}/token_type_embeddings"], SEGMENTS
+    )
+    x = normalise(f"{table}/LayerNorm", x + weights[f"{table}/position_embeddings"][: IDS.shape[1]])
+    if "bert/encoder/embedding_hidden_mapping_in/kernel" in weights:
+        x = apply("bert/encoder/embedding_hidden_mapping_in", x)
+        one = "bert/encoder/transformer/group_0/inner_group_0"
+        inner = f"{one}/ffn_1/intermediate"
+        for _ in range(2):
+            x = layer(
+                x,
+                f"{one}/attention_1",
+                f"{one}/LayerNorm",
+                f"{inner}/dense",
+                f"{inner}/output/dense",
+                f"{one}/LayerNorm_1",
+            )
+    else:
+        for one in ("bert/encoder/layer_0", "bert/encoder/layer_1"):
+            first, last = f"{one}/attention/output/LayerNorm", f"{one}/output/LayerNorm"
+            x = layer(x, f"{one}/attention", first, f"{one}/intermediate/dense", f"{one}/output/dense", last)
+    pooled = tf.tanh(apply("bert/pooler/dense", x[:, 0]))
+    found: NDArray[np.float32] = (pooled @ tf.transpose(weights["output_weights"]) + weights["output_bias"]).numpy()
+    return found
+
+
+KINDS: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
+    "bert": ("bert_classification", google_bert, "bert_config.json", SIZES),
+    "albert": (
+        "albert_classification", google_albert, "albert_config.json",
+        {**SIZES, "embedding_size": 8, "num_hidden_groups": 1, "inner_group_num": 1},
+    ),
+}  # fmt: skip
+
+
+def write_checkpoint(tf: Any, folder: Path, weights: Mapping[str, Any], config: str, sizes: Mapping[str, Any]) -> str:
+    """Write a checkpoint as scripts of TensorFlow 1 do, with what Adam keeps, and return its prefix."""
+    folder.mkdir()
+    (folder / config).write_text(json.dumps(sizes))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, value in weights.items():
+            tf.compat.v1.get_variable(name, initializer=value)
+            tf.compat.v1.get_variable(f"{name}/adam_m", initializer=np.zeros_like(value))
+        tf.compat.v1.get_variable("global_step", initializer=3)
+        session.run(tf.compat.v1.global_variables_initializer())
+        return str(tf.compat.v1.train.Saver().save(session, str(folder / "model.ckpt"), write_state=False))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tf: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return prefix and weights of a checkpoint of each kind."""
+    root, found = tmp_path_factory.mktemp("google"), {}
+    for kind, (_, make, config, sizes) in KINDS.items():
+        weights = make()
+        found[kind] = (write_checkpoint(tf, root / kind, weights, config, sizes), weights)
+    return found
+
+
+def loaded(name: str, path: str, **keys: Any) -> Any:
+    kind = models[name]
+    keys = {"num_classes": 3, "load_cls_weights": True, **keys}
+    model = kind(kind.Parameters(pretrained_model=tf_files.index_of(path), from_tf=True, **keys)).eval()
+    model.load_pretrained(trusted.load_weights)
+    return model
+
+
+def answers(model: Any) -> NDArray[np.float32]:
+    ids, mask, segments = (torch.from_numpy(each) for each in (IDS, MASK, SEGMENTS))
+    with torch.no_grad():
+        found: NDArray[np.float32] = model(input_ids=ids, attention_mask=mask, token_type_ids=segments).numpy()
+    return found
+
+
+# ---- into XDPX
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_that_tensorflow_wrote_gives_the_logits_that_tensorflow_gives(
+    tf: Any, checkpoints: dict[str, tuple[str, dict[str, Any]]], kind: str
+) -> None:
+    prefix, weights = checkpoints[kind]
+    np.testing.assert_allclose(answers(loaded(KINDS[kind][0], prefix)), logits_of(tf, weights), atol=1e-5)
+
+
+def test_names_of_a_hub_module_and_a_saved_model_are_read_alike(
+    tf: Any, checkpoints: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path
+) -> None:
+    prefix, weights = checkpoints["bert"]
+    held = tf.Module()
+    held.kept = [tf.Variable(value, name=f"module/{name}") for name, value in weights.items()]
+    tf.saved_model.save(held, str(tmp_path / "saved"))
+    (tmp_path / "saved/assets").mkdir(exist_ok=True)
+    (tmp_path / "saved/assets/bert_config.json").write_text(json.dumps(SIZES))
+    assert np.array_equal(
+        answers(loaded("bert_classification", str(tmp_path / "saved"))), answers(loaded("bert_classification", prefix))
+    )
+
+
+def test_a_table_of_the_user_maps_a_network_of_his_own(tf: Any, tmp_path: Path) -> None:
+    shapes = {"net/words": (9, 4), "net/conv_0/w": (4, 6), "net/out/w": (6, 2), "net/out/b": (2,)}
+    prefix = write_checkpoint(tf, tmp_path / "own", drawn(shapes), "notes.json", {})
+    kind = models["dssm"]
+    keys: dict[str, Any] = {"embedding_dim": 4, "hidden_size": 6, "output_size": 2, "vocab_size": 9, "pad_index": 0}
+    table = [["net/words", "embedding.table.weight"], ["net/conv_{}/w", "tower1.{}.weight", True]]
+    parameters = kind.Parameters(
+        pretrained_model=tf_files.index_of(prefix), from_tf=True, tf_names=table, num_classes=2, **keys
+    )
+    model = kind(parameters)
+    model.load_pretrained(trusted.load_weights)
+    assert np.array_equal(model.tower1[0].weight.detach().numpy(), drawn(shapes)["net/conv_0/w"].T)
+    assert np.array_equal(model.embedding.table.weight.detach().numpy(), drawn(shapes)["net/words"])
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (["net/words"], r"tf_names\[0\]: is \['net/words'\]\. Write \[name in TensorFlow"),
+        (["a_{}", "b.{}.{}"], r"has 1 numbers \{\} in 'a_\{\}', but 2 in"),
+        (["output_.*", 3], "Write "),
+    ],
+)
+def test_a_row_of_the_table_that_is_none_is_refused(row: list[Any], problem: str) -> None:
+    from xdpx.models.pytorch.google_names import user_table
+
+    with pytest.raises(ConfigError, match=problem):
+        user_table([row])
+
+
+def test_a_size_that_differs_is_refused_and_left_out_only_where_that_is_asked_for(
+    checkpoints: dict[str, tuple[str, dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix, _ = checkpoints["bert"]
+    with pytest.raises(
+        ConfigError, match=r"holds weights of another size: .*word_embeddings.weight 30x16 there, 31x16"
+    ):
+        loaded("bert_classification", prefix, extra_config={"vocab_size": 31})
+    model = loaded("bert_classification", prefix, extra_config={"vocab_size": 31}, strict_size=False)
+    assert model.bert.embeddings.word_embeddings.weight.shape == (31, WIDTH)
+
+
+def test_a_damaged_checkpoint_and_a_wrong_path_are_named(
+    checkpoints: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path
+) -> None:
+    prefix, _ = checkpoints["bert"]
+    for end in (".index", ".data-00000-of-00001"):
+        (tmp_path / f"cut.ckpt{end}").write_bytes(Path(prefix + end).read_bytes()[:200])
+    with pytest.raises(trusted.DamagedFile, match=r"cut.ckpt.index: is no whole checkpoint of TensorFlow \("):
+        trusted.load_weights(tf_files.index_of(str(tmp_path / "cut.ckpt")))
+    with pytest.raises(
+        FileNotFoundError, match=r"'.*model.index' does not exist, and '.*' is no folder of a SavedModel"
+    ):
+        tf_files.index_of(str(tmp_path / "model"))
+    assert tf_files.index_of(f"{prefix}.meta") == f"{prefix}.index"
+
+
+def test_without_tensorflow_one_sentence_names_the_extra(
+    checkpoints: dict[str, tuple[str, dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(
+        ConfigError, match=r"from_tf: is true, which needs TensorFlow. Install it: pip install 'xdpx\[tf\]'"
+    ):
+        loaded("bert_classification", checkpoints["bert"][0])

@@ -1,0 +1,124 @@
+"""Checkpoints and SavedModels of TensorFlow: where their variables lie, and the variables. Nothing in them is run."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config import extras
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+INDEX = ".index"
+"""How the file ends that lists the variables of a checkpoint; others beside it hold their values."""
+PROGRAM = "saved_model.pb"
+VARIABLES = "variables/variables.index"
+"""Where a SavedModel keeps them."""
+_PART = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
+_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""In checkpoints of TensorFlow 2: what the variables are called that are kept by their place among Python objects."""
+
+
+class NotWhole(OSError):
+    """The files of a checkpoint cannot be read."""
+
+
+def index_of(path: str) -> str:
+    """Return the index file of a checkpoint, by which its variables are found.
+
+    Args:
+        path: what users name: the prefix of a checkpoint, any of its files, a SavedModel's folder, or a folder that
+            holds one checkpoint.
+
+    Raises:
+        FileNotFoundError: there is none; the message says what was looked for.
+    """
+    prefix = _PART.sub("", path.rstrip("/"))
+    if io.isfile(prefix + INDEX):
+        return prefix + INDEX
+    if io.isfile(io.join(path, PROGRAM)):
+        if io.isfile(io.join(path, VARIABLES)):
+            return io.join(path, VARIABLES)
+        raise FileNotFoundError(f"'{path}' is a SavedModel without variables: there is no {VARIABLES}.")
+    if io.isdir(path):
+        found = sorted(each for each in io.listdir(path, full_path=True) if each.endswith(INDEX))
+        if len(found) == 1:
+            return str(found[0])
+        names = ", ".join(io.name(each).removesuffix(INDEX) for each in found) or "none"
+        raise FileNotFoundError(f"'{path}' holds no {PROGRAM}, and not one checkpoint but: {names}.")
+    raise FileNotFoundError(f"'{prefix}{INDEX}' does not exist, and '{path}' is no folder of a SavedModel.")
+
+
+def is_there(path: str) -> bool:
+    """Tell whether a path names a checkpoint or SavedModel of TensorFlow."""
+    try:
+        index_of(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def read(index: str) -> dict[str, Tensor]:
+    """Return the variables of a checkpoint that are arrays of numbers, by their names; float16 and wider as float32.
+
+    Args:
+        index: as `index_of` returns it. Any path.
+
+    Raises:
+        ConfigError: TensorFlow is not installed.
+        NotWhole: a file is missing, was cut short, or is something else.
+    """
+    tf = extras.tensorflow("from_tf", "is true")
+    with tempfile.TemporaryDirectory() as spare:
+        try:
+            reader = tf.train.load_checkpoint(_local_prefix(index, spare))
+            kept = {name: kind for name, kind in reader.get_variable_to_dtype_map().items() if _is_number(kind)}
+            names = _own_names(reader)
+            return {names.get(key, key): _tensor(reader.get_tensor(key)) for key in kept if names.get(key, key)}
+        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise NotWhole(f"{index}: is no whole checkpoint of TensorFlow ({reason}). Copy it again.") from error
+
+
+def _local_prefix(index: str, spare: str) -> str:
+    """Return the prefix of a checkpoint on this machine; a remote one is copied, all its files into one folder."""
+    prefix = index.removesuffix(INDEX)
+    if io.islocal(index):
+        return str(io.local(index)).removesuffix(INDEX)
+    name = io.name(prefix)
+    for path in io.listdir(io.parent(prefix), full_path=True):
+        if io.name(path) == name + INDEX or io.name(path).startswith(f"{name}.data-"):
+            io.copy(path, io.join(spare, io.name(path)))
+    return io.join(spare, name)
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(kind.is_floating or kind.is_integer or kind.is_bool)
+
+
+def _tensor(value: Any) -> Tensor:
+    import numpy as np
+    import torch
+
+    array = np.array(value)  # a copy that may be written to
+    narrow = array.dtype.kind not in "iub" and array.dtype != np.float64  # bfloat16 is none of NumPy's own
+    return torch.from_numpy(array.astype(np.float32) if narrow else array)
+
+
+def _own_names(reader: Any) -> Mapping[str, str]:
+    """Return key -> name of variables that are kept by their place among Python objects; slots of optimizers: ''."""
+    if not reader.has_tensor(_OBJECTS):
+        return {}
+    graph = import_module("tensorflow.core.protobuf.trackable_object_graph_pb2").TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor(_OBJECTS))
+    slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
+    return {
+        each.checkpoint_key: "" if number in slots else (each.full_name or each.checkpoint_key)
+        for number, node in enumerate(graph.nodes)
+        for each in node.attributes
+    }

@@ -1,0 +1,1 @@
+"""Networks of torch in TensorFlow: what torch.export makes of them, operation by operation."""
