@@ -290,7 +290,7 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     try:
         path = index_of(wanted) if options.from_tf else resolve_alias(wanted, options.save_dir)
     except FileNotFoundError as error:
-        where = f" of '{options.save_dir}'" if options.save_dir else ""
+        where = f" of '{options.save_dir}'" if options.save_dir and not options.from_tf else ""
         raise _missing(source, "checkpoint", f"'{wanted}'{where} cannot be used: {error}") from error
     if not io.exists(path):
         raise _missing(source, "checkpoint", f"'{path}' does not exist.", "Give a file, <best> or <last>.")
