@@ -38,11 +38,12 @@ def program_of(network: nn.Module, inputs: Sequence[Tensor]) -> ExportedProgram:
     with warnings.catch_warnings(), whole_recurrence(network):
         warnings.simplefilter("ignore")
         try:
-            program: ExportedProgram = export(network, tuple(inputs), dynamic_shapes=(free,), strict=False)
-            return program.run_decompositions()
+            followed = export(network, tuple(inputs), dynamic_shapes=(free,), strict=False)
+            program: ExportedProgram = followed.run_decompositions()
         except (RuntimeError, ValueError, TypeError) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise _refusal(f"cannot be followed by torch.export: {reason}") from error
+    return program
 
 
 class Graph:
