@@ -51,7 +51,7 @@ class InferenceParameters(declare.Parameters):
     )
     from_tf: bool = param(
         False,
-        doc="checkpoint is TensorFlow's (a prefix, or the folder of a SavedModel), read as in training: xdpx[tf].",
+        doc="The checkpoint is TensorFlow's (a prefix, or a SavedModel's folder), read as in training: xdpx[tf].",
     )
     batch_size: int | None = param(None, doc="Samples per batch; by default as in training.", gt=0)
     cuda: bool | None = param(None, doc="Use the GPU; by default whether there is one.")

@@ -19,7 +19,7 @@ class ModelParameters(declare.Parameters):
         True, doc="Stop when a weight has another size in the file.", when=("pretrained_model", "is not", None)
     )
     from_tf: bool = declare.param(
-        False, doc="pretrained_model is a checkpoint (its prefix) or a SavedModel (its folder) of TensorFlow: xdpx[tf]."
+        False, doc="Weights come from a checkpoint (its prefix) or a SavedModel (its folder) of TensorFlow: xdpx[tf]."
     )
     tf_names: list[list[Any]] = declare.param(
         [],
