@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config import extras
@@ -112,9 +111,11 @@ def _tensor(value: Any) -> Tensor:
 
 def _own_names(reader: Any) -> Mapping[str, str]:
     """Return key -> name of variables that are kept by their place among Python objects; slots of optimizers: ''."""
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
     if not reader.has_tensor(_OBJECTS):
         return {}
-    graph = import_module("tensorflow.core.protobuf.trackable_object_graph_pb2").TrackableObjectGraph()
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
     graph.ParseFromString(reader.get_tensor(_OBJECTS))
     slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -23,6 +22,7 @@ def tensorflow(key: str, what: str) -> Any:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of its C++ parts, which read it when they are loaded
     try:
-        return import_module("tensorflow")
+        import tensorflow
     except ImportError as error:
         raise ConfigError(THIS_RUN, [Fault(key, f"{what}, which needs TensorFlow.", TF)]) from error
+    return tensorflow
