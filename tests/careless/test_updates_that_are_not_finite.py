@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,52 @@ def test_the_batch_is_taken_again_from_its_file(
     assert "is the first module that gives NaN" in capsys.readouterr().out
     assert door.main(["x-script", "replay_nan", str(tmp_path / "run/checkpoint-4.pt")]) == 2
     assert door.main(["x-script", "replay_nan", str(tmp_path / "none.pt")]) == 2
+
+
+TRAINING = """
+import sys
+import torch
+from torch import nn
+from xdpx import Trainer, TrainingArguments
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.drop = nn.Linear(3, 4), nn.Dropout(0.5)
+
+    def forward(self, x, labels=None):
+        hidden = self.drop(self.inner(x)) + (0 if "mended" in sys.argv else torch.log(x[:, :1]))
+        return {"loss": (hidden.sum(dim=1) - labels).square().mean(), "logits": hidden}
+
+torch.manual_seed(len(sys.argv))
+rows = [{"x": torch.full((3,), 1.0 + row), "labels": torch.tensor(0.0)} for row in range(12)]
+rows[7]["x"] = torch.tensor([-1.0, 2.0, 3.0])
+args = TrainingArguments("out", max_steps=3, per_device_train_batch_size=4, use_cpu=True, disable_tqdm=True,
+                         nonfinite_steps="raise", report_to="none")
+Trainer(Net(), args, train_dataset=rows).train()
+print("TRAINED")
+"""
+
+
+def test_a_trainer_takes_the_batch_again_by_its_script_and_says_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAINING)
+    with pytest.raises(FloatingPointError, match=r"It began forward: 'Net' .* tells more"):
+        runpy.run_path("train.py", run_name="__main__")
+    [kept] = (tmp_path / "out/nonfinite").glob("*.pt")
+    before = sorted(tmp_path.rglob("*"))
+    said = kept.with_suffix(".txt").read_text()
+    capsys.readouterr()
+    assert door.main(["x-script", "replay_nan", str(kept)]) == 0
+    assert "its script builds the model" in capsys.readouterr().out
+    assert door.main(["x-script", "replay_nan", str(kept), "train.py", "other weights at first"]) == 1
+    told = capsys.readouterr().out
+    assert said in told, "weights, batch and dropout are those of the file"
+    assert "TRAINED" not in told
+    assert door.main(["x-script", "replay_nan", str(kept), "train.py", "mended"]) == 0
+    assert "all of it is finite now" in capsys.readouterr().out
+    (tmp_path / "idle.py").write_text("print('nothing is trained here')")
+    assert door.main(["x-script", "replay_nan", str(kept), "idle.py"]) == 1
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "idle.py"])

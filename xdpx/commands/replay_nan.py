@@ -1,58 +1,107 @@
 """Take the update again that made NaN or infinity, from the file that a training left in its folder `nonfinite`.
 
-Usage: x-script replay_nan SAVE_DIR/nonfinite/update-N.pt
+Usage: x-script replay_nan DIR/nonfinite/update-N.pt [SCRIPT.py arguments...]
 
-The run is built anew from its save_dir; weights, batch and random numbers are those of the file. What is found is
-printed as it was then, so that a change of the code or of the data can be tried on the one batch that showed it.
-A file that another door left (Trainer, x-exp) is shown, batch by batch, for only its own script can build its model.
+The model is built anew: that of x-train from its save_dir, that of x-exp from the words that the job was started with
+(or those given here behind the file), and that of a Trainer by its script, named behind the file. Weights, batch and
+random numbers are those of the file. What is found is printed as it was then, so that a change of the code or of the
+data can be tried on the one batch that showed it. Nothing is trained, and the folder stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
-from xdpx.config.faults import ConfigError, Fault
-from xdpx.training.hunting import FOLDER, FORMAT, report
+from xdpx.training.replaying import VARIABLE, Replayed, need_state, read, taken_again
 from xdpx.utils import io
 
 NAME = "replay_nan"
-USAGE = "x-script replay_nan SAVE_DIR/nonfinite/update-N.pt"
+USAGE = "x-script replay_nan DIR/nonfinite/update-N.pt [SCRIPT.py arguments...]"
+RUN_FACTS = "run.json"
 
 
 def main(argv: Sequence[str]) -> int:
     """Take the update again; exit with 0 where it is finite now, and with 1 where it is not."""
-    arguments = read_arguments(NAME, argv)
+    arguments = read_arguments(NAME, argv[:1])
     need_paths(NAME, arguments, USAGE, exactly=1)
-    path = arguments.paths[0]
-    saved = _read(path)
-    folder = io.parent(io.parent(io.abspath(path)))
+    path, words = io.abspath(arguments.paths[0]), list(argv[1:])
+    saved = read(path)
+    folder = io.parent(io.parent(path))
     from xdpx.config.args_file import ARGS_FILE
 
-    if not io.isfile(io.join(folder, ARGS_FILE)):
-        _show(saved)
-        print(f"{folder} is no run of x-train: build the model as its script does, and take these batches.")
-        return 0
-    return _replay(saved, folder)
+    if words and words[0].endswith(".py"):
+        need_state(saved, path)
+        return _in_place_of_training(path, lambda: _run_script(words))
+    if io.isfile(io.join(folder, RUN_FACTS)):
+        need_state(saved, path)
+        return _in_place_of_training(path, lambda: _run_experiment(words or _words_of(folder)))
+    if io.isfile(io.join(folder, ARGS_FILE)) and not words:
+        need_state(saved, path)
+        return _replay(saved, folder)
+    _show(saved)
+    command = " ".join(saved.get("command", [])) or "SCRIPT.py arguments..."
+    print(f"{folder} is a Trainer's: its script builds the model. Type: x-script replay_nan {path} {command}")
+    return 0
 
 
-def _read(path: str) -> Mapping[str, Any]:
-    from xdpx.checkpoints.trusted import load_tensors
+def _in_place_of_training(path: str, work: Callable[[], object]) -> int:
+    """Do what would train, which takes the update of the file again and ends there."""
+    os.environ[VARIABLE] = path
+    try:
+        work()
+    except Replayed as ending:
+        return _told(ending)
+    finally:
+        del os.environ[VARIABLE]
+    print("it ended without training, so no update was taken again: was it the script that made the file?")
+    return 1
 
-    if not io.isfile(path):
-        remedy = f"Name a file update-N.pt in the folder {FOLDER} of a run."
-        raise ConfigError(f"x-script {NAME}", [Fault("arguments", f"there is no file '{path}'.", remedy)])
-    saved: Mapping[str, Any] = load_tensors(path)
-    if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
-        problem = f"'{path}' holds no batch that a training left."
-        raise ConfigError(f"x-script {NAME}", [Fault("arguments", problem, f"Usage: {USAGE}")])
-    return saved
+
+def _told(found: Replayed) -> int:
+    for line in found.lines:
+        print(line)
+    return int(found.code or 0)
+
+
+def _run_script(words: list[str]) -> None:
+    """Run a file as `python path words` would, in this process."""
+    import runpy
+    import sys
+
+    before, sys.argv = sys.argv, words
+    sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    finally:
+        sys.argv = before
+        sys.path.pop(0)
+
+
+def _words_of(folder: str) -> list[str]:
+    """Return with which words the job of a folder was started."""
+    with io.open(io.join(folder, RUN_FACTS), encoding="utf-8") as file:
+        command = [str(word) for word in json.load(file)["command"]]
+    return command[command.index("x-exp") + 1 :] if "x-exp" in command else command[1:]
+
+
+def _run_experiment(words: list[str]) -> None:
+    """Run the experiment that the words name in a folder of its own: a finished job would have nothing to do."""
+    import tempfile
+
+    from xdpx.commands.experiment import main as experiment
+
+    own = [word for word in words if not word.startswith("--job_log_dir=") and word not in {"--json", "--quiet"}]
+    with tempfile.TemporaryDirectory(prefix="xdpx-replay-") as folder:
+        experiment([*own, f"--job_log_dir={io.join(folder, 'job')}"])
 
 
 def _show(saved: Mapping[str, Any]) -> None:
     """Print what the batches are made of."""
-    import torch
+    import numpy as np
 
     print(f"update {saved['number']}, {len(saved['group'])} micro-batches")
 
@@ -60,8 +109,8 @@ def _show(saved: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             for key, each in value.items():
                 show(f"{name}.{key}", each)
-        elif isinstance(value, torch.Tensor):
-            print(f"  {name}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}")
+        elif isinstance(value, np.ndarray):
+            print(f"  {name}: {value.dtype}{list(value.shape)}")
 
     for index, batch in enumerate(saved["group"]):
         show(f"micro-batch {index}", batch)
@@ -75,10 +124,6 @@ def _replay(saved: Mapping[str, Any], folder: str) -> int:
     from xdpx.runs.resuming import progress_of
     from xdpx.runs.run_folder import STARTER_CONFIG
 
-    if saved["state"] is None:
-        remedy = "Take the newest checkpoint before it as pretrained_model, and train on with log_interval 1."
-        fault = Fault("arguments", "the state was too large to be kept beside the batch.", remedy)
-        raise ConfigError(f"x-script {NAME}", [fault])
     load_user_modules()
     run = load(io.join(folder, STARTER_CONFIG), "x-train", paths=False)[0]
     settings = run.parameters("command")
@@ -86,20 +131,4 @@ def _replay(saved: Mapping[str, Any], folder: str) -> int:
         print("seed is null, so dropout draws other numbers than it did")
     size = settings.batch_size * settings.update_freq
     parts = build_parts(run, settings, progress=progress_of({}, group_size=size), saved={})
-    engine, number = parts.engine, saved["number"]
-    group = [_arrays(batch) for batch in saved["group"]]
-    origin = engine.origin(engine.restore(saved["state"]), group, number)
-    for line in report(number, origin, group):
-        print(line)
-    return 0 if origin is None else 1
-
-
-def _arrays(tree: Any) -> Any:
-    """Return nested values with numpy arrays, as processors give them."""
-    import torch
-
-    if isinstance(tree, Mapping):
-        return {name: _arrays(value) for name, value in tree.items()}
-    if isinstance(tree, list):
-        return [_arrays(value) for value in tree]
-    return tree.numpy() if isinstance(tree, torch.Tensor) else tree
+    return _told(taken_again(parts.engine, None, saved))

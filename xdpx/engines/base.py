@@ -175,6 +175,16 @@ class Updater(Protocol):
         """
         ...
 
+    def again(self, state: State, saved: Mapping[str, Any], number: int) -> Origin | None:
+        """Return what `origin` would have, of an update that was kept in a file, from the state of that file.
+
+        Args:
+            state: of this training, which may be changed: it is not gone on with.
+            saved: "state" as `snapshot` gave it, "group" of batches, arrays of the host, and "num_items".
+            number: of the update.
+        """
+        ...
+
     def traced(self, state: State, folder: str) -> AbstractContextManager[Traced]:
         """Return the context in which all updates are traced into a local folder."""
         ...

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -129,6 +130,18 @@ class OverrideEngine:
         finally:
             _set_random_states(before)
 
+    def again(self, state: nn.Module, saved: Mapping[str, Any], number: int) -> Origin | None:
+        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        self._run.parts.strategy.unwrap(state).load_state_dict(saved["state"]["model"])
+        self._run.state.global_step, self._random = (
+            number - 1,
+            tuple(torch.as_tensor(each) for each in saved["state"]["random"]),
+        )
+        state.train()
+        count = saved["num_items"]
+        batches = [_tensors(batch) for batch in saved["group"]]
+        return self.origin(state, Group(batches, count), number)
+
     def traced(self, state: nn.Module, folder: str) -> AbstractContextManager[Traced]:
         """Return the context in which updates are traced by torch.profiler."""
         return traced(state, folder)
@@ -154,6 +167,13 @@ class OverrideEngine:
         run.token_counter.add(inputs)
         self._samples += find_batch_size(inputs) or 0
         return ({LOSS: loss},)
+
+
+def _tensors(tree: Any) -> Any:
+    """Return nested values with arrays as tensors, as a collator gives them."""
+    if isinstance(tree, Mapping):
+        return {name: _tensors(value) for name, value in tree.items()}
+    return torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tree
 
 
 def _nothing(number: int) -> None:

@@ -5,6 +5,7 @@ Until then only the newest micro-batches are kept, by reference. Every door has 
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,7 +44,7 @@ class Hunter(Callback):
         self._session: Session | None = None
         self._groups: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # number of the update -> group, bytes
         self._bytes = 0
-        self._hunted: set[int] = set()
+        self._hunted: dict[int, str] = {}  # number of the update -> what was told of it
 
     def on_start(self, session: Session) -> None:
         """Listen to an engine that looks at an update before it takes it."""
@@ -83,7 +84,7 @@ class Hunter(Callback):
             self.hunt(self._session, number, left_out=True)
 
     def hunt(self, session: Session, number: int, *, left_out: bool = False) -> str:
-        """Take an update again; log, write and return what was found, "" where it was hunted before. On all processes.
+        """Take an update again, once; log, write and return what was found. On all processes.
 
         The weights are those before it: it was not taken yet, or no later one moved them.
 
@@ -92,9 +93,12 @@ class Hunter(Callback):
             number: of the update.
             left_out: training goes on without it, so that those after it have moved the weights.
         """
-        if number in self._hunted:
-            return ""
-        self._hunted.add(number)
+        if number not in self._hunted:
+            self._hunted[number] = ""
+            self._hunted[number] = self._hunt(session, number, left_out=left_out)
+        return self._hunted[number]
+
+    def _hunt(self, session: Session, number: int, *, left_out: bool) -> str:
         mine = self._look(session, number)
         if left_out and session.number > number and mine.origin is not None:
             moved = f"weights are those after update {session.number}: those between, if finite, have moved them"
@@ -218,6 +222,8 @@ def _save(path: str, number: int, group: Any, state: Any) -> None:
 
     kept = state if state is not None and bytes_of(state) <= SAVED_AT_MOST else None
     values = {"format": FORMAT, "number": number, "group": [plain(batch) for batch in group], "state": kept}
+    values["num_items"] = plain(getattr(group, "num_items", None))  # of a Trainer's group, which is more than a list
+    values["command"] = [str(word) for word in sys.argv]
     with commit.replacing(path, "wb") as file:
         save_tensors(values, file)
 

@@ -18,6 +18,7 @@ from xdpx.logger import log
 from xdpx.training.hunting import Hunter
 from xdpx.training.loop import Callback, Session, Stop, fit
 from xdpx.training.preemption import Preemption
+from xdpx.training.replaying import replay_if_asked
 from xdpx.training.spending import Spending
 from xdpx.training.status import RunState, Status
 from xdpx.training.watching import HANG_SECONDS, LastWords, Phases, watched
@@ -159,6 +160,7 @@ def live(
         if isinstance(session, Stop):
             log.info(session.reason)
             return session
+        replay_if_asked(session)
         session.guard = claim.check
         with _status_told(training, session, kept_in, claim, last_words) as tell:
             training.settle(session)

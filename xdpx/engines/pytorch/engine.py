@@ -162,6 +162,11 @@ class PyTorchEngine:
             release=lambda: free_cache(self.device),
         )[0]  # fmt: skip
 
+    def again(self, state: PyTorchState, saved: Mapping[str, Any], number: int) -> Origin | None:
+        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        del state
+        return self.origin(self.restore(saved["state"]), saved["group"], number)
+
     def traced(self, state: PyTorchState, folder: str) -> AbstractContextManager[Traced]:
         """Return the context in which updates are traced by torch.profiler."""
         return traced(state.task.model, folder)

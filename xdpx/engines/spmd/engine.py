@@ -148,6 +148,11 @@ class SpmdEngine:
         once = partial(self._compiled.take_again, step=step, mean=len(group) == 1)
         return origin_of(state, [self._there(batch) for batch in group], keys, once)
 
+    def again(self, state: SpmdState, saved: Mapping[str, Any], number: int) -> Origin | None:
+        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        del state
+        return self.origin(self.restore(saved["state"]), saved["group"], number)
+
     @contextmanager
     def traced(self, state: SpmdState, folder: str) -> Generator[Traced]:
         """Trace updates by jax.profiler, for TensorBoard and Perfetto. An update is one program: no parts are told."""

@@ -259,6 +259,11 @@ class PairedEngine:
         engine, _ = self._parts()
         return engine.origin(state.arrays, self._arranged(group), number)
 
+    def again(self, state: PairedState, saved: Mapping[str, Any], number: int) -> Origin | None:
+        """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
+        del state
+        return self.origin(self.restore(saved["state"]), saved["group"], number)
+
     def traced(self, state: PairedState, folder: str) -> AbstractContextManager[Traced]:
         """Return the context in which updates are traced by jax.profiler."""
         return self._parts()[0].traced(state.arrays, folder)

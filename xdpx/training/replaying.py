@@ -1,0 +1,90 @@
+"""Take an update again that another training kept (`training.hunting`), in place of training: in every door.
+
+The door builds its model as it always does; the weights, the batch and the random numbers are those of the file. So a
+change of the code can be tried on the one batch that showed the fault.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.engines.base import Updater
+from xdpx.training.hunting import FORMAT, report
+from xdpx.training.loop import Session
+from xdpx.utils import io
+
+VARIABLE = "XDPX_REPLAY_NAN"
+"""Names the file; where it is set, a training takes that update again and ends."""
+
+
+class Replayed(SystemExit):
+    """Ends a training that was asked for one update only; its code is 1 where that is not finite.
+
+    Args:
+        lines: of the report.
+        is_finite: whether all of it is finite now.
+    """
+
+    def __init__(self, lines: Sequence[str], *, is_finite: bool) -> None:
+        super().__init__(0 if is_finite else 1)
+        self.lines = list(lines)
+
+
+def replay_if_asked(session: Session) -> None:
+    """Take the kept update again, where the variable asks for one, and end training with what is found.
+
+    Raises:
+        Replayed: always, where it is asked for.
+        ConfigError: the file holds none, or its state was too large to be kept.
+    """
+    path = os.environ.get(VARIABLE)
+    if path:
+        saved = read(path)
+        need_state(saved, path)
+        raise taken_again(session.engine, session.state, saved)
+
+
+def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replayed:
+    """Take the update of a file again; return what was found, to be raised or told."""
+    number = saved["number"]
+    origin = engine.again(state, saved, number)
+    return Replayed(report(number, origin, saved["group"]), is_finite=origin is None)
+
+
+def read(path: str) -> dict[str, Any]:
+    """Return what a training kept of an update, its batches as arrays of numpy.
+
+    Raises:
+        ConfigError: there is no such file, or it is none of these.
+    """
+    from xdpx.checkpoints.trusted import load_tensors
+
+    if not io.isfile(path):
+        remedy = "Name a file update-N.pt in the folder nonfinite of a run."
+        raise ConfigError("replay", [Fault("arguments", f"there is no file '{path}'.", remedy)])
+    saved = load_tensors(path)
+    if not isinstance(saved, Mapping) or saved.get("format") != FORMAT:
+        problem = f"'{path}' holds no batch that a training left."
+        raise ConfigError("replay", [Fault("arguments", problem, "Name a file of the folder nonfinite of a run.")])
+    return {**saved, "group": [_arrays(batch) for batch in saved["group"]]}
+
+
+def need_state(saved: Mapping[str, Any], path: str) -> None:
+    """Raise ConfigError where the state was too large to be kept."""
+    if saved["state"] is None:
+        remedy = "Take the newest checkpoint before it as pretrained_model, and train on with log_interval 1."
+        raise ConfigError(path, [Fault("state", "was too large to be kept beside the batch.", remedy)])
+
+
+def _arrays(tree: Any) -> Any:
+    """Return nested values with numpy arrays, as processors give them."""
+    import torch
+
+    if isinstance(tree, Mapping):
+        return {name: _arrays(value) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_arrays(value) for value in tree]
+    return tree.numpy() if isinstance(tree, torch.Tensor) else tree
