@@ -1,6 +1,10 @@
 import shutil
 
+import pytest
+
 from tests.board.conftest import write_run
+from xdpx.board import index as index_module
+from xdpx.board import kept_rows
 from xdpx.board.index import Index
 
 
@@ -45,3 +49,25 @@ def test_settings_are_told_as_differences_from_the_first_run_of_a_door(root):
     assert [row["name"] for row in changes.rows if not row["has_settings"]] == ["<script>alert(1)", "damaged"]
     assert sum("dropout" in settings for settings in rows.values()) == 3
     assert not any("save_dir" in settings or "update_freq" in settings for settings in rows.values())
+
+
+def test_a_second_start_reads_only_the_runs_that_changed(root, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_rows, "file_of", lambda root: str(tmp_path / "kept" / "rows.json"))
+    first = Index(str(root))
+    first.refresh()
+    read: list[str] = []
+    whole = index_module.summary_of
+    monkeypatch.setattr(index_module, "summary_of", lambda run, root: read.append(run.path) or whole(run, root))
+    with (root / "sweep" / "run1" / "valid.log.tsv").open("a") as file:
+        file.write("5\t450\t10\t1000\t45\t1\t0.9\t0.95\t0.05\t0.95\n")
+    again = Index(str(root))
+    again.refresh()
+    fresh, kept = ({row["id"]: row for row in each.since(0).rows} for each in (first, again))
+    assert str(root / "sweep" / "run1") in read
+    assert len(read) < len(kept)
+    same = [row for row in kept.values() if row["name"] != "sweep/run1"]
+    assert all(row == fresh[row["id"]] for row in same)
+    (tmp_path / "kept" / "rows.json").write_text('{"version": [')
+    damaged = Index(str(root))
+    damaged.refresh()
+    assert len(damaged.since(0).rows) == len(kept)

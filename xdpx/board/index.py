@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import math
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from xdpx.board import kept_rows
 from xdpx.board.finding import LOGS, RunFolder, is_run, listing, runs_below
 from xdpx.board.summary import Summary, all_shown, compared, differences, run_id, summary_of
 from xdpx.training.status import STATUS_FILE
@@ -18,6 +20,7 @@ HOT_SECONDS = 900
 """Runs that wrote something in the last so many seconds are looked at every `SHORT_PAUSE`; all others when all are."""
 MOST_HOT = 500
 SHORT_PAUSE, LONG_PAUSE = 1.0, 15.0
+KEEPING_PAUSE = 600.0
 SHARE = 0.05
 """The most of a core that looking at all runs may take, in the long run."""
 PAGE = 2_000
@@ -72,11 +75,15 @@ class Index:
         self._whole = False
         self._common: dict[str, dict[str, str]] = {}
         self._closed = threading.Event()
+        self._kept: dict[str, kept_rows.Kept] = {}
+        self._written, self._written_at = -1, -math.inf
 
     # ---- looking
 
     def refresh(self) -> None:
-        """Look at all folders."""
+        """Look at all folders. The first time, rows that were kept stand for runs that have not changed since."""
+        if not self._whole:
+            self._kept, self._common = kept_rows.read(self.root)
         seen = set()
         for run in runs_below(self.root):
             if self._closed.is_set():
@@ -86,6 +93,19 @@ class Index:
         for path in [path for path in self._runs if path not in seen]:
             self._forget(path)
         self._whole = True
+        self._kept = {}
+        if time.monotonic() > self._written_at + KEEPING_PAUSE:
+            self.keep_rows()
+
+    def keep_rows(self) -> None:
+        """Write the rows into the cache, where some have changed since they were written."""
+        self._written_at = time.monotonic()
+        with self._lock:
+            version, known = self._version, list(self._runs.items())
+        if version != self._written:
+            rows = [(path, each.stamp, each.summary) for path, each in known if each.summary is not None]
+            kept_rows.write(self.root, rows, self._common)
+            self._written = version
 
     def refresh_hot(self) -> None:
         """Look at the runs that wrote something not long ago."""
@@ -113,6 +133,8 @@ class Index:
                 begun = time.monotonic()
                 self.refresh_hot()
                 pause = max(SHORT_PAUSE, (time.monotonic() - begun) / SHARE)
+        if self._whole:
+            self.keep_rows()
 
     def close(self) -> None:
         """End `keep_fresh`."""
@@ -122,6 +144,10 @@ class Index:
         known = self._runs.get(run.path)
         stamp = _stamp(run)
         if known and known.stamp == stamp and known.summary and known.summary.state != "running":
+            return
+        kept = self._kept.get(run.path)
+        if known is None and kept is not None and kept[0] == kept_rows.mark(stamp):
+            self._keep(run, stamp, kept[1])
             return
         try:
             summary = self._sparing(summary_of(run, self.root))

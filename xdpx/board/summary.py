@@ -109,7 +109,7 @@ def summary_of(run: RunFolder, root: str) -> Summary:
 
 
 def _add_state(found: Summary, run: RunFolder, root: str) -> None:
-    quiet = time.time() - run.modified
+    quiet = time.time() - max(run.modified, found.updated)  # a folder of an object store has no time
     if STATUS_FILE not in run.files:
         found.state = "running" if quiet < LIVE_SECONDS else ""
         return
