@@ -147,3 +147,20 @@ def test_a_folder_that_cannot_be_written_is_a_fault(folder: Path, capsys: pytest
     (folder / "file").write_text("")
     found = told(capsys, write(folder, Corpus(clean(), {"data_dir": "file/data"})))
     assert found["exit_code"] == 2
+
+
+def test_of_several_runs_each_is_looked_at_and_what_they_share_is_told_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    splits = clean()
+    splits["train"] += splits["train"][:30]
+    values = json.loads((folder / write(folder, Corpus(splits))).read_text())
+    runs = {"out/whole": 128, "out/cut": 4, "out/same": 4}
+    lengths = [{"max_len": length, "data_dir": place} for place, length in runs.items()]
+    values = {key: value for key, value in values.items() if key not in {"max_len", "data_dir"}}
+    (folder / "loop.json").write_text(json.dumps({"__parent__": [lengths], **values}), encoding="utf-8")
+    found = told(capsys, "loop.json")["findings"]
+    assert [each["code"] for each in found].count("duplicates") == 1
+    cut = [each["place"] for each in found if each["code"] == "cut_tokens"]
+    assert cut
+    assert all(place.startswith("run 2 of 3: ") for place in cut), "the third reads the same data in the same way"

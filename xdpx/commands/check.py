@@ -5,7 +5,9 @@ Usage: x-check CONFIG [key=value ...] [page=FILE] [rows=200000] [noise_rows=2000
 CONFIG is one of x-prepro or of x-train; of the latter the raw files are looked at that its data_dir was made from. What
 is found is told the worst first, with the rows that show it. `page` names an HTML file for all of it; `rows` is how
 many rows are looked at closely, `noise_rows` in how many wrong labels are looked for (0: in none); `measure: false`
-takes no updates to find out how long a training will be. The exit code is 2 where something would stop the run.
+takes no updates to find out how long a training will be. Of a config of several runs each is looked at; what a run has
+in common with one before it is told once, and updates are taken of the first. The exit code is 2 where something would
+stop a run.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from time import monotonic
 from typing import Any
@@ -26,7 +28,7 @@ from xdpx.commands.flags import with_settings
 from xdpx.commands.outcomes import FINISHED, USER
 from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import ConfigError, Fault
-from xdpx.config.loading import Run, resolve
+from xdpx.config.loading import RUN_ONLY_KEYS, Run, resolve
 from xdpx.config.reading import read_runs
 from xdpx.config.stored_args import read_args
 from xdpx.config.user_modules import load_user_modules
@@ -113,27 +115,52 @@ def look(request: Request) -> dict[str, Any]:
     command = _command_of(request)
     hindrances: list[Fault] = []
     runs = runs_of(Job(command, request.config, request.settings), hindrances=hindrances)
-    run = runs[0]
-    plan = Findings(run.source, patient=True)
+    first = runs[0]
+    plan = Findings(first.source, patient=True)
     plan.add(
-        Finding("refused", "warning", run.source, f"{each.key}: {each.problem}", each.remedy) for each in hindrances
+        Finding("refused", "warning", first.source, f"{each.key}: {each.problem}", each.remedy) for each in hindrances
     )
-    if len(runs) > 1:
-        problem = f"the config has {len(runs)} runs; the data of the first were looked at."
-        plan.add([Finding("refused", "note", run.source, problem, "Name others by key=value.")])
+    known: dict[str, Examination] = {}
+    seen, outlook, found = _look_at(first, command, request, known, measure=request.measure)
+    every = [*plan.worst_first, *found]
+    for number, run in enumerate(runs[1:], 2):
+        _, _, found = _look_at(run, command, request, known, measure=False)
+        told = {(each.code, each.problem) for each in every}
+        place = f"run {number} of {len(runs)}"
+        every += [
+            replace(each, place=f"{place}: {each.place}") for each in found if (each.code, each.problem) not in told
+        ]
+    ranked = sorted(dict.fromkeys(every), key=lambda each: each.rank)
+    return as_told(request.config, command, ranked, seen, outlook, seconds=monotonic() - start)
+
+
+def _look_at(
+    run: Run, command: str, request: Request, known: dict[str, Examination], *, measure: bool
+) -> tuple[Examination | None, Any, list[Finding]]:
+    """Look at one run of the config; data that a run before it reads, too, are not looked at again.
+
+    Args:
+        run: of the command.
+        command: x-prepro or x-train.
+        request: how much is looked at.
+        known: what was seen of data, by the settings that decide it; it grows.
+        measure: whether some updates of a training are taken.
+    """
+    plan = Findings(run.source, patient=True)
     prepro = run if command == "x-prepro" else _preprocessing(run, plan)
-    seen = None if prepro is None else examine(prepro, rows=request.rows, noise_rows=request.noise_rows)
+    seen = None
+    if prepro is not None:
+        reads = {key: value for key, value in prepro.values.items() if key != "data_dir" and key not in RUN_ONLY_KEYS}
+        key = json.dumps(reads, sort_keys=True, default=str)
+        if key not in known:
+            known[key] = examine(prepro, rows=request.rows, noise_rows=request.noise_rows)
+        seen = known[key]
     plan.add(about_place(run, seen))
     outlook = None
     if command == "x-train":
-        outlook, found = about_training(run, measure=request.measure)
+        outlook, found = about_training(run, measure=measure)
         plan.add(found)
-    return as_told(request.config, command, _all(plan, seen), seen, outlook, seconds=monotonic() - start)
-
-
-def _all(plan: Findings, seen: Examination | None) -> list[Finding]:
-    every = [*plan.worst_first, *(seen.findings.worst_first if seen is not None else ())]
-    return sorted(dict.fromkeys(every), key=lambda each: each.rank)
+    return seen, outlook, [*plan.worst_first, *(seen.findings.worst_first if seen is not None else ())]
 
 
 def _command_of(request: Request) -> str:

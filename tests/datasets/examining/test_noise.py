@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from xdpx.datasets.examining.linear import Sparse, fit, shares_of
 from xdpx.datasets.examining.near import near_pairs
-from xdpx.datasets.examining.noise import suspects_of
+from xdpx.datasets.examining.noise import suspects_of, weak_slices
 from xdpx.datasets.examining.sample import Sample
 from xdpx.datasets.examining.words import words_of
 
@@ -83,3 +85,22 @@ def test_labels_that_sure_models_contradict_are_suspects_the_surest_first() -> N
 def test_where_the_model_agrees_no_label_is_suspected() -> None:
     shares = np.array([[0.6, 0.4]] * 10 + [[0.4, 0.6]] * 10, np.float32)
     assert not len(suspects_of(shares, np.array([0] * 10 + [1] * 10)))
+
+
+def test_a_source_and_one_of_two_labels_that_are_mostly_wrong_are_named() -> None:
+    """300 rows whose field says where they come from: those of one forum are wrong in half of the cases."""
+    source = ["news", "forum", "mail"] * 100
+    given = np.repeat([0, 1], 150)
+    right = np.array([each != "forum" or index % 2 == 0 for index, each in enumerate(source)])
+    right[given == 0] |= np.arange(150) % 3 > 0
+    fields = {"source": source, "text": [f"text {row}" for row in range(300)]}
+    rows = Sample(
+        fields, ["a"] * 300, np.zeros(300, np.int64), np.arange(300), ["train"], ["train.tsv"], [True], {"train": 300}
+    )
+    known = SimpleNamespace(has_a_say=True, rows=np.arange(300), given=given, names=["neg", "pos"], right=right)
+    told = [finding.problem for finding in weak_slices(rows, known)]  # type: ignore[arg-type]
+    assert any("whose source is 'forum'" in each for each in told)
+    assert not any("news" in each or "whose text" in each for each in told)
+    right[:] = given == 0
+    told = [finding.problem for finding in weak_slices(rows, known)]  # type: ignore[arg-type]
+    assert any("labelled 'pos'" in each for each in told)

@@ -40,6 +40,10 @@ BETTER_THAN_GUESSING = 0.25
 WEAK = 0.1
 SURE = 4.0
 """A slice is weak with so many more errors than the others have, by so many standard deviations."""
+EVEN = 0.3
+"""Share of the rarer of two labels from which it is expected to be as easy as the other."""
+MOST_KINDS, LONGEST_KIND = 30, 40
+"""A field of no more values than this says where a row comes from."""
 FEWEST_OF_A_SLICE = 50
 
 
@@ -248,7 +252,7 @@ def label_noise(sample: Sample, known: Crossed) -> Iterator[Finding]:
 
 
 def weak_slices(sample: Sample, known: Crossed) -> Iterator[Finding]:
-    """Find rows of one split, label or length that are predicted wrongly far more often than others."""
+    """Find rows of one split, label, source or length that are predicted wrongly far more often than others."""
     if not known.has_a_say:
         return
     wrong = ~known.right
@@ -271,9 +275,16 @@ def _slices(sample: Sample, known: Crossed) -> Iterator[tuple[str, NDArray[np.bo
     if len(np.unique(splits)) > 1:
         for index, split in enumerate(sample.names):
             yield f"of {split}", splits == index
-    if len(known.names) > 2:
-        for index, label in enumerate(known.names):
+    shares = np.bincount(known.given, minlength=len(known.names)) / max(1, len(known.given))
+    for index, label in enumerate(known.names):
+        if len(known.names) > 2 or shares[index] >= EVEN:  # of two, the rare one is always the harder one
             yield f"labelled '{label}'", known.given == index
+    for field, texts in sample.fields.items() if len(sample.fields) > 1 else ():
+        values = np.array([texts[row] for row in known.rows.tolist()], dtype=object)
+        kinds, number = np.unique(values.astype(str), return_inverse=True)
+        if 2 <= len(kinds) <= MOST_KINDS:  # a source, a domain, an author: no text
+            for index, kind in enumerate(kinds.tolist()):
+                yield f"whose {field} is '{kind[:LONGEST_KIND]}'", number == index
     lengths = np.fromiter((len(sample.texts[row]) for row in known.rows.tolist()), np.int64, len(known.rows))
     low, high = np.quantile(lengths, [0.1, 0.9])
     yield f"of at most {low:,.0f} characters", lengths <= low
