@@ -11,7 +11,7 @@ import torch
 
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
-from xdpx.inference import tracing
+from xdpx.inference import probes, tracing
 from xdpx.processors import processors
 from xdpx.tokenizers.vocabulary import Vocabulary
 
@@ -49,20 +49,19 @@ class Twins(torch.nn.Module):
         return tokens.float(), tokens.float()
 
 
-def test_several_outputs_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="Twins gives several outputs"):
-        tracing.trace(Twins(), {"tokens": torch.ones(1, 2)}, [])
+def test_several_outputs_are_followed() -> None:
+    assert len(tracing.trace(Twins(), [(torch.ones(1, 2),)], what="Twins")(torch.ones(2, 2))) == 2
 
 
 def test_the_words_of_a_probe_differ_and_are_no_padding() -> None:
     kind = processors["single"]
-    probe = tracing.sample_inputs(kind(kind.Parameters(max_len=9), vocabulary=Vocabulary(WORDS)), [4, 3])
+    probe = probes.sample_inputs(kind(kind.Parameters(max_len=9), vocabulary=Vocabulary(WORDS)), [4, 3])
     assert probe["tokens"].tolist() == [[1, 2, 3, 4], [5, 1, 2, 0]]
     with pytest.raises(ConfigError, match="DecidesByWords traced gives other logits"):
-        tracing.trace(DecidesByWords(), {"tokens": torch.ones(2, 2)}, [{"tokens": probe["tokens"][:, :2]}])
+        tracing.trace(DecidesByWords(), [(torch.ones(2, 2),), (probe["tokens"][:, :2],)], what="DecidesByWords")
 
 
 def test_a_network_that_decides_by_the_length_is_refused() -> None:
-    long, short = ({"tokens": torch.ones(1, length)} for length in (5, 2))
+    long, short = ((torch.ones(1, length),) for length in (5, 2))
     with pytest.raises(ConfigError, match=r"DecidesByLength traced gives other logits for an input of shape \(1, 2\)"):
-        tracing.trace(DecidesByLength(), long, [short])
+        tracing.trace(DecidesByLength(), [long, short], what="DecidesByLength")

@@ -30,14 +30,18 @@ def staging_of(parent: str, name: str, owner: str) -> str:
     return temporary_name(io.join(place, name), owner)
 
 
-def publish(parent: str, name: str, owner: str, *, facts: Mapping[str, Any]) -> None:
-    """Make what `owner` has staged count. Raises OSError when it cannot be done; what was there stays."""
+def publish(parent: str, name: str, owner: str, *, facts: Mapping[str, Any], kind: str = SET) -> None:
+    """Make what `owner` has staged count; `kind` names its files. Raises OSError when it cannot; what was there stays.
+
+    A manifest of that kind in it, by which it could be opened before it counts, is written anew.
+    """
     staged = staging_of(parent, name, owner)
-    files = sorted(entry.path.removeprefix(staged).lstrip("/") for entry in walk(io.local_files, staged))
+    names = (entry.path.removeprefix(staged).lstrip("/") for entry in walk(io.local_files, staged))
+    files = sorted(each for each in names if each != kind + commit.SUFFIX)
     if io.islocal(parent):
-        _publish_here(staged, io.join(parent, name), owner, Manifest(SET, _facts_of(staged, files), facts, owner))
+        _publish_here(staged, io.join(parent, name), owner, Manifest(kind, _facts_of(staged, files), facts, owner))
     else:
-        with commit.Commit(io.join(parent, name), SET, facts=facts) as whole:
+        with commit.Commit(io.join(parent, name), kind, facts=facts) as whole:
             for file_name in files:
                 whole.adopt(file_name, io.join(staged, file_name))
 
@@ -59,13 +63,13 @@ def _publish_here(staged: str, target: str, owner: str, manifest: Manifest) -> N
     for folder in sorted({str(folder) for name in manifest.files for folder in PurePath(name).parents}):
         files.sync_folder(io.join(staged, folder))
     # Not before everything that it promises is on the disk.
-    files.write_whole(io.join(staged, SET + commit.SUFFIX), manifest.to_bytes())
+    files.write_whole(io.join(staged, manifest.name + commit.SUFFIX), manifest.to_bytes())
     files.sync_folder(staged)
     replaced = temporary_name(target + REPLACED, owner)
     if files.entry(target) is not None:
         files.rename(target, replaced)
     try:
-        _give_name(staged, target, owner)
+        _give_name(staged, target, owner, manifest.name)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             files.rename(replaced, target)
@@ -81,11 +85,11 @@ def was_read_back(owner: str) -> bool:
     return owner in _read_back
 
 
-def _give_name(staged: str, target: str, owner: str) -> None:
+def _give_name(staged: str, target: str, owner: str, kind: str) -> None:
     try:
         io.local_files.rename(staged, target)
     except FileNotFoundError:
-        found = commit.read_manifest(target, SET)
+        found = commit.read_manifest(target, kind)
         if found is None or found.id != owner:  # else another process took this one for dead, and did it
             raise
 

@@ -92,7 +92,7 @@ class ExportHF:
         Raises:
             ConfigError: it has none, or one that gives something else.
         """
-        from xdpx.inference import tracing
+        from xdpx.inference import probes
         from xdpx.inference.transformers_folder import problem_of
         from xdpx.models.pytorch.library_form import Inexpressible, differs, form_of
 
@@ -105,7 +105,7 @@ class ExportHF:
         if form.kind:
             network = form.build()
             network.load_state_dict(form.weights(model.state_dict()))
-            batches = [tracing.sample_inputs(predictor.processor, lengths) for lengths in LENGTHS]
+            batches = [probes.sample_inputs(predictor.processor, lengths) for lengths in LENGTHS]
             trouble = differs(form, network, model, batches)
             form = form if not trouble else form_of(model, None, None)
             reason = trouble or form.reason

@@ -1,67 +1,79 @@
-"""A traced network as ONNX: one file for many runtimes, whose rows and lengths are free."""
+"""A network as ONNX: one file for many runtimes, whose rows and lengths are free."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from xdpx.inference.tracing import Inputs, compare, first_line, refusal
+from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.inference.tracing import traced
+from xdpx.utils import commit, io
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from numpy.typing import NDArray
 
 OPSET = 18
 """Version of the operators: the oldest that has all we need, so that old runtimes read the file."""
-LOGITS = "logits"
 
 
-class OnnxNetwork:
-    """Runs a file of ONNX by onnxruntime, on one thread of the CPU."""
+class OnnxFormat(Format):
+    """ONNX, run by onnxruntime."""
 
-    def __init__(self, content: bytes) -> None:
+    name: ClassVar[str] = "onnx"
+    file: ClassVar[str] = "model.onnx"
+    packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxruntime")
+
+    def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
+        """Write the traced network."""
+        commit.write_bytes(io.join(folder, self.file), content_of(exportable))
+        return {"opset": OPSET}
+
+    @classmethod
+    def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
+        """Return what runs the file by onnxruntime, on the CPU."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        self._names = [each.name for each in self._session.get_inputs()]
+        options.intra_op_num_threads, options.inter_op_num_threads = threads or 0, 1
+        try:
+            session = onnxruntime.InferenceSession(
+                io.join(folder, cls.file), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime has many kinds, all of C++
+            raise OSError(f"{io.join(folder, cls.file)} cannot be opened: {first_line(error)}") from error
+        inputs = [each.name for each in session.get_inputs()]  # one that changes nothing is not among them
+        outputs = list(facts["outputs"])
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the logits of a batch, whose inputs come in their order."""
-        import torch
+        def run(given: Mapping[str, Any]) -> Mapping[str, NDArray[Any]]:
+            return dict(zip(outputs, session.run(outputs, {name: given[name] for name in inputs}), strict=True))
 
-        given = {name: each.numpy() for name, each in zip(self._names, inputs, strict=True)}
-        return torch.from_numpy(self._session.run([LOGITS], given)[0])
+        return run
 
 
-def content_of(traced: nn.Module, batches: Sequence[Inputs]) -> bytes:
-    """Return the file of a traced network: its inputs by name -> `logits`.
-
-    Args:
-        traced: as `tracing.trace` gives it.
-        batches: of several shapes; the first is followed through the network, and onnxruntime must agree on all.
+def content_of(exportable: Exportable) -> bytes:
+    """Return the file of ONNX of a network: its inputs by name -> its outputs by name.
 
     Raises:
-        ConfigError: the network does something that ONNX lacks, or the file gives other logits.
+        ConfigError: the network does something that ONNX lacks.
     """
     import torch
 
-    inputs = batches[0]
+    inputs = dict(zip(exportable.inputs, exportable.example(), strict=True))
     free = {name: {0: "rows"} | {dim: f"{name}_{dim}" for dim in range(1, each.dim())} for name, each in inputs.items()}
+    free |= {name: {0: "rows"} for name in exportable.outputs if len(exportable.outputs) == 1}
     buffer = BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch advises its newer exporter, which fixes lengths that are halved
         try:
             # Not by torch.export: it takes a hundred times as long.
             torch.onnx.export(
-                traced, tuple(inputs.values()), buffer,  # type: ignore[arg-type]  # a buffer is taken, but not declared
-                dynamo=False, opset_version=OPSET, input_names=list(inputs), output_names=[LOGITS],
-                dynamic_axes={**free, LOGITS: {0: "rows"}},
+                traced(exportable), tuple(inputs.values()), buffer,  # type: ignore[arg-type]  # a buffer is taken, but not declared
+                dynamo=False, opset_version=OPSET, input_names=list(inputs), output_names=list(exportable.outputs),
+                dynamic_axes=free,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
-            raise refusal("The network", f"cannot be written as ONNX: {first_line(error)}") from error
-    expected = [traced(*each.values()) for each in batches]
-    compare(OnnxNetwork(buffer.getvalue()), batches, expected, what="The file of ONNX")
+            what = type(exportable.model).__name__
+            raise refusal(what, f"cannot be written as ONNX: {first_line(error).rstrip('.')}") from error
     return buffer.getvalue()

@@ -15,6 +15,7 @@ from xdpx.config.parameters import param
 from xdpx.config.spmd_keys import SPMD, mesh_conflicts, spmd_faults
 from xdpx.config.stored_args import read_args
 from xdpx.datasets.store import AGAIN, split_name
+from xdpx.inference import export_folder
 from xdpx.tokenizers import agreement
 from xdpx.utils import io
 from xdpx.utils.raw_places import is_raw, is_table
@@ -110,6 +111,7 @@ class InferencePlan:
         checkpoint: file of the weights; None for the initial ones.
         folders: where the vocabulary and the labels lie, first choice first.
         given: keys that the user gives beside those of the run.
+        exported: the export folder whose network computes, in place of weights; None for a run.
     """
 
     train: Run
@@ -117,6 +119,7 @@ class InferencePlan:
     checkpoint: str | None
     folders: tuple[str, ...]
     given: frozenset[str] = frozenset()
+    exported: str | None = None
 
     @property
     def data_dir(self) -> str:
@@ -176,14 +179,16 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         ConfigError: with everything that is wrong.
         Altered: a file that the model is built from does not hold what was written.
     """
-    if options.save_dir:
+    exported = options.save_dir if options.save_dir and export_folder.is_export(options.save_dir) else None
+    if options.save_dir and not exported:
         refuse_altered(options.save_dir, advice=_COPY_AGAIN)
     values = _values_of_run(options, source) if options.save_dir else _values_of_config(options, source)
     extra = _extra_values(options.extra_config, source)
-    checkpoint = _find_checkpoint(options, source)
+    checkpoint = _exported_network(options, source) if exported else _find_checkpoint(options, source)
     train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
     train_values |= {"engine": options.engine, "mesh": None} if options.engine else {}
+    train_values |= {"engine": "pytorch", "mesh": None} if exported else {}
     train_values |= {"mesh": options.mesh} if options.mesh else {}
     if options.from_tf:  # read as training would begin with it, which renames and says what is missing
         train_values |= {"pretrained_model": checkpoint, "from_tf": True}
@@ -195,11 +200,13 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         _stay_off_the_network(train_values, values, options.save_dir, source)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False, unruled=_ONLY_TRAINS)
     _refuse_for_engine(train, options, source)
-    refuse_altered(train.values["data_dir"], advice=AGAIN)
-    prepro = _preprocessing(train.values["data_dir"], extra, options, source)
+    if not exported:
+        refuse_altered(train.values["data_dir"], advice=AGAIN)
+    prepro = _preprocessing(None if exported else train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
-    folders = (options.save_dir, train.values["data_dir"]) if options.save_dir else (train.values["data_dir"],)
-    plan = InferencePlan(train, prepro, checkpoint, tuple(str(folder) for folder in folders), frozenset(extra))
+    folders = [options.save_dir, None if exported else train.values["data_dir"]]
+    found = tuple(str(folder) for folder in folders if folder)
+    plan = InferencePlan(train, prepro, checkpoint, found, frozenset(extra), exported)
     _refuse_other_tokens(plan, source)
     return plan
 
@@ -297,6 +304,26 @@ def _find_checkpoint(options: InferenceParameters, source: str) -> str | None:
     return path
 
 
+def _exported_network(options: InferenceParameters, source: str) -> str:
+    """Return the file or folder with the network of an export.
+
+    Raises:
+        ConfigError: what only weights can do is asked of it.
+    """
+    folder = str(options.save_dir)
+    asked = {"checkpoint": options.checkpoint, "engine": options.engine, "mesh": options.mesh, "cuda": options.cuda}
+    asked |= {"from_tf": options.from_tf}
+    remedy = "Leave it out, or name the run that it was exported from."
+    faults = [
+        Fault(key, f"is {value}, but '{folder}' is an export: one network, for the CPU.", remedy)
+        for key, value in asked.items()
+        if value
+    ]
+    if faults:
+        raise ConfigError(source, faults)
+    return io.join(folder, export_folder.read(folder)["file"])
+
+
 def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str | None) -> dict[str, Any]:
     """Return the pretrained_model to build with: beside a checkpoint it only decides the architecture, by config.json.
 
@@ -314,12 +341,15 @@ def _pretrained(values: Mapping[str, Any], checkpoint: str | None, save_dir: str
     return {"pretrained_model": kept, **_kept({"from_tf": False}, values)}
 
 
-def _preprocessing(data_dir: str, extra: Mapping[str, Any], options: InferenceParameters, source: str) -> Run | None:
+def _preprocessing(
+    data_dir: str | None, extra: Mapping[str, Any], options: InferenceParameters, source: str
+) -> Run | None:
     """Tell how the raw text was read: by what x-prepro left in data_dir, with what the user overrides.
 
-    Where data_dir is gone, as when a run was moved to another machine, the run's own copy tells.
+    Where data_dir is gone, as when a run was moved to another machine, the run's own copy tells, as it does without.
     """
-    places = [(data_dir, ARGS_FILE), *([(options.save_dir, PREPRO_ARGS)] if options.save_dir else [])]
+    of_data = [(data_dir, ARGS_FILE)] if data_dir is not None else []
+    places = [*of_data, *([(options.save_dir, PREPRO_ARGS)] if options.save_dir else [])]
     data_dir, name = next((place for place in places if io.isfile(io.join(*place))), places[0])
     path = io.join(data_dir, name)
     if not io.isfile(path):

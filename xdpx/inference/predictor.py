@@ -381,6 +381,10 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
     from xdpx.checkpoints.trusted import load_weights
 
     run = plan.train
+    if plan.exported is not None:
+        from xdpx.inference.exported import ExportedEngine
+
+        return ExportedEngine(run, plan.exported)
 
     def make_task() -> Any:
         return run.picked("task").built(run, run.build("loss"))
@@ -409,7 +413,7 @@ def _state(engine: Any, plan: InferencePlan, *, seed: int) -> Any:
     from xdpx.checkpoints.trusted import load_weights
     from xdpx.models.pytorch.weights import read
 
-    if plan.checkpoint is None:
+    if plan.checkpoint is None or plan.exported is not None:
         return engine.start(seed)
     return engine.with_weights(read(plan.checkpoint, load_weights))
 

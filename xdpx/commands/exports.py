@@ -1,0 +1,78 @@
+"""What all scripts that export a run share: their keys, and what they check before the model is built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.config.parameters import param
+from xdpx.inference.plan import InferenceParameters, find_input, make_plan
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.inference.formats import Format
+
+
+class ExportParameters(InferenceParameters):
+    """Which run, where to, and on which rows both are compared."""
+
+    out_dir: str = param(doc="Folder to write: a new one, an empty one, or an earlier export to the same format.")
+    rows: str | None = param(
+        None,
+        doc="Rows to compare on: a split of the run's data_dir, or a raw file; null: the valid_subset of training.",
+    )
+    num_rows: int = param(200, ge=1, doc="So many of them at most; a few odd rows come on top.")
+
+
+class ExportCommand:
+    """Write a trained network in one format.
+
+    Attributes:
+        format_name: its name in the table of formats.
+    """
+
+    format_name: ClassVar[str]
+
+    Parameters: type[ExportParameters] = ExportParameters
+
+    def __init__(self, run: Run) -> None:
+        self.source = run.source
+        self.parameters: Any = run.parameters("command")
+
+    def format(self) -> Format:
+        """Return the format, with what the user chose."""
+        from xdpx.inference.formats import format_named
+
+        return format_named(self.format_name)()
+
+    def check(self) -> list[Fault]:
+        """Return what can be seen to be wrong, and which packages are missing, before the model is built."""
+        from xdpx.inference.exporting import occupied
+        from xdpx.inference.formats import format_named
+
+        known = self.parameters
+        found = format_named(self.format_name).missing()
+        if io.is_writable(known.out_dir):
+            found += occupied(known.out_dir, self.format_name)
+        else:
+            found.append(Fault("out_dir", f"'{known.out_dir}' cannot be written.", "Choose another place."))
+        try:
+            plan = make_plan(known, self.source)
+            if plan.exported is not None:
+                found.append(Fault("save_dir", f"'{plan.exported}' is an export already.", "Name the run it is of."))
+            elif known.rows is not None:
+                find_input(known.rows, plan, "rows", self.source)
+        except ConfigError as error:
+            found += error.faults
+        return found
+
+    def run(self) -> None:
+        """Write, compare, and say what was measured."""
+        from xdpx.inference.exporting import export
+
+        known = self.parameters
+        lines = export(
+            self.format(), known, known.out_dir, source=self.source, rows=known.rows, num_rows=known.num_rows
+        )
+        print("\n".join(lines))

@@ -1,0 +1,64 @@
+"""What an export folder holds beside the network: how to read raw text, the labels, and what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.utils import commit, io
+from xdpx.utils.storage import walk
+
+FILE = "export.json"
+"""Its table of contents: the file by which an export folder is told from a run."""
+SET = "export"
+"""What its files are called together: `export.manifest.json` lists them, with their hashes."""
+VERSION = 1
+"""Of what stands in `FILE`."""
+_ADVICE = "Export it again, or copy it again from where it was made."
+
+
+def is_export(folder: str) -> bool:
+    """Tell whether a folder is an export."""
+    return io.isfile(io.join(folder, FILE))
+
+
+def read(folder: str) -> dict[str, Any]:
+    """Return the table of contents of an export folder.
+
+    Raises:
+        ConfigError: it cannot be read, or is of a newer version.
+    """
+    path = io.join(folder, FILE)
+    try:
+        with io.open(path, encoding="utf-8") as file:
+            found = json.loads(file.read())
+        known = isinstance(found, dict) and int(found["version"]) <= VERSION and isinstance(found["format"], str)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(path, [Fault("export", f"cannot be read ({error}).", _ADVICE)]) from error
+    if not known:
+        problem = "was written by a newer xdpx, or is no table of an export."
+        raise ConfigError(path, [Fault("export", problem, "Update xdpx, or export it again.")])
+    return found
+
+
+def refuse_damaged(folder: str) -> None:
+    """Raise OSError when a file of an export does not hold what was written; every byte is read."""
+    found = commit.problems(folder, SET, hashes=True)
+    if found:
+        raise OSError(f"{folder}: {' '.join(found)} {_ADVICE}")
+
+
+def written_by_us(folder: str) -> Mapping[str, Any] | None:
+    """Return what the manifest of an export says of it, None where the folder is no whole export."""
+    manifest = commit.read_manifest(folder, SET)
+    return None if manifest is None else manifest.facts
+
+
+def foreign_files(folder: str) -> list[str]:
+    """Name what lies in an export folder, but was not written with it, sorted."""
+    manifest, place = commit.read_manifest(folder, SET), io.plain(folder)
+    own = {SET + commit.SUFFIX, *(manifest.files if manifest else ())}
+    names = (entry.path.removeprefix(place).lstrip("/") for entry in walk(io.store(folder), place))
+    return sorted(set(names) - own)

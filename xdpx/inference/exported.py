@@ -1,0 +1,116 @@
+"""The network of an export folder as an engine that only scores: files in place of weights, nothing unpickled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.faults import ConfigError
+from xdpx.inference import export_folder
+from xdpx.inference.formats import Network, format_named
+from xdpx.utils import commit, io
+
+if TYPE_CHECKING:
+    from xdpx.config.loading import Run
+    from xdpx.engines.base import Batch, Predictions
+
+
+@dataclass
+class Opened:
+    """What an export scores with.
+
+    Attributes:
+        task: makes predictions of what the network gives.
+    """
+
+    task: Any
+
+
+class ExportedEngine:
+    """The part of `engines.base.Engine` that scores, with the network of an export folder.
+
+    Args:
+        run: that was trained, for its task and loss.
+        folder: any path.
+        threads: of the CPU for one batch; None for as many as the format takes.
+
+    Raises:
+        OSError: a file of it is damaged.
+        ConfigError: a package is missing, or it holds no network that gives what the loss reads.
+    """
+
+    def __init__(self, run: Run, folder: str, *, threads: int | None = None) -> None:
+        self._run = run
+        self._facts = export_folder.read(folder)
+        export_folder.refuse_damaged(folder)
+        self._place = _Local(folder)  # which lives as long as the network
+        self._network = open_network(self._place.path, self._facts, threads=threads, source=folder)
+
+    @property
+    def device_text(self) -> str:
+        """Say what computes."""
+        return f"{self._facts['format']} on the CPU"
+
+    def start(self, seed: int) -> Opened:
+        """Return the only state there is; the seed decides nothing."""
+        del seed
+        from xdpx.models.pytorch.positional import FromFile
+        from xdpx.tasks.default import Task
+
+        names, form = [each["name"] for each in self._facts["inputs"]], self._facts["form"]
+        model = FromFile(self._network, names, form)
+        # What other tasks change is how one trains.
+        return Opened(Task(self._run.parameters("task"), model, self._run.build("loss")))
+
+    def score(self, state: Opened, batch: Batch) -> Predictions:
+        """Return the predictions and sums for one batch."""
+        import torch
+
+        from xdpx.engines.pytorch.transfer import to_device
+
+        with torch.no_grad():
+            found: Predictions = state.task.valid_step(to_device(batch, torch.device("cpu")))
+            return found
+
+    def predictions_to_host(self, predictions: Predictions) -> dict[str, Any]:
+        """Return numpy arrays for tensors with rows, and floats for single numbers."""
+        from xdpx.engines.pytorch.transfer import to_arrays
+
+        return to_arrays(predictions)
+
+
+def open_network(folder: str, facts: Mapping[str, Any], *, threads: int | None, source: str) -> Network:
+    """Return what runs the network of a local export folder.
+
+    Args:
+        folder: local.
+        facts: its table of contents.
+        threads: of the CPU for one batch; None for as many as the format takes.
+        source: the folder, for messages.
+
+    Raises:
+        ConfigError: a package is missing.
+    """
+    kind = format_named(str(facts["format"]))
+    missing = kind.missing()
+    if missing:
+        raise ConfigError(source, missing)
+    names = {"inputs": [each["name"] for each in facts["inputs"]], "outputs": facts["outputs"]}
+    return kind.open(folder, {**facts["of_format"], **names}, threads=threads)
+
+
+class _Local:
+    """A local folder with the files of an export: itself, or a copy that is gone when nothing needs it any more."""
+
+    def __init__(self, folder: str) -> None:
+        self.path, self._copy = folder, None
+        manifest = commit.read_manifest(folder, export_folder.SET)
+        if not io.islocal(folder) and manifest is not None:
+            self._copy = TemporaryDirectory(prefix="xdpx-export-")
+            self.path = self._copy.name
+            for name in manifest.files:
+                io.makedirs(os.path.dirname(io.join(self.path, name)))
+                io.copy(io.join(folder, name), io.join(self.path, name))

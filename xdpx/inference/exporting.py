@@ -1,0 +1,381 @@
+"""From a finished run to an export folder: written aside, opened again, compared with the run, and only then named."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import xdpx
+from xdpx.checkpoints import publishing
+from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, args_text
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.datasets import word_vocabulary
+from xdpx.datasets.evaluation_data import EvaluationData
+from xdpx.inference import export_folder, probes
+from xdpx.inference.exported import open_network
+from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.inference.plan import InferenceParameters, Input, find_input, make_plan
+from xdpx.inference.predictor import Chunk, Predictor
+from xdpx.tokenizers import agreement
+from xdpx.utils import commit, io
+from xdpx.utils.owners import new_owner_id
+from xdpx.utils.progress import format_bytes
+
+if TYPE_CHECKING:
+    pass
+
+LENGTHS = ((12, 3, 7), (1,), (30, 2), (5, 5, 5, 5))
+"""Tokens of the texts of batches that differ in rows and lengths; the first is followed through the network."""
+REAL_BATCHES = 4
+ROWS_PER_BATCH = 8
+RESOURCES = (agreement.VOCABULARY, agreement.LABELS, word_vocabulary.FILE, agreement.DEFINITION)
+"""Files that raw text cannot be read without."""
+INPUTS = "inputs.json"
+TIMED = (8, 32)
+"""Lengths in tokens of which the time is taken, beside the longest."""
+MOST_WORDS = 50
+
+
+class Compared(NamedTuple):
+    """How far an export is from the run.
+
+    Attributes:
+        rows: how many were predicted by both.
+        outputs: largest difference of an output x of the network, as a share of 1 + |x|.
+        predictions: largest difference of a probability or a number.
+        changed: rows that got another label.
+        what: names the rows.
+    """
+
+    rows: int
+    outputs: float
+    predictions: float
+    changed: int
+    what: str
+
+
+def export(
+    kind: Format, options: InferenceParameters, out_dir: str, *, source: str, rows: str | None, num_rows: int
+) -> list[str]:
+    """Write a run as an export folder, and return lines that tell what was written and measured.
+
+    Args:
+        kind: how the network is written.
+        options: which run.
+        out_dir: becomes the folder, or replaces an earlier export of the same format.
+        source: the config, for messages.
+        rows: what the export is compared on: a split of the run's data_dir, or a raw file; None for what it was
+            evaluated on.
+        num_rows: so many of them at most.
+
+    Raises:
+        ConfigError: the network cannot be written so, or gives something else when opened again; nothing is left.
+        OSError: the disk failed; nothing is left.
+    """
+    plan = make_plan(options.model_copy(update={"engine": "pytorch", "mesh": None, "nproc": None}), source)
+    predictor = Predictor(plan, cuda=False, seed=options.seed)
+    chunks, what = real_rows(predictor, rows, num_rows, source)
+    exportable = exportable_of(predictor, chunks)
+    with staged(out_dir, {"format": kind.name, "checkpoint": plan.checkpoint}) as folder:
+        facts = _contents(kind, exportable, predictor)
+        facts["of_format"] = kind.write(exportable, folder)
+        _write_texts(folder, predictor, facts)
+        network = open_network(folder, facts, threads=None, source=out_dir)
+        outputs = compared_outputs(exportable, network, kind.most_difference)
+        found = compared(predictor, folder, chunks, outputs=outputs, what=what)
+        facts["compared"] = found._asdict()
+        _write_contents(folder, facts)
+        return _told(kind, exportable, folder, out_dir, facts, found)
+
+
+# ---- the network
+
+
+def exportable_of(predictor: Predictor, chunks: Sequence[Chunk]) -> Exportable:
+    """Return the network of a run, ready to be written.
+
+    Raises:
+        ConfigError: it gives or takes something else than tensors.
+    """
+    import torch
+
+    from xdpx.models.pytorch.positional import Positional, output_form
+
+    model, what = predictor.task.model, type(predictor.task.model).__name__
+    batches = [*_artificial(predictor), *islice(_real(predictor, chunks), REAL_BATCHES)]
+    if not batches:
+        raise refusal(what, "reads nothing that could be followed through it", "Name a raw file: rows.")
+    odd = [name for name, each in batches[0].items() if not isinstance(each, torch.Tensor)]
+    if odd:
+        raise refusal(what, f"reads {odd[0]}, which is no array")
+    model.eval().requires_grad_(False)
+    with torch.no_grad():
+        form = output_form(model(**batches[0]))
+    if form is None:
+        raise refusal(what, "gives something else than tensors")
+    network = Positional(model, list(batches[0])).eval()
+    names = [name for name in form if name is not None]
+    return Exportable(
+        network, list(batches[0]), names, batches, predictor.plan, predictor.processor, predictor.labels,
+        predictor.task.loss, model, form,
+    )  # fmt: skip
+
+
+def _artificial(predictor: Predictor) -> list[Mapping[str, Any]]:
+    processor = predictor.processor
+    longest = processor.parameters.max_len - processor.num_special
+    try:
+        return [probes.sample_inputs(processor, each) for each in (*LENGTHS, (longest,))]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError):  # its samples are more than texts
+        return []
+
+
+def _real(predictor: Predictor, chunks: Sequence[Chunk]) -> Generator[Mapping[str, Any]]:
+    """Yield what the network reads of real rows, long ones first."""
+    import torch
+
+    from xdpx.engines.pytorch.transfer import to_device
+
+    for chunk in chunks:
+        if len(chunk.samples):
+            for _, batch in EvaluationData(chunk.samples, predictor.processor, batch_size=ROWS_PER_BATCH):
+                yield to_device(batch, torch.device("cpu"))["net_input"]
+
+
+def compared_outputs(exportable: Exportable, network: Network, most: float) -> float:
+    """Return by how much a file gives other outputs than the trained network, as a share of 1 + |x|.
+
+    Raises:
+        ConfigError: by more than `most`, or it fails.
+    """
+    import torch
+
+    worst = 0.0
+    for given in exportable.batches:
+        shape = tuple(next(iter(given.values())).shape)
+        with torch.no_grad():
+            wanted = exportable.network(*(given[name] for name in exportable.inputs))
+        try:
+            found = network({name: each.numpy() for name, each in given.items()})
+        except Exception as error:  # each runtime has its own kinds
+            problem = f"fails for an input of shape {shape}: {first_line(error).rstrip('.')}"
+            raise refusal("What was written", problem) from error
+        tensors = wanted if isinstance(wanted, tuple) else (wanted,)
+        for name, tensor in zip(exportable.outputs, tensors, strict=True):
+            worst = max(worst, difference(found[name], tensor.numpy()))
+        if not worst <= most:
+            raise refusal("What was written", f"differs by {worst:.1e} for an input of shape {shape}")
+    return worst
+
+
+def difference(found: Any, wanted: Any) -> float:
+    """Return the largest |found - wanted| / (1 + |wanted|); infinite where shapes or what is not finite differ."""
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape:
+        return float("inf")
+    if not found.size or wanted.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(found, wanted) else float("inf")
+    there = np.isfinite(wanted)
+    if not np.array_equal(np.where(there, 0, found), np.where(there, 0, wanted), equal_nan=True):
+        return float("inf")
+    apart = np.abs(found.astype(np.float64) - wanted)[there] / (1 + np.abs(wanted[there]))
+    return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else float("inf")
+
+
+# ---- rows
+
+
+def real_rows(predictor: Predictor, name: str | None, most: int, source: str) -> tuple[list[Chunk], str]:
+    """Return rows to compare on, as the run reads them, and what they are: real ones, and behind them odd ones.
+
+    Raises:
+        ConfigError: `name` is neither a split nor a file.
+    """
+    plan = predictor.plan
+    wanted, chunks, told = name or str(plan.train.values["valid_subset"]), list[Chunk](), []
+    try:
+        chunks += predictor.chunks(find_input(wanted, plan, "rows", source), most=most)
+        told.append(f"{sum(each.num_rows for each in chunks):,} rows of {wanted}")
+    except ConfigError:
+        if name is not None:
+            raise
+        told.append(f"no rows of {wanted}, which is gone")
+    odd = odd_input(predictor)
+    if odd is not None:
+        chunks += predictor.chunks(odd)
+        told.append(f"{len(odd.rows or ())} odd ones")
+    return chunks, ", ".join(told)
+
+
+def odd_input(predictor: Predictor) -> Input | None:
+    """Return rows of raw text that are empty, very long or far from ASCII; None where lines of text are no rows."""
+    plan = predictor.plan
+    if plan.prepro is None or plan.joins_lines or predictor.vocabulary is None:
+        return None
+    tokens = predictor.vocabulary.tokens
+    words = [token for token in tokens if token.isalpha()][:MOST_WORDS]
+    rows = probes.odd_rows(predictor.loader, words, predictor.processor.parameters.max_len)
+    return Input("odd rows", "odd rows", is_store=False, reading=plan.prepro, rows=rows)
+
+
+def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], *, outputs: float, what: str) -> Compared:
+    """Return how far an export is from its run, from raw text to probabilities.
+
+    Args:
+        predictor: of the run.
+        folder: the export, whose own vocabulary and preprocessing number raw text.
+        chunks: rows as the run reads them.
+        outputs: how far the outputs of the two networks are apart.
+        what: names the rows.
+
+    Raises:
+        ConfigError: a raw row is read otherwise, or the loss wants more of the network than its outputs.
+    """
+    again = Predictor(make_plan(InferenceParameters(save_dir=folder), folder))
+    rows, worst, changed = 0, 0.0, 0
+    for chunk in chunks:
+        same = _read_again(again, chunk)
+        if not len(chunk.samples):
+            continue
+        try:
+            found, wanted = again.predict(same, alone=True), predictor.predict(chunk, alone=True)
+        except AttributeError as error:
+            loss = type(predictor.task.loss).__name__
+            raise refusal(f"The loss {loss}", f"looks into the network ({error})") from error
+        rows += len(chunk.samples)
+        floats = [name for name, each in wanted.items() if np.asarray(each).dtype.kind == "f"]
+        worst = max([worst, *(difference(found[name], wanted[name]) for name in floats)])
+        if "pred" in wanted:
+            apart = np.asarray(found["pred"]) != np.asarray(wanted["pred"])
+            changed += int(apart.reshape(len(apart), -1).any(axis=1).sum())
+    return Compared(rows, outputs, worst, changed, what)
+
+
+def _read_again(again: Predictor, chunk: Chunk) -> Chunk:
+    """Return the same rows as the export reads them.
+
+    Raises:
+        ConfigError: it reads them otherwise.
+    """
+    if not chunk.rows:  # of a store, whose tokens are numbers already
+        return chunk
+    given = Input("rows", "rows", is_store=False, reading=again.plan.prepro, rows=chunk.rows)
+    parts = list(again.chunks(given))
+    same = len(parts) == 1 and np.array_equal(parts[0].kept, chunk.kept)
+    for name, column in chunk.samples.columns.items():
+        other = parts[0].samples.columns[name] if same else None
+        same = same and all(np.array_equal(*each) for each in zip(_flat(column), _flat(other), strict=True))
+    if not same:
+        problem = "read raw text otherwise than the run does"
+        raise refusal("The files that were written", problem, "This is a bug of xdpx: please report it.")
+    return parts[0]
+
+
+def _flat(column: Any) -> list[Any]:
+    return [column] if isinstance(column, np.ndarray) else [column.values, column.offsets]
+
+
+# ---- the folder
+
+
+@contextmanager
+def staged(out_dir: str, facts: Mapping[str, Any]) -> Generator[str]:
+    """Let a folder be written aside, and give it its name at the end; after an error nothing has changed."""
+    parent, name, owner = io.parent(io.abspath(out_dir)), io.name(io.abspath(out_dir)), new_owner_id()
+    folder = publishing.staging_of(parent, name, owner)
+    io.makedirs(folder)
+    try:
+        yield folder
+        publishing.publish(parent, name, owner, facts=facts, kind=export_folder.SET)
+    finally:
+        publishing.remove_tree(folder)
+
+
+def occupied(out_dir: str, kind: str) -> list[Fault]:
+    """Return why a folder cannot become an export, or be replaced by one."""
+    if not io.exists(out_dir):
+        return []
+    if io.isfile(out_dir):
+        return [Fault("out_dir", f"'{out_dir}' is a file.", "Choose a new folder.")]
+    if not io.listdir(out_dir):
+        return []
+    earlier = export_folder.written_by_us(out_dir)
+    if earlier is None:
+        return [Fault("out_dir", f"'{out_dir}' holds something that is no whole export.", "Choose a new folder.")]
+    if earlier.get("format") != kind:
+        problem = f"'{out_dir}' is an export to {earlier.get('format')}."
+        return [Fault("out_dir", problem, "Only one of the same format is replaced: choose a new folder.")]
+    foreign = export_folder.foreign_files(out_dir)
+    problem = f"'{out_dir}' is an earlier export, but it also holds {', '.join(foreign[:3])}."
+    return [Fault("out_dir", problem, "Move that away, or choose a new folder.")] if foreign else []
+
+
+def _contents(kind: Format, exportable: Exportable, predictor: Predictor) -> dict[str, Any]:
+    """Return the table of contents, but for what the format says and what was measured."""
+    known = exportable.processor.parameters
+    inputs = [
+        {"name": name, "dtype": str(each.numpy().dtype), "dims": each.dim()}
+        for name, each in zip(exportable.inputs, exportable.example(), strict=True)
+    ]
+    values = exportable.plan.train.values
+    return {
+        "version": export_folder.VERSION, "format": kind.name, "file": kind.file, "xdpx": xdpx.__version__,
+        "checkpoint": exportable.plan.checkpoint, "model": values["model"], "loss": values["loss"], "inputs": inputs,
+        "outputs": list(exportable.outputs), "form": list(exportable.form), "labels": exportable.labels,
+        "columns": list(predictor.task.header()), "max_len": known.max_len,
+        "pad_index": exportable.processor.pad_index,
+    }  # fmt: skip
+
+
+def _write_texts(folder: str, predictor: Predictor, facts: Mapping[str, Any]) -> None:
+    """Write what raw text is read with and what the outputs mean, then the table of contents."""
+    plan = predictor.plan
+    for name in RESOURCES:
+        found, target = plan.resource(name), io.join(folder, name)
+        if found is not None and not io.exists(target):  # a format may have one with more in it
+            io.copy(found, target)
+    commit.write_text(io.join(folder, "labels.txt"), "".join(f"{label}\n" for label in predictor.labels or []))
+    commit.write_text(io.join(folder, ARGS_FILE), args_text(plan.train))
+    if plan.prepro is not None:
+        commit.write_text(io.join(folder, PREPRO_ARGS), args_text(plan.prepro))
+    names = [each["name"] for each in facts["inputs"]]
+    brief = {"inputs": names, "max_len": facts["max_len"], "pad_index": facts["pad_index"]}
+    commit.write_text(io.join(folder, INPUTS), json.dumps(brief) + "\n")
+    _write_contents(folder, facts)
+
+
+def _write_contents(folder: str, facts: Mapping[str, Any]) -> None:
+    """Write the table of contents, and a manifest of all that is there, by which the folder can be opened."""
+    text = json.dumps(facts, indent=2, ensure_ascii=False)
+    commit.write_text(io.join(folder, export_folder.FILE), text + "\n")
+    own = export_folder.SET + commit.SUFFIX
+    names = [os.path.relpath(io.join(place, name), folder) for place, _, found in os.walk(folder) for name in found]
+    commit.seal(folder, export_folder.SET, sorted(name for name in names if name != own))
+
+
+def _told(
+    kind: Format, exportable: Exportable, folder: str, out_dir: str, facts: Mapping[str, Any], found: Compared
+) -> list[str]:
+    """Return what a user wants to know of an export."""
+    path = io.join(folder, kind.file)
+    size = io.size(path) if io.exists(path) else io.size(folder)
+    lines = [f"{io.join(out_dir, kind.file)}: {format_bytes(size)}; inputs: {', '.join(exportable.inputs)}"]
+    share = f"outputs differ by at most {found.outputs:.1e}, predictions by {found.predictions:.1e}"
+    lines.append(f"  compared with {facts['checkpoint'] or 'the initial weights'} on {found.what}:")
+    lines.append(f"    {share}; {found.changed} of {found.rows:,} labels changed")
+    network, processor = open_network(folder, facts, threads=1, source=out_dir), exportable.processor
+    longest = processor.parameters.max_len - processor.num_special
+    for length in sorted({min(length, longest) for length in (*TIMED, longest)}):
+        try:
+            one = {name: each.numpy() for name, each in probes.sample_inputs(processor, [length]).items()}
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError):  # its samples are more than texts
+            break
+        time = f"{probes.milliseconds(lambda given=one: network(given)):.3f} ms for a text of {length} tokens"  # type: ignore[misc]
+        lines.append(f"  {time}, on one thread (median of {probes.RUNS})")
+    return lines
