@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from xdpx.commands import export_onnx
 from xdpx.commands.script import main
 from xdpx.config.faults import ConfigError
+from xdpx.inference import formats
 
 
 def exported(light: Any, folder: Path) -> Path:
@@ -50,6 +50,6 @@ def test_the_file_gives_the_logits_of_the_network(
 
 @pytest.mark.parametrize("light", [("single", "bow", {"embedding_dim": 4})], indirect=True)
 def test_without_its_packages_the_extra_is_named(light: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_onnx, "find_spec", lambda package: None)
+    monkeypatch.setattr(formats, "find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=r"needs onnx and onnxruntime.*pip install 'xdpx\[export\]'"):
         exported(light, tmp_path)

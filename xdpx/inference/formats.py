@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from xdpx.processors.base import Processor
 
 FORMATS: Mapping[str, str] = {
-    "hf": "xdpx.inference.transformers_format:TransformersFormat",
     "onnx": "xdpx.inference.onnx_file:OnnxFormat",
-    "openvino": "xdpx.inference.openvino_file:OpenVinoFormat",
-    "pt2": "xdpx.inference.saved_program:ProgramFormat",
     "torchscript": "xdpx.inference.tracing:TorchscriptFormat",
 }
 """Name of each format -> where it is written and opened."""
