@@ -33,7 +33,7 @@ def read(folder: str) -> dict[str, Any]:
     path = io.join(folder, FILE)
     try:
         with io.open(path, encoding="utf-8") as file:
-            found = json.loads(file.read())
+            found: dict[str, Any] = json.loads(file.read())
         known = isinstance(found, dict) and int(found["version"]) <= VERSION and isinstance(found["format"], str)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(path, [Fault("export", f"cannot be read ({error}).", _ADVICE)]) from error
