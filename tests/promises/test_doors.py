@@ -21,6 +21,7 @@ NAMED_IMPORTS = {
     "config/user_modules.py",
     "datasets/inputs/libraries.py",
     "experiments/registry.py",
+    "inference/formats.py",
     "models/pytorch/deployed.py",
     "models/pytorch/preparing.py",
     "optimizers/pytorch/families.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle  # for the name of its error
 import re
 import zipfile
@@ -15,6 +16,8 @@ from xdpx.checkpoints import layout, tf_files
 from xdpx.utils import commit, io
 from xdpx.utils.raw_places import is_lfs_pointer
 
+ONLY_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""By this variable torch takes tensors alone, whatever its own callers ask for."""
 PLAIN = frozenset({str, bytes, int, float, bool, type(None), torch.Size})
 
 
@@ -184,3 +187,20 @@ def _refuse_what_cannot_be_read(value: Any, where: str) -> None:
             _refuse_what_cannot_be_read(part, f"{where}[{index}]")
     elif not isinstance(value, torch.Tensor) and type(value) not in PLAIN:
         raise TypeError(f"this is a bug: {where.lstrip('.')} is a {type(value)}; a checkpoint holds plain values only.")
+
+
+def load_program(path: str) -> Any:
+    """Return the network of a local file of torch.export, without unpickling anything but tensors.
+
+    Raises:
+        DamagedFile: it is cut short, altered, or holds more than tensors.
+    """
+    before = os.environ.get(ONLY_TENSORS)
+    os.environ[ONLY_TENSORS] = "1"  # torch.export asks for any pickle otherwise
+    try:
+        return torch.export.load(path).module()
+    except Exception as error:
+        raise DamagedFile(f"{path} cannot be opened as a program: {str(error).partition(chr(10))[0]}") from error
+    finally:
+        os.environ.pop(ONLY_TENSORS)
+        os.environ.update({} if before is None else {ONLY_TENSORS: before})

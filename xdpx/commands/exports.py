@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
@@ -11,6 +11,7 @@ from xdpx.inference.plan import InferenceParameters, find_input, make_plan
 from xdpx.utils import io
 
 if TYPE_CHECKING:
+    from xdpx.inference.exporting import Judge
     from xdpx.inference.formats import Format
 
 
@@ -73,6 +74,34 @@ class ExportCommand:
 
         known = self.parameters
         lines = export(
-            self.format(), known, known.out_dir, source=self.source, rows=known.rows, num_rows=known.num_rows
-        )
+            self.format(), known, known.out_dir, source=self.source, rows=known.rows, num_rows=known.num_rows,
+            judge=self.judge(),
+        )  # fmt: skip
         print("\n".join(lines))
+
+    def judge(self) -> Judge | None:
+        """Return what has the last word on an export; None for only the comparison."""
+        return None
+
+
+class QuantisingParameters(ExportParameters):
+    """The same, and how many bits weights have."""
+
+    quantise: Literal["int8"] | None = param(None, doc="int8: round to 8 bits, and measure what that costs and gains.")
+    most_lost: float = param(
+        0.5, ge=0, doc="With quantise: refuse when more points (hundredths) of major_metric are lost on the rows."
+    )
+
+
+class QuantisingCommand(ExportCommand):
+    """A format that can round to 8 bits."""
+
+    Parameters: type[ExportParameters] = QuantisingParameters
+
+    def judge(self) -> Judge | None:
+        """Return what measures accuracy and time before and after rounding."""
+        if self.parameters.quantise is None:
+            return None
+        from xdpx.commands.rounding import judge_rounding
+
+        return judge_rounding(self.parameters, self.source)

@@ -30,6 +30,8 @@ SHIPPED = (
     "doctor",
     "export_hf",
     "export_onnx",
+    "export_openvino",
+    "export_pt2",
     "export_torchscript",
     "first_difference",
     "from_maxtext",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,10 +15,11 @@ import numpy as np
 import xdpx
 from xdpx.checkpoints import publishing
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, args_text
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.datasets import word_vocabulary
 from xdpx.datasets.evaluation_data import EvaluationData
 from xdpx.inference import export_folder, probes
+from xdpx.inference.answers import refuse_without_answer
 from xdpx.inference.exported import open_network
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
 from xdpx.inference.plan import InferenceParameters, Input, find_input, make_plan
@@ -34,12 +36,17 @@ LENGTHS = ((12, 3, 7), (1,), (30, 2), (5, 5, 5, 5))
 """Tokens of the texts of batches that differ in rows and lengths; the first is followed through the network."""
 REAL_BATCHES = 4
 ROWS_PER_BATCH = 8
+TRAINING = "train"
 RESOURCES = (agreement.VOCABULARY, agreement.LABELS, word_vocabulary.FILE, agreement.DEFINITION)
 """Files that raw text cannot be read without."""
 INPUTS = "inputs.json"
 TIMED = (8, 32)
 """Lengths in tokens of which the time is taken, beside the longest."""
 MOST_WORDS = 50
+CALIBRATED_ON = 32
+"""Batches of real rows from which ranges are learned."""
+UNLIKE_TEXTS = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+"""What processors raise whose samples are more than texts, when they are given texts alone."""
 
 
 class Compared(NamedTuple):
@@ -60,8 +67,37 @@ class Compared(NamedTuple):
     what: str
 
 
+class Trial(NamedTuple):
+    """An export before it has its name.
+
+    Attributes:
+        kind: how the network was written.
+        exportable: what was written.
+        predictor: of the run.
+        folder: where it lies, complete.
+        facts: its table of contents.
+    """
+
+    kind: Format
+    exportable: Exportable
+    predictor: Predictor
+    folder: str
+    facts: dict[str, Any]
+
+
+Judge = Callable[[Trial], list[str]]
+"""Measures a trial, writes what it found into its facts, and returns lines that tell it; refuses by a ConfigError."""
+
+
 def export(
-    kind: Format, options: InferenceParameters, out_dir: str, *, source: str, rows: str | None, num_rows: int
+    kind: Format,
+    options: InferenceParameters,
+    out_dir: str,
+    *,
+    source: str,
+    rows: str | None,
+    num_rows: int,
+    judge: Judge | None = None,
 ) -> list[str]:
     """Write a run as an export folder, and return lines that tell what was written and measured.
 
@@ -73,6 +109,7 @@ def export(
         rows: what the export is compared on: a split of the run's data_dir, or a raw file; None for what it was
             evaluated on.
         num_rows: so many of them at most.
+        judge: has the last word.
 
     Raises:
         ConfigError: the network cannot be written so, or gives something else when opened again; nothing is left.
@@ -86,12 +123,20 @@ def export(
         facts = _contents(kind, exportable, predictor)
         facts["of_format"] = kind.write(exportable, folder)
         _write_texts(folder, predictor, facts)
-        network = open_network(folder, facts, threads=None, source=out_dir)
-        outputs = compared_outputs(exportable, network, kind.most_difference)
-        found = compared(predictor, folder, chunks, outputs=outputs, what=what)
-        facts["compared"] = found._asdict()
+        lines = [_size(kind, folder, out_dir, exportable)]
+        if not facts["of_format"].get("without_head"):
+            network = open_network(folder, facts, threads=None, source=out_dir)
+            most = float("inf") if kind.quantise else kind.most_difference
+            answers = answers_rows(predictor)
+            batches = exportable.batches if answers else [*exportable.batches, *_real(predictor, chunks)]
+            outputs = compared_outputs(exportable, network, batches, most)
+            found = Compared(sum(len(each.samples) for each in chunks), outputs, 0.0, 0, what)
+            found = compared(predictor, folder, chunks, found) if answers else found
+            facts["compared"] = found._asdict()
+            lines += [*_difference(facts, found), *_times(exportable, folder, facts)]
+        lines += judge(Trial(kind, exportable, predictor, folder, facts)) if judge is not None else []
         _write_contents(folder, facts)
-        return _told(kind, exportable, folder, out_dir, facts, found)
+        return lines
 
 
 # ---- the network
@@ -107,14 +152,13 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk]) -> Exportable:
 
     from xdpx.models.pytorch.positional import Positional, output_form
 
-    model, what = predictor.task.model, type(predictor.task.model).__name__
-    batches = [*_artificial(predictor), *islice(_real(predictor, chunks), REAL_BATCHES)]
+    model, what = predictor.task.model.eval().requires_grad_(False), type(predictor.task.model).__name__
+    batches = [*filter(partial(_fits, model), _artificial(predictor)), *islice(_real(predictor, chunks), REAL_BATCHES)]
     if not batches:
         raise refusal(what, "reads nothing that could be followed through it", "Name a raw file: rows.")
     odd = [name for name, each in batches[0].items() if not isinstance(each, torch.Tensor)]
     if odd:
         raise refusal(what, f"reads {odd[0]}, which is no array")
-    model.eval().requires_grad_(False)
     with torch.no_grad():
         form = output_form(model(**batches[0]))
     if form is None:
@@ -123,7 +167,7 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk]) -> Exportable:
     names = [name for name in form if name is not None]
     return Exportable(
         network, list(batches[0]), names, batches, predictor.plan, predictor.processor, predictor.labels,
-        predictor.task.loss, model, form,
+        predictor.task.loss, model, form, _calibration(predictor, chunks),
     )  # fmt: skip
 
 
@@ -132,8 +176,27 @@ def _artificial(predictor: Predictor) -> list[Mapping[str, Any]]:
     longest = processor.parameters.max_len - processor.num_special
     try:
         return [probes.sample_inputs(processor, each) for each in (*LENGTHS, (longest,))]
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):  # its samples are more than texts
+    except UNLIKE_TEXTS:
         return []
+
+
+def _fits(model: Any, given: Mapping[str, Any]) -> bool:
+    """Tell whether a network takes a batch that no data set gave."""
+    try:
+        model(**given)
+    except (RuntimeError, *UNLIKE_TEXTS):  # no token is masked in it, or no text stands apart
+        return False
+    return True
+
+
+def _calibration(predictor: Predictor, chunks: Sequence[Chunk]) -> list[Mapping[str, Any]]:
+    """Return inputs of real rows: of training, where those are there."""
+    try:
+        source = find_input(TRAINING, predictor.plan, "rows", THIS_RUN)
+        chunks = [*predictor.chunks(source, most=CALIBRATED_ON * ROWS_PER_BATCH)]
+    except ConfigError:
+        pass
+    return list(islice(_real(predictor, chunks), CALIBRATED_ON))
 
 
 def _real(predictor: Predictor, chunks: Sequence[Chunk]) -> Generator[Mapping[str, Any]]:
@@ -148,8 +211,10 @@ def _real(predictor: Predictor, chunks: Sequence[Chunk]) -> Generator[Mapping[st
                 yield to_device(batch, torch.device("cpu"))["net_input"]
 
 
-def compared_outputs(exportable: Exportable, network: Network, most: float) -> float:
-    """Return by how much a file gives other outputs than the trained network, as a share of 1 + |x|.
+def compared_outputs(
+    exportable: Exportable, network: Network, batches: Sequence[Mapping[str, Any]], most: float
+) -> float:
+    """Return by how much a file gives other outputs for batches than the trained network, as a share of 1 + |x|.
 
     Raises:
         ConfigError: by more than `most`, or it fails.
@@ -157,7 +222,7 @@ def compared_outputs(exportable: Exportable, network: Network, most: float) -> f
     import torch
 
     worst = 0.0
-    for given in exportable.batches:
+    for given in batches:
         shape = tuple(next(iter(given.values())).shape)
         with torch.no_grad():
             wanted = exportable.network(*(given[name] for name in exportable.inputs))
@@ -224,7 +289,16 @@ def odd_input(predictor: Predictor) -> Input | None:
     return Input("odd rows", "odd rows", is_store=False, reading=plan.prepro, rows=rows)
 
 
-def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], *, outputs: float, what: str) -> Compared:
+def answers_rows(predictor: Predictor) -> bool:
+    """Tell whether a model says something of single rows; language models do not."""
+    try:
+        refuse_without_answer(predictor)
+    except ConfigError:
+        return False
+    return True
+
+
+def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs: Compared) -> Compared:
     """Return how far an export is from its run, from raw text to probabilities.
 
     Args:
@@ -232,7 +306,6 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], *, outp
         folder: the export, whose own vocabulary and preprocessing number raw text.
         chunks: rows as the run reads them.
         outputs: how far the outputs of the two networks are apart.
-        what: names the rows.
 
     Raises:
         ConfigError: a raw row is read otherwise, or the loss wants more of the network than its outputs.
@@ -254,7 +327,7 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], *, outp
         if "pred" in wanted:
             apart = np.asarray(found["pred"]) != np.asarray(wanted["pred"])
             changed += int(apart.reshape(len(apart), -1).any(axis=1).sum())
-    return Compared(rows, outputs, worst, changed, what)
+    return outputs._replace(rows=rows, predictions=worst, changed=changed)
 
 
 def _read_again(again: Predictor, chunk: Chunk) -> Chunk:
@@ -359,23 +432,29 @@ def _write_contents(folder: str, facts: Mapping[str, Any]) -> None:
     commit.seal(folder, export_folder.SET, sorted(name for name in names if name != own))
 
 
-def _told(
-    kind: Format, exportable: Exportable, folder: str, out_dir: str, facts: Mapping[str, Any], found: Compared
-) -> list[str]:
-    """Return what a user wants to know of an export."""
+def _size(kind: Format, folder: str, out_dir: str, exportable: Exportable) -> str:
     path = io.join(folder, kind.file)
     size = io.size(path) if io.exists(path) else io.size(folder)
-    lines = [f"{io.join(out_dir, kind.file)}: {format_bytes(size)}; inputs: {', '.join(exportable.inputs)}"]
+    return f"{io.join(out_dir, kind.file)}: {format_bytes(size)}; inputs: {', '.join(exportable.inputs)}"
+
+
+def _difference(facts: Mapping[str, Any], found: Compared) -> list[str]:
     share = f"outputs differ by at most {found.outputs:.1e}, predictions by {found.predictions:.1e}"
-    lines.append(f"  compared with {facts['checkpoint'] or 'the initial weights'} on {found.what}:")
-    lines.append(f"    {share}; {found.changed} of {found.rows:,} labels changed")
-    network, processor = open_network(folder, facts, threads=1, source=out_dir), exportable.processor
-    longest = processor.parameters.max_len - processor.num_special
+    return [
+        f"  compared with {facts['checkpoint'] or 'the initial weights'} on {found.what}:",
+        f"    {share}; {found.changed} of {found.rows:,} labels changed",
+    ]
+
+
+def _times(exportable: Exportable, folder: str, facts: Mapping[str, Any]) -> list[str]:
+    """Say how long one text takes, on one thread."""
+    network, processor = open_network(folder, facts, threads=1, source=folder), exportable.processor
+    longest, lines = processor.parameters.max_len - processor.num_special, []
     for length in sorted({min(length, longest) for length in (*TIMED, longest)}):
         try:
             one = {name: each.numpy() for name, each in probes.sample_inputs(processor, [length]).items()}
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):  # its samples are more than texts
+        except UNLIKE_TEXTS:
             break
-        time = f"{probes.milliseconds(lambda given=one: network(given)):.3f} ms for a text of {length} tokens"  # type: ignore[misc]
+        time = f"{probes.milliseconds(partial(network, one)):.3f} ms for a text of {length} tokens"
         lines.append(f"  {time}, on one thread (median of {probes.RUNS})")
     return lines

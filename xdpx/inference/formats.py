@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from xdpx.processors.base import Processor
 
 FORMATS: Mapping[str, str] = {
+    "hf": "xdpx.inference.transformers_format:TransformersFormat",
     "onnx": "xdpx.inference.onnx_file:OnnxFormat",
+    "openvino": "xdpx.inference.openvino_file:OpenVinoFormat",
+    "pt2": "xdpx.inference.saved_program:ProgramFormat",
     "torchscript": "xdpx.inference.tracing:TorchscriptFormat",
 }
 """Name of each format -> where it is written and opened."""
@@ -49,6 +52,7 @@ class Exportable:
         loss: makes probabilities of the outputs.
         model: the network as it was trained, which takes the inputs by name.
         form: names of all that it gives, in order, None for what is not there.
+        calibration: inputs of real rows, of training where those are there, to learn ranges from.
     """
 
     network: nn.Module
@@ -61,6 +65,7 @@ class Exportable:
     loss: Any
     model: nn.Module
     form: Sequence[str | None]
+    calibration: Sequence[Inputs]
 
     def example(self, index: int = 0) -> tuple[Tensor, ...]:
         """Return one of the batches as the network takes it."""
@@ -84,7 +89,9 @@ class Format:
     file: ClassVar[str]
     packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str] = "export"
-    most_difference: float = 1e-4
+    most_difference: ClassVar[float] = 1e-4
+    quantise: str | None = None
+    """What its numbers are rounded to, such as "int8": then it is accuracy that is compared."""
 
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
         """Write the network into a local folder, and return what JSON can hold and `open` is to know.

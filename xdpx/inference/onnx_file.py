@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from io import BytesIO
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
@@ -19,16 +20,24 @@ OPSET = 18
 
 
 class OnnxFormat(Format):
-    """ONNX, run by onnxruntime."""
+    """ONNX, run by onnxruntime.
+
+    Args:
+        quantise: "int8" for weights of 8 bits; what the layers give is rounded while they run, by its own range.
+    """
 
     name: ClassVar[str] = "onnx"
     file: ClassVar[str] = "model.onnx"
     packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxruntime")
 
+    def __init__(self, *, quantise: str | None = None) -> None:
+        self.quantise = quantise
+
     def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
         """Write the traced network."""
-        commit.write_bytes(io.join(folder, self.file), content_of(exportable))
-        return {"opset": OPSET}
+        content = content_of(exportable)
+        commit.write_bytes(io.join(folder, self.file), _rounded(content) if self.quantise else content)
+        return {"opset": OPSET, "quantised": self.quantise}
 
     @classmethod
     def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
@@ -77,3 +86,18 @@ def content_of(exportable: Exportable) -> bytes:
             what = type(exportable.model).__name__
             raise refusal(what, f"cannot be written as ONNX: {first_line(error).rstrip('.')}") from error
     return buffer.getvalue()
+
+
+def _rounded(content: bytes) -> bytes:
+    """Return a file of ONNX whose products of matrices have weights of 8 bits, a range for each column."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with TemporaryDirectory() as folder:
+        path = io.join(folder, "int8.onnx")
+        quantize_dynamic(
+            onnx.load_from_string(content), path, per_channel=True, weight_type=QuantType.QInt8,
+            op_types_to_quantize=["MatMul", "Gemm", "Gather"],
+        )  # fmt: skip
+        with io.open(path, "rb") as file:
+            return bytes(file.read())

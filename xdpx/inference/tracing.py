@@ -88,7 +88,7 @@ def trace(network: nn.Module, batches: Sequence[Tensors], *, what: str) -> Any:
 
     network.eval().requires_grad_(False)
     expected = [_tensors(network(*each)) for each in batches]
-    _work_out_weights(network)
+    work_out_weights(network)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a branch that depends on the shape shows below, where it matters
         try:
@@ -130,7 +130,7 @@ def content_of(network: nn.Module) -> bytes:
     return buffer.getvalue()
 
 
-def _work_out_weights(model: nn.Module) -> None:
+def work_out_weights(model: nn.Module) -> None:
     """Replace weights that are worked out at every step, such as normalised ones, by what they are."""
     from torch.nn.utils import parametrize
 

@@ -52,7 +52,7 @@ class SimCSE(Bert):
             vectors = hidden[:, 0]
         if self.training or not self.parameters_used.layer_only_in_training:
             vectors = torch.tanh(self.layer(vectors))
-        rows: Tensor = vectors.unflatten(0, input_ids.shape[:2])
+        rows: Tensor = vectors.view(*input_ids.shape[:2], *vectors.shape[1:])
         return rows
 
 

@@ -48,7 +48,7 @@ def _last_layer(layer: Any, hidden_BTH: Tensor, mask_B11T: Tensor | None) -> Ten
     """Return (B, 1, H): attention from the first token to all, then the feed-forward network on it alone."""
     first_B1H, looking = hidden_BTH[:, :1], layer.attention.self
     query, key, value = (
-        part.unflatten(-1, (-1, looking.attention_head_size)).transpose(1, 2)
+        part.view(*part.shape[:-1], -1, looking.attention_head_size).transpose(1, 2)  # ONNX knows no unflatten
         for part in (looking.query(first_B1H), looking.key(hidden_BTH), looking.value(hidden_BTH))
     )
     dropout = looking.dropout.p if layer.training else 0.0

@@ -1,0 +1,93 @@
+"""What rounding to 8 bits costs and gains: scores on labelled rows, and time text by text, before and after."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import islice
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from xdpx.config.faults import ConfigError, Fault
+from xdpx.inference.plan import InferenceParameters, find_input, make_plan
+
+if TYPE_CHECKING:
+    from xdpx.commands.exports import QuantisingParameters
+    from xdpx.inference.exporting import Judge, Trial
+    from xdpx.inference.formats import Network
+    from xdpx.inference.plan import Input
+    from xdpx.inference.predictor import Predictor
+
+TIMED = 60
+"""Real rows whose time is taken, each by both networks in turn."""
+REMEDY = "Export it in full precision, try the other format, or allow more: most_lost."
+
+
+def judge_rounding(known: QuantisingParameters, source: str) -> Judge:
+    """Return what scores and times a trial, and refuses one that loses more than `most_lost`."""
+
+    def judge(trial: Trial) -> list[str]:
+        from xdpx.inference.predictor import Predictor
+
+        values = trial.predictor.plan.train.values
+        metric, rows = str(values["major_metric"]), known.rows or str(values["valid_subset"])
+        labelled = find_input(rows, trial.predictor.plan, "rows", source)
+        again = Predictor(make_plan(InferenceParameters(save_dir=trial.folder), source))
+        before, after = scored(trial.predictor, labelled)[metric], scored(again, labelled)[metric]
+        lost = 100 * (before - after if values["ascending_metric"] else after - before)
+        slow, fast = seconds_of(trial, labelled)
+        trial.facts["rounding"] = {
+            "rows": rows, "metric": metric, "before": before, "after": after, "milliseconds_before": 1000 * slow,
+            "milliseconds_after": 1000 * fast,
+        }  # fmt: skip
+        if not lost <= known.most_lost:
+            problem = f"takes {metric} on {rows} from {before:.4f} to {after:.4f}: {lost:.2f} points lost."
+            raise ConfigError(source, [Fault("quantise", problem, REMEDY)])
+        return [
+            f"  {metric} on {rows}: {before:.4f} before, {after:.4f} after rounding ({-lost:+.2f} points)",
+            f"  a row of {rows}, one by one on one thread: {1000 * slow:.2f} ms of CPU before, {1000 * fast:.2f} after "
+            f"({slow / fast:.1f} times as fast)",
+        ]
+
+    return judge
+
+
+def scored(predictor: Predictor, source: Input) -> dict[str, float]:
+    """Return the metrics of labelled rows."""
+    from xdpx.tasks.scoring import score
+
+    batches = predictor.scored_batches(source)
+    found: dict[str, float] = score(predictor.engine, predictor.state, batches, predictor.task.loss).metrics
+    return found
+
+
+def seconds_of(trial: Trial, source: Input) -> tuple[float, float]:
+    """Return the median seconds of CPU for one real row in full precision and rounded, in the same format."""
+    from xdpx.datasets.evaluation_data import EvaluationData
+    from xdpx.inference.exported import open_network
+
+    exportable, predictor = trial.exportable, trial.predictor
+    chunk = next(predictor.chunks(source, most=4 * TIMED))
+    rows = [
+        {name: batch["net_input"][name] for name in exportable.inputs}
+        for _, batch in islice(EvaluationData(chunk.samples, predictor.processor, batch_size=1), 0, None, 4)
+    ]
+    with TemporaryDirectory() as folder:
+        facts = {**trial.facts, "of_format": type(trial.kind)().write(exportable, folder)}
+        full = open_network(folder, facts, threads=1, source=folder)
+        rounded = open_network(trial.folder, trial.facts, threads=1, source=trial.folder)
+        slow, fast = _medians([full, rounded], rows)
+        return slow, fast
+
+
+def _medians(networks: Sequence[Network], rows: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the median of each network, which take turns, so that what else the machine does hits both alike."""
+    times: list[list[float]] = [[] for _ in networks]
+    for row in rows:
+        for index, network in enumerate(networks):
+            network(row)  # the first one of a shape may prepare
+            begun = time.process_time()
+            network(row)
+            times[index].append(time.process_time() - begun)
+    return [statistics.median(each) for each in times]

@@ -1,0 +1,95 @@
+"""A network as a program of torch.export: what today's PyTorch loads without our code, and compiles for C++."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from xdpx.config.faults import Fault
+from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
+from xdpx.inference.tracing import in_torch, work_out_weights
+from xdpx.utils import io
+
+COMPILED = "model.aoti.pt2"
+"""What AOTInductor makes of the program: machine code of this kind of processor."""
+
+
+class ProgramFormat(Format):
+    """A saved program of torch.export, and beside it, where that is asked for, its AOTInductor package.
+
+    Args:
+        compiled: write the package too, which needs a compiler of C++. `open` does not run it: it is machine code.
+    """
+
+    name: ClassVar[str] = "pt2"
+    file: ClassVar[str] = "model.pt2"
+
+    def __init__(self, *, compiled: bool = False) -> None:
+        self._compiled = compiled
+
+    def write(self, exportable: Exportable, folder: str) -> dict[str, Any]:
+        """Write the program, whose rows and lengths are free."""
+        import torch
+
+        work_out_weights(exportable.network)
+        what, example = type(exportable.model).__name__, exportable.example()
+        free = tuple(dict.fromkeys(range(each.dim()), torch.export.Dim.AUTO) for each in example)
+        with _quiet():
+            try:
+                program = torch.export.export(exportable.network, example, dynamic_shapes=(free,))
+                torch.export.save(program, io.join(folder, self.file))
+            except Exception as error:  # torch has dozens of kinds for what it cannot follow
+                problem = f"cannot be followed by torch.export: {first_line(error).rstrip('.')}"
+                raise refusal(what, problem, "Use export_torchscript or export_onnx.") from error
+            if self._compiled:
+                self._compile(program, folder, what)
+        return {"compiled": COMPILED if self._compiled else None}
+
+    def _compile(self, program: Any, folder: str, what: str) -> None:
+        from torch._inductor import aoti_compile_and_package
+
+        try:
+            aoti_compile_and_package(program, package_path=io.join(folder, COMPILED))
+        except Exception as error:
+            raise refusal(what, f"cannot be compiled: {first_line(error).rstrip('.')}", "Leave out compile.") from error
+
+    @classmethod
+    def open(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
+        """Return what runs the program in this process."""
+        from xdpx.checkpoints.trusted import load_program
+
+        with _quiet():
+            return in_torch(load_program(io.join(folder, cls.file)), facts, threads)
+
+    @classmethod
+    def open_compiled(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
+        """Return what runs the package, which is machine code: only for one that was just written."""
+        from torch._inductor import aoti_load_package
+
+        return in_torch(aoti_load_package(io.join(folder, COMPILED)), facts, threads)
+
+
+def without_compiler() -> list[Fault]:
+    """Return why nothing can be compiled here."""
+    from shutil import which
+
+    if any(map(which, ("g++", "clang++", "c++"))):
+        return []
+    return [Fault("compile", "is true, but there is no compiler of C++ here.", "Install g++, or leave it out.")]
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keep to ourselves what torch thinks of its own formats."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
