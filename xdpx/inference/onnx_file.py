@@ -8,6 +8,7 @@ from io import BytesIO
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xdpx.config.faults import ConfigError
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
 from xdpx.inference.tracing import traced
 from xdpx.utils import commit, io
@@ -82,6 +83,8 @@ def content_of(exportable: Exportable) -> bytes:
                 dynamo=False, opset_version=OPSET, input_names=list(inputs), output_names=list(exportable.outputs),
                 dynamic_axes=free,
             )  # fmt: skip
+        except ConfigError:  # which is a ValueError: it could not be traced
+            raise
         except (RuntimeError, ValueError) as error:
             what = type(exportable.model).__name__
             raise refusal(what, f"cannot be written as ONNX: {first_line(error).rstrip('.')}") from error
