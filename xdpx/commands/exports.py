@@ -104,4 +104,4 @@ class QuantisingCommand(ExportCommand):
             return None
         from xdpx.commands.rounding import judge_rounding
 
-        return judge_rounding(self.parameters, self.source)
+        return judge_rounding(self.parameters.rows, self.parameters.most_lost, self.source)

@@ -13,7 +13,6 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.plan import InferenceParameters, find_input, make_plan
 
 if TYPE_CHECKING:
-    from xdpx.commands.exports import QuantisingParameters
     from xdpx.inference.exporting import Judge, Trial
     from xdpx.inference.formats import Network
     from xdpx.inference.plan import Input
@@ -24,29 +23,35 @@ TIMED = 60
 REMEDY = "Export it in full precision, try the other format, or allow more: most_lost."
 
 
-def judge_rounding(known: QuantisingParameters, source: str) -> Judge:
-    """Return what scores and times a trial, and refuses one that loses more than `most_lost`."""
+def judge_rounding(rows: str | None, most_lost: float, source: str) -> Judge:
+    """Return what scores and times a trial.
+
+    Args:
+        rows: labelled ones; None for those that training evaluated on.
+        most_lost: hundredths of major_metric; a trial that loses more is refused.
+        source: the config, for messages.
+    """
 
     def judge(trial: Trial) -> list[str]:
         from xdpx.inference.predictor import Predictor
 
         values = trial.predictor.plan.train.values
-        metric, rows = str(values["major_metric"]), known.rows or str(values["valid_subset"])
-        labelled = find_input(rows, trial.predictor.plan, "rows", source)
+        metric, on = str(values["major_metric"]), rows or str(values["valid_subset"])
+        labelled = find_input(on, trial.predictor.plan, "rows", source)
         again = Predictor(make_plan(InferenceParameters(save_dir=trial.folder), source))
         before, after = scored(trial.predictor, labelled)[metric], scored(again, labelled)[metric]
         lost = 100 * (before - after if values["ascending_metric"] else after - before)
         slow, fast = seconds_of(trial, labelled)
         trial.facts["rounding"] = {
-            "rows": rows, "metric": metric, "before": before, "after": after, "milliseconds_before": 1000 * slow,
+            "rows": on, "metric": metric, "before": before, "after": after, "milliseconds_before": 1000 * slow,
             "milliseconds_after": 1000 * fast,
         }  # fmt: skip
-        if not lost <= known.most_lost:
-            problem = f"takes {metric} on {rows} from {before:.4f} to {after:.4f}: {lost:.2f} points lost."
+        if not lost <= most_lost:
+            problem = f"takes {metric} on {on} from {before:.4f} to {after:.4f}: {lost:.2f} points lost."
             raise ConfigError(source, [Fault("quantise", problem, REMEDY)])
         return [
-            f"  {metric} on {rows}: {before:.4f} before, {after:.4f} after rounding ({-lost:+.2f} points)",
-            f"  a row of {rows}, one by one on one thread: {1000 * slow:.2f} ms of CPU before, {1000 * fast:.2f} after "
+            f"  {metric} on {on}: {before:.4f} before, {after:.4f} after rounding ({-lost:+.2f} points)",
+            f"  a row of {on}, one by one on one thread: {1000 * slow:.2f} ms of CPU before, {1000 * fast:.2f} after "
             f"({slow / fast:.1f} times as fast)",
         ]
 
