@@ -101,10 +101,7 @@ class Bert(Model):
             raise _too_long(input_ids.shape[1], most)
         mask = attention_mask.bool()
         # Padding that nobody has needs no mask; looking costs nothing on a CPU, but would make a GPU wait.
-<<<<<<< HEAD
         # What is exported is for any texts and cannot look.
-=======
->>>>>>> 5f89498 (inference: pt2, OpenVINO and 8 bits, each compared with the run)
         whole = mask.device.type == "cpu" and not torch.compiler.is_exporting() and bool(mask.all())
         given = {"input_ids": input_ids, "attention_mask": None if whole else encoders.mask_for(self.config, mask)}
         # Architectures that were trained without segments have a single row for them, or none, or no such input.
