@@ -26,6 +26,7 @@ TITLES = {
     "trainer_checkpoints": "Trainer: saving and resuming",
     "spmd": "JAX: sharded experiments",
     "board": "Board",
+    "serving": "Serving",
     "goodput": "Goodput under kills and freezes",
     "tuning": "Search: samples until random search's best score",
 }

@@ -47,7 +47,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, application: Guard, ending: Ending) -> None:
         config = uvicorn.Config(
-            application, log_config=None, access_log=False, lifespan="on", ws="none", backlog=BACKLOG,
+            application, log_config=None, log_level="error", access_log=False, lifespan="on", ws="none", backlog=BACKLOG,
             server_header=False, timeout_keep_alive=75,
         )  # fmt: skip
         super().__init__(config)
