@@ -43,7 +43,8 @@ def drawn(schema: dict[str, Any], count: int) -> list[tuple[str, str, bytes]]:
     from schemathesis import GenerationMode
 
     found: list[tuple[str, str, bytes]] = []
-    operations = [each.ok() for each in schemathesis.openapi.from_dict(schema).get_all_operations()]
+    interface: Any = schemathesis.openapi.from_dict(schema)
+    operations = [each.ok() for each in interface.get_all_operations()]
     each_count = max(10, count // (2 * len(operations)))
     for operation in operations:
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 
-class Classifier(litserve.LitAPI):
+class Classifier(litserve.LitAPI):  # type: ignore[misc]  # it is installed where the peer runs
     """Answers a text with the probabilities of the labels."""
 
     def setup(self, device: str) -> None:

@@ -6,6 +6,7 @@ Usage: serve_pipeline.py FOLDER PORT
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -28,9 +29,9 @@ def health() -> str:
 
 
 @app.post("/predict")
-def predict(asked: Asked) -> list[dict[str, float | str]]:
-    [found] = model([asked.text], truncation=True, max_length=256)
-    return list(found)
+def predict(asked: Asked) -> list[dict[str, Any]]:
+    found: list[Any] = model([asked.text], truncation=True, max_length=256)
+    return list(found[0])
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Asked:
 
     def __init__(self, sizes, model=None):
         self.model = model or Fake()
-        self.batcher = Batcher(self.model, sizes)
+        self.batcher = Batcher([self.model], sizes)
         self.ended = []
 
     def ask(self, *texts):

@@ -213,3 +213,13 @@ def test_a_better_checkpoint_takes_over_and_a_damaged_one_does_not(run, tmp_path
         assert not model.refresh()
         assert ask(f"{server.address}/predict", {"text": "good"})[0] == 200
         assert 'xdpx_loads_total{model="tiny",result="failed"} 1.0' in ask(f"{server.address}/metrics")[2]
+
+
+def test_hostile_requests_neither_end_the_server_nor_get_a_5xx(serving):
+    pytest.importorskip("schemathesis")
+    from benchmarks.hostile import attack
+
+    statuses = attack(serving.address, 400, seed=7)
+    assert {200, 400, 404, 405, 422} <= statuses.keys()
+    assert max(statuses) < 500
+    assert ask(f"{serving.address}/predict", {"text": "good"})[0] == 200

@@ -1,12 +1,13 @@
 """`x-serve SAVE_DIR`: answer requests over HTTP with trained models.
 
 Usage: x-serve SAVE_DIR [NAME=SAVE_DIR ...] [--port 6490] [--open] [--host HOST --token TOKEN]
-               [--engine pytorch|spmd] [--tokens 1024] [--rows 64] [--waiting 2048] [--threads 1]
+               [--engine pytorch|spmd] [--tokens 512] [--rows 64] [--waiting 2048] [--threads 2]
 
 A SAVE_DIR is the folder of a run, of which the best checkpoint answers, a better one as soon as training writes it; or
 an export. POST /predict {"text": ...}, /predict_batch {"texts": [...]} or {"pairs": [[...], ...]}; of several models by
 name /models/NAME/predict; /docs explains all, and / is a page to try them. --tokens and --rows bound a batch, --waiting
-the rows that may wait (beyond it the answer is 429), --threads says how many batches are computed side by side.
+the rows that may wait (beyond it the answer is 429), --threads says how many batches are computed side by side, each by
+a copy of the model.
 
 It answers this machine alone, until --host names another address. Then a token is needed, which clients send as
 `Authorization: Bearer TOKEN`; `--token new` makes one, and $XDPX_SERVE_TOKEN keeps it out of the list of processes.
@@ -56,10 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="+", metavar="[NAME=]SAVE_DIR", help="a run or an export")
     add_flags(parser, PORT)
     parser.add_argument("--engine", choices=("pytorch", "spmd"), help="what computes; by default as in training")
-    parser.add_argument("--tokens", type=_positive, default=1024, help="of a batch at most (1024)")
+    parser.add_argument("--tokens", type=_positive, default=512, help="of a batch at most (512)")
     parser.add_argument("--rows", type=_positive, default=64, help="of a batch at most (64)")
     parser.add_argument("--waiting", type=_positive, default=2048, help="rows that may wait (2048)")
-    parser.add_argument("--threads", type=_positive, default=1, help="batches that are computed side by side (1)")
+    parser.add_argument("--threads", type=_positive, help="batches computed side by side (on a CPU 2)")
     return parser
 
 

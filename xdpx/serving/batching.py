@@ -8,6 +8,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from xdpx.logger import log
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Text = str | Sequence[str]
 """A row as it is asked for: a text, or several."""
-OVERHEAD_TOKENS = 64
+OVERHEAD_TOKENS = 32
 """What a batch costs beside its tokens, in tokens: rows whose padding costs more are computed by themselves."""
 MOST_ENCODED = 256
 """Rows that are tokenised at a time, so that the first of them need not wait for the last."""
@@ -52,16 +53,17 @@ class Sizes:
     """How much is computed at a time, and how much may wait.
 
     Attributes:
-        tokens: of a batch at most, padding included; a row that alone is longer is a batch of its own.
+        tokens: of a batch at most, padding included; a row that alone is longer is a batch of its own. A CPU is busy
+            with a few hundred, and more only keep the answers waiting; a GPU wants many.
         rows: of a batch at most.
         waiting: rows that may wait for their answers, of all requests.
-        threads: how many batches are computed side by side.
+        threads: how many batches are computed side by side, each with a copy of the model; None: as suits the machine.
     """
 
-    tokens: int = 1024
+    tokens: int = 512
     rows: int = 64
     waiting: int = 2048
-    threads: int = 1
+    threads: int | None = None
 
 
 Deliver = Callable[["Request"], None]
@@ -146,7 +148,7 @@ class Batcher:
     """Answers requests with a model, in threads of its own, which `close` ends.
 
     Args:
-        model: what answers.
+        models: what answers, one for each thread that computes; the first of them tokenises for all.
         sizes: how much at a time.
         started: called at the beginning of each thread that computes.
         computed: is told of every batch: rows, tokens with padding, seconds.
@@ -154,13 +156,13 @@ class Batcher:
 
     def __init__(
         self,
-        model: Answering,
+        models: Sequence[Answering],
         sizes: Sizes,
         *,
         started: Callable[[], None] = lambda: None,
         computed: Callable[[int, int, float], None] = lambda rows, tokens, seconds: None,
     ) -> None:
-        self._model, self._sizes = model, sizes
+        self._encoder, self._sizes = models[0], sizes
         self._started, self._computed = started, computed
         self._asked: deque[Request] = deque()
         self._pool = Pool(sizes)
@@ -168,7 +170,8 @@ class Batcher:
         self._closed = False
         self._num_rows = self._number = self._encoding = 0
         self._rows_per_second = 0.0
-        work = [self._encode_all, *[self._compute_all] * sizes.threads]
+        self._num_threads = len(models)
+        work: list[Callable[[], None]] = [self._encode_all, *(partial(self._compute_all, each) for each in models)]
         self._threads = [threading.Thread(target=each, name=f"serve-{i}", daemon=True) for i, each in enumerate(work)]
         for thread in self._threads:
             thread.start()
@@ -227,7 +230,7 @@ class Batcher:
     def _encoded(self, requests: list[Request]) -> Iterator[tuple[Request, list[EncodedRow]]]:
         """Yield requests with their rows: all tokenised in one go, or each by itself where one is at fault."""
         try:
-            rows = self._model.encode([text for each in requests for text in each.texts])
+            rows = self._encoder.encode([text for each in requests for text in each.texts])
         except Exception as error:  # of which request it is, only each by itself tells
             if len(requests) == 1:
                 self._fail(requests, error)
@@ -249,12 +252,12 @@ class Batcher:
 
     # ---- computing
 
-    def _compute_all(self) -> None:
+    def _compute_all(self, model: Answering) -> None:
         self._started()
         while batch := self._next_batch():
             begun = time.perf_counter()
             try:
-                answers = self._model.answer([each.row for each in batch])
+                answers = model.answer([each.row for each in batch])
             except Exception as error:  # the batch has failed; the next one may do better
                 log.warning(f"a batch of {len(batch)} rows failed: {type(error).__name__}: {error}")
                 self._fail(list({id(each.request): each.request for each in batch}.values()), error)
@@ -277,7 +280,7 @@ class Batcher:
                 if not each.request.missing and each.request.error is None:
                     ended.append(each.request)
             self._num_rows -= sum(len(request.texts) for request in ended)
-            speed = self._sizes.threads * len(batch) / max(seconds, 1e-6)
+            speed = self._num_threads * len(batch) / max(seconds, 1e-6)
             self._rows_per_second = 0.9 * self._rows_per_second + 0.1 * speed if self._rows_per_second else speed
         for request in ended:
             request.deliver(request)

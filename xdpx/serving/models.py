@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from xdpx.checkpoints.aliases import BEST, resolve
+from xdpx.config.spmd_keys import SPMD
 from xdpx.inference.answers import Prediction
 from xdpx.inference.session import TrainedRun
 from xdpx.logger import log
@@ -17,6 +18,9 @@ from xdpx.serving.counting import Counts
 from xdpx.serving.shapes import ModelFacts
 from xdpx.utils import io
 
+MOST_COPIES = 2
+"""How many batches a CPU computes side by side, with half of the cores each: threads of one batch wait for each other
+after every layer, which costs most where the machine has other work, too."""
 LOOKS = 2.0
 """Seconds between two looks for better checkpoints."""
 Open = Callable[[str], TrainedRun]
@@ -105,10 +109,15 @@ class Model:
 
     def _started(self) -> tuple[TrainedRun, Batcher]:
         run = self._open(self.folder)
-        run.answer(run.encode([_example(run)]))  # what is built at the first row is built before anybody waits
-        threads = max(1, self._cores // self._sizes.threads)
+        copies = min(self._sizes.threads or (MOST_COPIES if _is_on_cpu(run) else 1), self._cores)
+        runs = [run, *(self._open(self.folder) for _ in range(copies - 1))]
+        for each in runs:  # what is built at the first row is built before anybody waits
+            each.answer(each.encode([_example(each)]))
         batcher = Batcher(
-            run, self._sizes, started=partial(_use_threads, threads), computed=partial(self._counts.batch, self.name)
+            runs,
+            self._sizes,
+            started=partial(_use_threads, max(1, self._cores // copies)),
+            computed=partial(self._counts.batch, self.name),
         )
         self._counts.loads.labels(self.name, "done").inc()
         return run, batcher
@@ -164,6 +173,15 @@ def _mark(folder: str) -> tuple[str, int | None, str] | None:
 
 def _example(run: TrainedRun) -> Text:
     return "a" if len(run.text_fields) == 1 else ["a"] * len(run.text_fields)
+
+
+def _is_on_cpu(run: TrainedRun) -> bool:
+    """Tell whether torch computes a run on the CPU, by itself: JAX spreads every batch over the cores."""
+    if run.config.get("engine") == SPMD or "torch" not in sys.modules:
+        return False
+    import torch
+
+    return not torch.cuda.is_available()
 
 
 def _use_threads(count: int) -> None:

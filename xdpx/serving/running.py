@@ -47,8 +47,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, application: Guard, ending: Ending) -> None:
         config = uvicorn.Config(
-            application, log_config=None, log_level="error", access_log=False, lifespan="on", ws="none", backlog=BACKLOG,
-            server_header=False, timeout_keep_alive=75,
+            application, log_config=None, log_level="error", access_log=False, lifespan="on", ws="none",
+            backlog=BACKLOG, server_header=False, timeout_keep_alive=75,
         )  # fmt: skip
         super().__init__(config)
         self._ending = ending
