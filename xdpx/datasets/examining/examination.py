@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,6 +24,7 @@ from xdpx.datasets.findings.same_texts import keys_of
 from xdpx.datasets.findings.tokens import Tally
 from xdpx.datasets.raw_data import RawFile
 from xdpx.datasets.sample_making import Counts
+from xdpx.datasets.workers import available_cores
 from xdpx.loaders.base import Records
 from xdpx.logger import log
 
@@ -156,19 +158,33 @@ def _bad_lines(sample: Sample, *, skipped: bool) -> Iterator[Finding]:
 
 
 def _look_closely(found: Examination, sample: Sample, files: dict[str, RawFile], *, noise_rows: int) -> None:
-    """Look at the sample in every respect that its kind of rows allows."""
+    """Look at the sample in every respect that its kind of rows allows: at the same time, as far as there are cores.
+
+    Most of each look is spent in numpy, which lets other threads run; what is found is told in the order of the looks.
+    """
     loader = found.run.build("loader")
-    for name, look in looks(sample, files, found.run, loader):
-        found.timed(name, partial(_add, found.findings, look))
+    work: dict[str, Callable[[], list[Finding]]] = {
+        name: partial(_all_of, look) for name, look in looks(sample, files, found.run, loader)
+    }
     if noise_rows and has_classes(found.run, loader, sample):
-        found.timed("noise", partial(_doubt, found, sample, noise_rows))
+        work["noise"] = partial(_doubt, found, sample, noise_rows)
+    _ = sample.texts, sample.words  # nearly all need them
+    with ThreadPoolExecutor(max_workers=min(len(work), available_cores()) or 1) as threads:
+        waiting = {name: threads.submit(_timed, each) for name, each in work.items()}
+        for name, each in waiting.items():
+            findings, found.seconds[name] = each.result()
+            found.findings.add(findings)
 
 
-def _add(findings: Findings, look: Callable[[], Iterable[Finding]]) -> None:
-    findings.add(look())
+def _all_of(look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    return list(look())
 
 
-def _doubt(found: Examination, sample: Sample, most: int) -> None:
+def _timed(work: Callable[[], list[Finding]]) -> tuple[list[Finding], float]:
+    start = time.monotonic()
+    return work(), time.monotonic() - start
+
+
+def _doubt(found: Examination, sample: Sample, most: int) -> list[Finding]:
     found.crossed = known = crossed(sample, most=most)
-    if known is not None:
-        found.findings.add([*label_noise(sample, known), *weak_slices(sample, known)])
+    return [] if known is None else [*label_noise(sample, known), *weak_slices(sample, known)]
