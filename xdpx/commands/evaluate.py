@@ -138,6 +138,8 @@ class Evaluate:
         rows = [row for row, _ in found]
         if not is_master():
             return
+        if plan.exact:
+            log.info(predictor.cost_of_exact())
         columns = union_of_keys(rows)
         told = self._told(plan, [report for _, report in found])
         sys.stdout.write(f"{as_json(told)}\n" if self.parameters.print_json else as_tsv(rows, columns))

@@ -119,6 +119,8 @@ class Predict:
             sweep_beside(kept_beside(target))
             rows = self._predict(predictor, each, target)
             log.info(f"{each.name}: {rows} rows predicted into {target}, {predictor.report()}")
+        if is_master() and plan.exact:
+            log.info(predictor.cost_of_exact())
 
     def _jobs(self, plan: InferencePlan) -> list[tuple[Input, str]]:
         wanted = self.parameters.predict_file_map

@@ -14,7 +14,7 @@ from xdpx.datasets.ahead import ahead
 from xdpx.datasets.training_data import Ranks
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.randomness import key, permute
-from xdpx.processors.samples import Samples
+from xdpx.processors.samples import Ragged, Samples
 
 BATCHES_AHEAD = 4
 SAME_EVERY_TIME = 0
@@ -41,9 +41,10 @@ class EvaluationData:
         pad_multiple: widths become a multiple of this.
         drawn: rows of each batch, where a sampler decided them; None: every row once.
         shuffled: with `max_steps`, look at samples from everywhere, the same at every evaluation.
+        alike: only samples share a batch that have the same widths alone, so that no sample is padded for another.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what decides a batch, all of it named by the caller
         self,
         samples: Samples,
         processor: Processor,
@@ -54,6 +55,7 @@ class EvaluationData:
         pad_multiple: int = 1,
         drawn: Sequence[NDArray[np.int64]] | None = None,
         shuffled: bool = False,
+        alike: bool = False,
     ) -> None:
         self.samples = samples
         self.processor = processor
@@ -61,6 +63,7 @@ class EvaluationData:
         self.seed = seed
         self.pad_multiple = pad_multiple
         self._is_shuffled = shuffled
+        self._is_alike = alike
         self._is_drawn = drawn is not None
         self._surplus: list[NDArray[np.int64]] = []
         self._batches = self._by_length(max_steps) if drawn is None else list(drawn[:max_steps])
@@ -85,9 +88,22 @@ class EvaluationData:
         order = np.arange(size)
         if self._is_shuffled:
             order = permute(order, len(self.samples), key(SAME_EVERY_TIME))
+        if self._is_alike:
+            alike = self._of_one_width(order)
+            return [rows[start : start + step] for rows in alike for start in range(0, len(rows), step)]
         if "length" in self.samples:
             order = order[np.argsort(-self.samples.lengths[order].astype(np.int64), kind="stable")]
         return [order[start : start + step] for start in range(0, size, step)]
+
+    def _of_one_width(self, order: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return the rows whose texts are all padded to the same widths, the longest first."""
+        columns = {name: each for name, each in self.samples.columns.items() if name != "target"}
+        lengths = [each.lengths for each in columns.values() if isinstance(each, Ragged)]
+        lengths += [self.samples.lengths] if "length" in self.samples else []
+        widths = np.stack([-(-np.asarray(each, np.int64)[order] // self.pad_multiple) for each in lengths])
+        sorted_by = np.lexsort(-widths)
+        widths, order = widths[:, sorted_by], order[sorted_by]
+        return np.split(order, np.flatnonzero((np.diff(widths) != 0).any(axis=0)) + 1) if len(order) else []
 
     @property
     def num_samples(self) -> int:

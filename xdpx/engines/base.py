@@ -97,6 +97,10 @@ class Task:
         """Return the predictions of one batch."""
         raise NotImplementedError
 
+    def row_functions(self) -> Sequence[tuple[object, str]]:
+        """Name the methods that make something of each row of the network's outputs by itself: (object, method)."""
+        return ()
+
     def state_dict(self) -> dict[str, Any]:
         """Return what the task has learnt beside the weights, to resume with."""
         return {}

@@ -65,6 +65,9 @@ class InferenceParameters(declare.Parameters):
     mesh: list[int] | None = param(
         None, doc="How the engine spmd spreads [rows, weights and rows, matrices] over devices; null: all on the rows."
     )
+    exact: bool = param(
+        False, doc="Give each row the same bits whatever batch it comes in, at a cost that is measured and told."
+    )
     seed: int = param(1, doc="Decides initial weights where there is no checkpoint.")
     workers: int | None = param(None, doc="Processes that read raw text; by default as in preprocessing.", gt=0)
     skip_bad_lines: bool = param(False, doc="Skip lines of raw files that cannot be read, and count them.")
@@ -112,6 +115,7 @@ class InferencePlan:
         folders: where the vocabulary and the labels lie, first choice first.
         given: keys that the user gives beside those of the run.
         exported: the export folder whose network computes, in place of weights; None for a run.
+        exact: whether what a row gets depends on the row alone, to the last bit.
     """
 
     train: Run
@@ -120,6 +124,7 @@ class InferencePlan:
     folders: tuple[str, ...]
     given: frozenset[str] = frozenset()
     exported: str | None = None
+    exact: bool = False
 
     @property
     def data_dir(self) -> str:
@@ -184,6 +189,9 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         refuse_altered(options.save_dir, advice=_COPY_AGAIN)
     values = _values_of_run(options, source) if options.save_dir else _values_of_config(options, source)
     extra = _extra_values(options.extra_config, source)
+    if exported and options.exact:
+        problem = "is true, but other libraries than PyTorch compute an export."
+        raise _refuse(source, "exact", problem, "Leave it out, or name the run that it was exported from.")
     checkpoint = _exported_network(options, source) if exported else _find_checkpoint(options, source)
     train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}
@@ -206,7 +214,7 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
     folders = [options.save_dir, None if exported else train.values["data_dir"]]
     found = tuple(str(folder) for folder in folders if folder)
-    plan = InferencePlan(train, prepro, checkpoint, found, frozenset(extra), exported)
+    plan = InferencePlan(train, prepro, checkpoint, found, frozenset(extra), exported, options.exact)
     _refuse_other_tokens(plan, source)
     return plan
 
@@ -225,6 +233,8 @@ def _refuse_other_tokens(plan: InferencePlan, source: str) -> None:
 def _refuse_for_engine(train: Run, options: InferenceParameters, source: str) -> None:
     if train.values["engine"] == SPMD:
         faults = list(spmd_faults(train))
+        if options.exact:
+            faults.append(Fault("exact", "is true, but the engine is spmd.", "Leave it out, or set engine: pytorch."))
     else:
         remedy = "Leave it out, or set engine: spmd."
         faults = [Fault("mesh", "is given, but the engine is pytorch.", remedy)] if options.mesh else []

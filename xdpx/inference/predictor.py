@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+WIDTH_STEP, BERT_POSITIONS = 8, 512
+TRIED_BATCHES = 4
+"""So many batches' worth of rows are computed both ways to tell what exactness costs."""
 CHUNK_ROWS = 8192
 """Rows in memory at a time, within which batches are filled by length."""
 
@@ -101,6 +104,7 @@ class Predictor:
         if temperature != 1.0:
             _temper(self.task, plan, temperature)
         self._ranks = Ranks(*place_in_group())
+        self._tried: Samples | None = None
         self._batches = 0
         self._seconds = 0.0
         self._counts = Counts()
@@ -271,6 +275,26 @@ class Predictor:
         texts = [*loader.before, *loader.text_fields]
         return [*texts, "target"] if chunk.labelled else texts
 
+    def cost_of_exact(self) -> str:
+        """Return how much longer exact batches take than batches as they come, in words; "" before there were any.
+
+        On this process: some rows of the first input are computed both ways, three times in turn.
+        """
+        if self._tried is None:
+            return ""
+        seconds = {True: np.inf, False: np.inf}
+        kept = self.engine.exact
+        for exact in (True, False) * 3:
+            self.engine.exact = kept if exact else None
+            begun = time.perf_counter()
+            for _, batch in self._batches_of(self._tried, batch_size=self.plan.batch_size, exact=exact):
+                self.engine.predictions_to_host(self.engine.score(self.state, batch))
+            seconds[exact] = min(seconds[exact], time.perf_counter() - begun)
+        self.engine.exact = kept
+        ratio = seconds[True] / seconds[False]
+        found = f"exact: {ratio:.2f}x the time of batches as they come, on {len(self._tried):,} rows"
+        return f"{found}; {kept.seconds:.1f} s to find out which numbers of rows give the same bits"
+
     def report(self) -> str:
         """Say how long the model took for a batch since the last report, and how many lines were skipped."""
         text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self.plan.batch_size}"
@@ -356,16 +380,45 @@ class Predictor:
         batch_size: int | None = None,
     ) -> EvaluationData:
         """Cut samples into batches of similar length, the very ones that training scores."""
-        seed = self.plan.train.values.get("seed") or 0
+        if self.plan.exact:
+            tried = min(len(samples), TRIED_BATCHES * self.plan.batch_size)
+            if tried > len(self._tried or ()):
+                self._tried = samples.take(np.linspace(0, len(samples) - 1, tried).astype(np.int64))
+        return self._batches_of(
+            samples, batch_size=batch_size or self.plan.batch_size, most=most, drawn=drawn, exact=self.plan.exact
+        )
+
+    def _batches_of(
+        self,
+        samples: Samples,
+        *,
+        batch_size: int,
+        exact: bool,
+        most: int | None = None,
+        drawn: list[NDArray[np.int64]] | None = None,
+    ) -> EvaluationData:
         return EvaluationData(
-            samples, self.processor, batch_size=batch_size or self.plan.batch_size, max_steps=most, seed=seed,
-            drawn=drawn, shuffled=self.plan.train.picked("task").shuffles_held_out,
+            samples, self.processor, batch_size=batch_size, max_steps=most,
+            seed=self.plan.train.values.get("seed") or 0, drawn=drawn,
+            shuffled=self.plan.train.picked("task").shuffles_held_out,
+            pad_multiple=self._width_step if exact else 1, alike=exact,
         )  # fmt: skip
+
+    @cached_property
+    def _width_step(self) -> int:
+        """The widths that rows are padded to are multiples of it: of a few tokens, where the positions reach so far."""
+        longest = self.processor.parameters.max_len
+        positions = self.plan.train.values.get("max_position_embeddings") or max(longest, BERT_POSITIONS)
+        return WIDTH_STEP if -(-longest // WIDTH_STEP) * WIDTH_STEP <= positions else 1
 
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
         """Cut samples into the batches that are scored: drawn by the sampler, where it decides them too."""
         seed = self.plan.train.values.get("seed") or 0
         drawn = self._sampler.held_out(samples, batch_size=self.plan.batch_size, seed=seed)
+        if drawn is not None and self.plan.exact:
+            sampler = self.plan.train.values["sampler"]
+            problem = f"is true, but the sampler '{sampler}' decides which rows are scored together."
+            raise ConfigError(THIS_RUN, [Fault("exact", problem, "Leave it out.")])
         return self._cut(samples, most=most, drawn=drawn)
 
     def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
@@ -402,7 +455,7 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
         device = str(world.current(use_cpu=cuda is False).device)
     return PyTorchEngine(
         make_task,
-        options=EngineOptions(device=device, seed=seed),
+        options=EngineOptions(device=device, seed=seed, exact=plan.exact),
         read_weights=load_weights,
         split=split,
     )

@@ -76,6 +76,11 @@ class TrainedRun:
         """The names of the texts of a row: one, or two for a model of pairs."""
         return tuple(self._predictor.loader.text_fields)
 
+    def cost_of_exact(self) -> str:
+        """Return how much longer exact batches take, measured on rows that were predicted; "" before, and elsewhere."""
+        with self._turn(self._locks.computing) as predictor:
+            return predictor.cost_of_exact()
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """The value of every key of x-train that the run was trained with."""
@@ -227,6 +232,7 @@ def load_run(
     cuda: bool | None = None,
     engine: Literal["pytorch", "spmd"] | None = None,
     extra_config: Mapping[str, Any] | None = None,
+    exact: bool = False,
 ) -> TrainedRun:
     """Return a finished run, ready to predict.
 
@@ -237,6 +243,7 @@ def load_run(
         cuda: use the GPU; by default whether there is one.
         engine: what computes; by default as in training.
         extra_config: values that override those of the run, such as a data_dir that was moved.
+        exact: give a row the same bits whatever rows it is predicted with; `cost_of_exact` tells what that costs.
 
     Raises:
         ConfigError: there is no run, or something of it is missing or does not fit; the text says what.
@@ -245,6 +252,7 @@ def load_run(
     load_user_modules()
     given: dict[str, Any] = {"save_dir": os.fspath(save_dir), "checkpoint": checkpoint and os.fspath(checkpoint)}
     given |= {"batch_size": batch_size, "cuda": cuda, "engine": engine, "extra_config": dict(extra_config or {})}
+    given |= {"exact": exact}
     return opened(given)
 
 

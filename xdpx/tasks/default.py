@@ -92,6 +92,10 @@ class Task(base.Task):
         remedy = "Choose a model for this kind of text (single or pair), or preprocess with another processor."
         raise ConfigError(THIS_RUN, [Fault("model", problem, remedy)]) from error
 
+    def row_functions(self) -> Sequence[tuple[object, str]]:
+        """Name what turns logits into probabilities."""
+        return [(self.loss, "probabilities")] if hasattr(self.loss, "probabilities") else []
+
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""
         return list(self.loss.columns())

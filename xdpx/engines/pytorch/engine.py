@@ -28,6 +28,7 @@ from xdpx.engines.base import (
 )
 from xdpx.engines.origin import Origin
 from xdpx.engines.pytorch.averaging import AveragedModel, OptimizersAverage, keeps_average
+from xdpx.engines.pytorch.exact import ExactRows
 from xdpx.engines.pytorch.gradients import backward_of, sizes_of, use_row_gradients
 from xdpx.engines.pytorch.kernels import compile_in_place, prefer_deterministic, require_deterministic, use_tf32
 from xdpx.engines.pytorch.loss_scale import LossScale
@@ -69,6 +70,7 @@ class PyTorchEngine:
     Attributes:
         tell: called with the name of each of `events`: on_substep_end between micro-batches, and
             on_pre_optimizer_step and on_optimizer_step around the step, which divides and clips gradients, too.
+        exact: cuts batches that are scored so that a row gets the same bits in each; None leaves them as they come.
     """
 
     packages = ()
@@ -93,6 +95,7 @@ class PyTorchEngine:
         self._schedule = schedule
         self._read_weights = read_weights
         self._in_parts = InParts(split)
+        self.exact = ExactRows() if self.options.exact else None
         self.tell: Callable[[str], object] = _nobody
         self.hear_nonfinite: Callable[[int], object] = _nothing
         if self.device.type == "cpu":
@@ -413,7 +416,8 @@ class PyTorchEngine:
         return state.averaged if state.averaged is not None and begun else state.task
 
     def _predict(self, task: Task, batch: Batch) -> Predictions:
-        with torch.inference_mode(), self._autocast():
+        exactly = nullcontext() if self.exact is None else self.exact.inside(task)
+        with torch.inference_mode(), self._autocast(), exactly:
             placed = to_device(batch, self.device)
             return self.strategy.through(task.model, lambda: task.valid_step(placed))
 

@@ -83,6 +83,7 @@ class EngineOptions(AveragingOptions):
         min_loss_scale: a smaller loss scale ends the training.
         tf32: whether products of float32 may be computed in TF32; None leaves PyTorch as it is set.
         deterministic: refuse operations that add up in any order.
+        exact: give each row the same bits whatever rows it is scored with.
         compile: the backend of torch.compile that a model is compiled by, once for all shapes; None: it is not.
     """
 
@@ -98,6 +99,7 @@ class EngineOptions(AveragingOptions):
     min_loss_scale: float = MIN_LOSS_SCALE
     tf32: bool | None = None
     deterministic: bool = False
+    exact: bool = False
     compile: str | None = None
 
 

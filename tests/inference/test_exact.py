@@ -1,0 +1,115 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import xdpx
+from xdpx.config.faults import ConfigError
+from xdpx.engines.base import Task
+from xdpx.engines.pytorch.exact import ExactRows, next_count
+
+WORDS = ["good", "bad", "film", "very", "not", "plot"]
+
+
+@pytest.fixture
+def texts():
+    dice = random.Random(3)
+    return [" ".join(dice.choices(WORDS, k=dice.randint(1, 12))) for _ in range(70)]
+
+
+def bits(found):
+    return np.array([list(one.probabilities.values()) for one in found]).tobytes()
+
+
+def test_a_row_gets_the_same_bits_in_every_batch(finished_run, texts):
+    run = xdpx.load_run(finished_run.run, exact=True)
+    rows = run.encode(texts)
+    expected = bits(run.predict(texts))
+    for size in (1, 7, 32, 70):
+        found = [one for start in range(0, len(rows), size) for one in run.answer(rows[start : start + size])]
+        assert bits(found) == expected
+    backwards = run.answer(rows[::-1], batch_size=5)
+    assert bits(backwards[::-1]) == expected
+    assert "x the time of batches as they come, on 8 rows" in run.cost_of_exact()
+
+
+def test_x_pred_and_x_eval_give_the_bits_of_the_session(finished_run, texts, capsys):
+    (finished_run.root / "rows.txt").write_text("".join(f"{text}\n" for text in texts))
+    target = finished_run.root / "out.pt"
+    for size in (1, 16):
+        keys = {"binary": True, "concat_origin": False, "exact": True, "batch_size": size}
+        finished_run.perform("x-pred", predict_file_map={str(finished_run.root / "rows.txt"): str(target)}, **keys)
+        prob = torch.load(target)["prob"].numpy().astype(np.float64).tobytes()
+        assert prob == bits(xdpx.load_run(finished_run.run, exact=True).predict(texts))
+    capsys.readouterr()
+    scores = []
+    for exact in (False, True):
+        finished_run.perform("x-eval", valid_subset=str(finished_run.root / "dev.txt"), exact=exact, page="")
+        header, row = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+        scores.append({name: float(cell) for name, cell in zip(header, row, strict=True) if name in ("acc", "loss")})
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)  # rows that fill up a batch count nothing
+
+
+def test_what_cannot_be_exact_is_refused(finished_run):
+    with pytest.raises(ConfigError, match="exact: is true, but the engine is spmd"):
+        xdpx.load_run(finished_run.run, exact=True, engine="spmd")
+
+
+# ---- how the numbers of rows are found
+
+
+class Numbers(torch.nn.Module):
+    """What its rows get depends on how many they are, and on where they stand, as far as a test wants it."""
+
+    def __init__(self, least: int, places: int) -> None:
+        super().__init__()
+        self.least, self.places, self.seen = least, places, []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        place = torch.arange(len(x)) * (len(x) > self.places)
+        return x[:, 0] + (len(x) < self.least) + place, torch.ones(3)
+
+
+class Numbered(Task):
+    def __init__(self, model):
+        self.model = model
+
+
+@pytest.mark.parametrize(
+    ("least", "places", "rows", "expected"),
+    [
+        (1, 99, 1, [1]),
+        (4, 99, 1, [4]),
+        (4, 99, 7, [8]),
+        (4, 99, 20, [16, 4]),
+        (32, 99, 3, [32]),
+        (1, 8, 20, [8, 8, 4]),
+        (1, 0, 3, [1, 1, 1]),
+    ],
+)
+def test_rows_are_computed_in_numbers_that_give_the_same_bits(least, places, rows, expected):
+    model, exact = Numbers(least, places), ExactRows()
+    given = torch.arange(rows * 2.0).reshape(rows, 2)
+    for _ in range(2):  # the first time the numbers are tried
+        model.seen.clear()
+        with exact.inside(Numbered(model)):
+            found, one = model(x=given)
+    assert model.seen == expected
+    assert one.shape == (3,)
+    assert found.tolist() == given[:, 0].tolist()
+    assert "forward" not in vars(model)
+
+
+def test_a_network_that_is_not_called_whole_or_reads_no_rows_is_refused():
+    model = Numbers(1, 99)
+    with pytest.raises(ConfigError, match="'Numbers' is called by its parts"), ExactRows().inside(Numbered(model)):
+        pass
+    with pytest.raises(ConfigError, match="do not have a row for each"), ExactRows().inside(Numbered(model)):
+        model(x=torch.ones(2, 2), places=torch.ones(5))
+
+
+def test_few_rows_are_filled_up_and_many_are_cut():
+    counts = (32, 16, 8, 4)
+    assert [next_count(counts, left) for left in (1, 4, 7, 17, 25, 99)] == [4, 4, 8, 16, 32, 32]

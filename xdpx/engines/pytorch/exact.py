@@ -1,0 +1,205 @@
+"""The same bits for a row, whatever rows it is computed with: batches of such sizes as were seen to give the same.
+
+What a library gives for one row of a matrix product may depend, in the last bits, on how many rows there are and at
+which place it stands: few rows are computed by another kernel. So for each width of a batch it is tried, once, which
+numbers of rows give the same bits as a large one, at all places; a batch is cut into those, and the last is filled
+up with copies. That rows of one batch have the width that each would have alone is up to the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.engines.base import Task
+
+MOST_ROWS = 32
+MOST_TOKENS = 2048
+"""A batch is cut into pieces of at most so many rows and tokens: larger ones gain no speed on a CPU."""
+
+Inputs = Mapping[str, Any]
+Rows = Mapping[Any, Tensor]
+Forward = Callable[..., Any]
+Leaves = list[Any]
+
+
+class Shape(NamedTuple):
+    """What was found out about batches of one width.
+
+    Attributes:
+        counts: numbers of rows that give the same bits, largest first.
+        of_rows: for each output of the network, in its order, whether it holds something for each row.
+    """
+
+    counts: tuple[int, ...]
+    of_rows: tuple[bool, ...]
+
+
+class ExactRows:
+    """Computes rows in such numbers that each gets the same bits in every batch.
+
+    Attributes:
+        seconds: that it took to find out the numbers.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._shapes: dict[tuple[Any, ...], Shape] = {}
+        self._was_called = False
+
+    @contextmanager
+    def inside(self, task: Task) -> Generator[None]:
+        """Let a task compute so within the block: its network, and what it makes of the outputs row by row.
+
+        Raises:
+            ConfigError: the network reads or gives something that is not a row for each sample, or is not called whole.
+        """
+        self._was_called = False
+        with ExitStack() as stack:
+            stack.enter_context(self._replaced(task.model, "forward"))
+            for owner, name in task.row_functions():
+                stack.enter_context(self._replaced(owner, name))
+            yield
+        if not self._was_called:
+            raise refusal(f"'{type(task.model).__name__}' is called by its parts, not as a whole.")
+
+    @contextmanager
+    def _replaced(self, owner: object, name: str) -> Generator[None]:
+        function, before = getattr(owner, name), vars(owner).get(name)
+
+        @wraps(function)
+        def exactly(*given: Any, **named: Any) -> Any:
+            self._was_called |= name == "forward"
+            return self._computed(type(owner).__name__, function, given, named)
+
+        vars(owner)[name] = exactly
+        try:
+            yield
+        finally:
+            del vars(owner)[name]
+            if before is not None:
+                vars(owner)[name] = before
+
+    def _computed(self, what: str, function: Forward, given: Sequence[Any], named: Inputs) -> Any:
+        inputs: dict[Any, Any] = {**dict(enumerate(given)), **dict(named)}
+        if not _are_rows(inputs):
+            raise refusal(f"'{what}' reads inputs that do not have a row for each sample.")
+
+        def of(rows: Rows) -> tuple[Leaves, Any]:
+            placed = [rows[index] for index in range(len(given))]
+            return pytree.tree_flatten(function(*placed, **{name: rows[name] for name in named}))
+
+        rows = len(next(iter(inputs.values())))
+        key = (what, *((name, value.shape[1:], value.dtype) for name, value in inputs.items()))
+        if key not in self._shapes:
+            begun = time.perf_counter()
+            self._shapes[key] = _found_shape(what, lambda given: of(given)[0], inputs, rows)
+            self.seconds += time.perf_counter() - begun
+        shape, parts, start = self._shapes[key], list[Leaves](), 0
+        form: Any = None
+        while start < rows:
+            count = next_count(shape.counts, rows - start)
+            kept = min(count, rows - start)
+            leaves, form = of(_piece(inputs, start, kept, count))
+            parts.append([leaf[:kept] if own else leaf for leaf, own in zip(leaves, shape.of_rows, strict=True)])
+            start += kept
+        outputs = zip(zip(*parts, strict=True), shape.of_rows, strict=True)
+        return pytree.tree_unflatten([torch.cat(each) if own else each[0] for each, own in outputs], form)
+
+
+def next_count(counts: Sequence[int], left: int) -> int:
+    """Return how many rows to compute next: a few more than are left rather than two pieces.
+
+    Args:
+        counts: that may be taken, largest first.
+        left: rows to compute, at least 1.
+    """
+    above = min((count for count in counts if count >= left), default=0)
+    below = max((count for count in counts if count <= left), default=0)
+    return above if above and (not below or above - left <= above // 4) else below
+
+
+def _are_rows(inputs: Rows) -> bool:
+    if not inputs or not all(isinstance(value, Tensor) and value.dim() for value in inputs.values()):
+        return False
+    return len({len(value) for value in inputs.values()}) == 1
+
+
+def _piece(inputs: Rows, start: int, kept: int, count: int) -> Rows:
+    """Return some rows, and copies of the last of them up to a number."""
+    if start == 0 and kept == count == len(next(iter(inputs.values()))):
+        return dict(inputs)
+    places = (start + torch.arange(count).clamp(max=kept - 1)).tolist()
+    return {name: value[places] for name, value in inputs.items()}
+
+
+def _found_shape(what: str, computed: Callable[[Rows], Leaves], inputs: Rows, rows: int) -> Shape:
+    """Try which numbers of rows give the same bits, on the rows of a batch over and over."""
+    width = max(value[0].numel() for value in inputs.values())
+    most = MOST_ROWS
+    while most > 1 and most * width > MOST_TOKENS:
+        most //= 2
+    trials = _trial_rows(inputs, [place % rows for place in range(max(most, 2))])
+
+    def leaves(count: int, *, backwards: bool = False) -> Leaves:
+        taken = {name: value[:count].flip(0) if backwards else value[:count] for name, value in trials.items()}
+        return computed(taken)
+
+    of_rows = _tell_rows(what, leaves(1), leaves(2))
+
+    def given(count: int, *, backwards: bool = False) -> list[Tensor]:
+        found = [leaf for leaf, own in zip(leaves(count, backwards=backwards), of_rows, strict=True) if own]
+        return [leaf.flip(0) for leaf in found] if backwards else found
+
+    tried = [most >> power for power in range(most.bit_length())]
+    reference = given(tried[0])
+    while len(tried) > 1 and not _same(reference, given(tried[0], backwards=True)):
+        tried.pop(0)  # the place of a row decides: fewer rows, at last each alone
+        reference = given(tried[0])
+    counts = tried[:1]
+    for count in tried[1:]:
+        if not _same([leaf[:count] for leaf in reference], given(count)):
+            break
+        counts.append(count)
+    return Shape(tuple(counts), of_rows)
+
+
+def _trial_rows(inputs: Rows, places: Sequence[int]) -> Rows:
+    """Return rows of a batch over and over, with other tokens: what differs in the last bits shows in few rows only."""
+    dice = torch.Generator().manual_seed(1)
+    found = {name: value[list(places)] for name, value in inputs.items()}
+    for name, value in found.items():
+        if value.is_floating_point():
+            found[name] = value + torch.randn(value.shape, generator=dice).to(value)
+        elif value.dtype != torch.bool:  # ids below one that stands there are ids, too
+            drawn = torch.randint(int(value.max()) + 1, value.shape, generator=dice, dtype=value.dtype)
+            found[name] = drawn.to(value.device)
+    return found
+
+
+def _tell_rows(what: str, one: Leaves, two: Leaves) -> tuple[bool, ...]:
+    """Tell which outputs grow with the rows, from those for one row and for two."""
+    found = []
+    for first, second in zip(one, two, strict=True):
+        is_tensor = isinstance(first, Tensor) and first.dim() > 0
+        found.append(is_tensor and len(first) == 1 and len(second) == 2 and first.shape[1:] == second.shape[1:])
+        if is_tensor and not found[-1] and first.shape != second.shape:
+            raise refusal(f"'{what}' gives outputs that do not have a row for each sample.")
+    return tuple(found)
+
+
+def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in zip(one, other, strict=True))
+
+
+def refusal(problem: str) -> ConfigError:
+    """Return why no batch can be computed so."""
+    return ConfigError(THIS_RUN, [Fault("exact", f"is true, but {problem}", "Leave exact out.")])
