@@ -127,7 +127,7 @@ def export(
         if not facts["of_format"].get("without_head"):
             network = open_network(folder, facts, threads=None, source=out_dir)
             most = float("inf") if kind.quantise else kind.most_difference
-            answers = answers_rows(predictor)
+            answers = answers_rows(predictor, chunks)
             batches = exportable.batches if answers else [*exportable.batches, *_real(predictor, chunks)]
             outputs = compared_outputs(exportable, network, batches, most)
             found = Compared(sum(len(each.samples) for each in chunks), outputs, 0.0, 0, what)
@@ -289,10 +289,13 @@ def odd_input(predictor: Predictor) -> Input | None:
     return Input("odd rows", "odd rows", is_store=False, reading=plan.prepro, rows=rows)
 
 
-def answers_rows(predictor: Predictor) -> bool:
-    """Tell whether a model says something of single rows; language models do not."""
+def answers_rows(predictor: Predictor, chunks: Sequence[Chunk]) -> bool:
+    """Tell whether a model says something of single rows; language models do not, nor those that only give vectors."""
     try:
         refuse_without_answer(predictor)
+        for chunk in islice((each for each in chunks if len(each.samples)), 1):
+            one = chunk._replace(samples=chunk.samples.take(np.arange(1)), kept=chunk.kept[:1], targets=None)
+            predictor.predict(one, alone=True)
     except ConfigError:
         return False
     return True

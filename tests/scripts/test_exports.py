@@ -1,0 +1,144 @@
+"""A run leaves as a folder that answers elsewhere what it answered here, in every format."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xdpx
+from tests.scripts.conftest import trained
+from xdpx.commands import rounding
+from xdpx.commands.script import SHIPPED, main
+from xdpx.config.faults import ConfigError
+from xdpx.inference.formats import FORMATS, format_named
+from xdpx.run import main as command
+
+TEXTS = ["good film", "very bad", "", "I 💛 \U0001d518 好", "good " * 200]
+LIGHT = ("onnx", "openvino", "pt2", "torchscript")
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("light")
+    trained(folder, "single", "cls_cnn", {"embedding_dim": 4, "hidden_size": 8})
+    rows = [f"{words}\t{label}\n" for words, label in (("good film", "pos"), ("bad film", "neg"), ("very bad", "neg"))]
+    (folder / "rows.tsv").write_text("".join(rows * 4))
+    return folder / "run"
+
+
+def export(name: str, run_dir: Path, out: Path, *more: str) -> int:
+    keys = [f"save_dir={run_dir}", "checkpoint=<last>", f"out_dir={out}", f"rows={run_dir.parent / 'rows.tsv'}"]
+    return main([f"export_{name}", *keys, *more])
+
+
+@pytest.fixture(scope="module")
+def exported(run_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    @cache
+    def folder(name: str) -> Path:
+        out = tmp_path_factory.mktemp(name) / "out"
+        assert export(name, run_dir, out) == 0
+        return out
+
+    return folder
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_an_export_answers_as_its_run_wherever_it_lies(
+    name: str, run_dir: Path, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for package in format_named(name).packages:
+        pytest.importorskip(package)
+    moved = shutil.copytree(exported(name), tmp_path / "moved")
+    wanted, found = (xdpx.load_run(str(each), **how).predict(TEXTS) for each, how in ((run_dir, LAST), (moved, {})))
+    assert [one.label for one in found] == [one.label for one in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+    assert json.loads((moved / "export.json").read_text())["compared"]["rows"] >= 12
+
+
+LAST: dict[str, Any] = {"checkpoint": "<last>"}
+
+
+def test_the_commands_take_an_export_for_a_run(
+    exported: Callable[[str], Path], run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, out = run_dir.parent / "rows.tsv", exported("torchscript")
+    config = {"save_dir": str(out), "predict_file_map": {str(rows): str(tmp_path / "found.tsv")}}
+    (tmp_path / "pred.json").write_text(json.dumps(config))
+    assert command(["x-pred", str(tmp_path / "pred.json")]) == 0
+    assert len((tmp_path / "found.tsv").read_text().splitlines()) == 13
+    (tmp_path / "eval.json").write_text(json.dumps({"save_dir": str(out), "valid_subset": str(rows)}))
+    assert command(["x-eval", str(tmp_path / "eval.json")]) == 0
+    with pytest.raises(ConfigError, match=r"checkpoint: is <best>, but .* is an export: one network, for the CPU"):
+        xdpx.load_run(out, checkpoint="<best>")
+
+
+def test_what_a_user_has_in_a_folder_is_never_replaced(
+    exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds something that is no whole export"):
+        export("torchscript", run_dir, mine)
+    earlier = shutil.copytree(exported("torchscript"), tmp_path / "earlier")
+    with pytest.raises(ConfigError, match="is an export to torchscript"):
+        export("pt2", run_dir, earlier)
+    with pytest.raises(ConfigError, match="is an export already"):
+        main(["export_torchscript", f"save_dir={earlier}", f"out_dir={tmp_path / 'again'}"])
+    (earlier / "labels.txt").write_text("altered")
+    assert export("torchscript", run_dir, earlier) == 0
+    assert (earlier / "labels.txt").read_text() == "neg\npos\n"
+    (earlier / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"it also holds notes\.txt"):
+        export("torchscript", run_dir, earlier)
+    assert (earlier / "notes.txt").read_text() == (mine / "notes.txt").read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["earlier", "mine"]
+
+
+def test_a_damaged_export_is_refused(exported: Callable[[str], Path], tmp_path: Path) -> None:
+    moved = shutil.copytree(exported("torchscript"), tmp_path / "moved")
+    content = bytearray((moved / "model.pth").read_bytes())
+    content[len(content) // 2] ^= 1
+    (moved / "model.pth").write_bytes(content)
+    with pytest.raises(OSError, match=r"model\.pth: its content is not what was written.*Export it again"):
+        xdpx.load_run(moved)
+    (moved / "export.json").write_text('{"version": 99, "format": "torchscript"}')
+    with pytest.raises(ConfigError, match="written by a newer xdpx"):
+        xdpx.load_run(moved)
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_eight_bits_tell_what_they_cost(
+    name: str, run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in (*format_named(name).packages, *(["nncf"] if name == "openvino" else [])):
+        pytest.importorskip(package)
+    out = tmp_path / "out"
+    assert export(name, run_dir, out, "quantise=int8", "most_lost=100") == 0
+    told = capsys.readouterr().out
+    assert "after rounding" in told
+    assert "times as fast)" in told
+    assert {"before", "after", "metric"} <= json.loads((out / "export.json").read_text())["rounding"].keys()
+    assert len(xdpx.load_run(out).predict(TEXTS)) == len(TEXTS)
+
+
+def test_eight_bits_that_cost_too_much_leave_nothing(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    scores = iter([{"acc": 0.9}, {"acc": 0.893}])
+    monkeypatch.setattr(rounding, "scored", lambda predictor, source: next(scores))
+    with pytest.raises(ConfigError, match=r"quantise: takes acc on .* from 0\.9000 to 0\.8930: 0\.70 points lost"):
+        export("onnx", run_dir, tmp_path / "out", "quantise=int8")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_format_has_its_script() -> None:
+    assert {f"export_{name}" for name in FORMATS} <= set(SHIPPED)
