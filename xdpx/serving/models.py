@@ -95,7 +95,7 @@ class Model:
         before = self._batcher
         try:
             self._run, self._batcher = self._started()
-        except (ValueError, OSError, RuntimeError) as error:
+        except Exception as error:  # whatever it is, those who ask are answered as before
             self._counts.loads.labels(self.name, "failed").inc()
             log.warning(f"{self.name}: the newest checkpoint cannot be opened, the one before it answers: {error}")
             return False
@@ -176,9 +176,11 @@ def _example(run: TrainedRun) -> Text:
 
 
 def _is_on_cpu(run: TrainedRun) -> bool:
-    """Tell whether torch computes a run on the CPU, by itself: JAX spreads every batch over the cores."""
-    if run.config.get("engine") == SPMD or "torch" not in sys.modules:
+    """Tell whether a run is computed on the CPU, and not by JAX, which spreads every batch over the cores itself."""
+    if run.config.get("engine") == SPMD:
         return False
+    if "torch" not in sys.modules:
+        return True
     import torch
 
     return not torch.cuda.is_available()
