@@ -1,0 +1,130 @@
+"""One answer everywhere: real rows in batches of several sizes, by x-pred and from Python, exact and as they come."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.report import Row
+from benchmarks.work import DATA, REPOSITORY, WORK, minilm
+
+ROWS = int(os.environ.get("XDPX_BENCH_ROWS", "10000"))
+SIZES = (1, 7, 32, 64)
+UPDATES, TRAINED = 10, 640
+MOST_DIFFERENT = 1e-6
+MOST_COST = 1.3
+
+
+def measure() -> Iterator[Row]:
+    """Train each model for a few updates, and predict the same rows in every way."""
+    for name, family, table, keys in models():
+        yield from of_model(name, family, table, keys)
+
+
+def models() -> Iterator[tuple[str, str, Path, dict[str, Any]]]:
+    """Yield name, family, raw rows and keys of x-prepro of each model whose data are there."""
+    sst2, lcqmc = DATA / "sst2" / "train.tsv", DATA / "lcqmc" / "dev.tsv"
+    of_bert = {
+        "processor": "bert_single",
+        "tokenizer": "bert",
+        "vocab_file": str(minilm() / "vocab.txt"),
+        "max_len": 128,
+    }
+    of_words = {"processor": "single", "tokenizer": "space", "max_len": 64}
+    if sst2.exists():
+        yield "cls_cnn, SST-2", "cls_cnn", sst2, {"parent": "classification_prepro", **of_words}
+    if lcqmc.exists():
+        pairs = {"processor": "pair", "tokenizer": "char_zh", "max_len": 64}
+        yield "re2, LCQMC", "re2", lcqmc, {"parent": "matching_prepro", **pairs}
+    if sst2.exists():
+        yield "MiniLM, SST-2", "bert_classification", sst2, {"parent": "classification_prepro", **of_bert}
+
+
+def of_model(name: str, family: str, table: Path, keys: dict[str, Any]) -> Iterator[Row]:
+    """Yield what is promised of one model."""
+    folder = WORK / f"one_answer_{family}"
+    run, texts = trained(folder, family, table, keys)
+    found = {exact: list(all_ways(folder, run, texts, exact=exact)) for exact in (True, False)}
+    num = len({hashlib.sha256(each.tobytes()).hexdigest() for each in found[True]})
+    ways = f"{len(found[True])} ways of predicting {len(texts):,} rows"
+    yield Row(f"{name}: different hashes of {ways}, exact", f"{num}", "1", num == 1)
+    first, others = found[False][0], [*found[False], *found[True]]
+    most = max(float(np.abs(each - first).max()) for each in others)
+    yield Row(f"{name}: largest difference, as batches come", f"{most:.1e}", "<= 1e-06", most <= MOST_DIFFERENT)
+    changed = max(int((each.argmax(1) != first.argmax(1)).sum()) for each in others)
+    yield Row(f"{name}: labels changed", f"{changed}", "0", changed == 0)
+    apart = max(abs(value - run.scores[key]) for key, value in run.evaluate().items() if key in run.scores)
+    yield Row(f"{name}: scores of evaluate beside the log", f"{apart:.1e}", "<= 1e-06", apart <= MOST_DIFFERENT)
+    ratio = cost(run.save_dir, texts)
+    yield Row(f"{name}: CPU seconds, exact over as batches come", f"{ratio:.2f}", f"<= {MOST_COST}", ratio <= MOST_COST)
+
+
+def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """Return a run of a few updates, and the texts of its held-out rows."""
+    import xdpx
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with table.open(encoding="utf-8") as file:
+        lines = list(islice(file, ROWS + TRAINED))
+    held_out = min(ROWS, len(lines) - TRAINED)
+    for split, rows in (("train", lines[held_out:]), ("dev", lines[:held_out]), ("test", lines[:9])):
+        (folder / f"{split}.tsv").write_text("".join(rows), encoding="utf-8")
+    families = REPOSITORY / "examples" / "families"
+    prepro = {"__parent__": str(families / keys.pop("parent")), "data_source": str(folder), "workers": 1, **keys}
+    prepro |= {"data_dir": str(folder / "data")}
+    config: dict[str, Any] = {
+        "__parent__": str(families / family),
+        "data_dir": xdpx.preprocess(prepro),
+        "save_dir": str(folder / "run"),
+    }
+    config |= {"max_update": UPDATES, "eval_interval": UPDATES, "overwrite": True, "plots": False}
+    config |= {"pretrained_model": str(minilm())} if family.startswith("bert") else {}
+    cells = [line.rstrip("\n").split("\t") for line in lines[:held_out]]
+    return xdpx.train(config), [row[0] if len(row) == 2 else tuple(row[:2]) for row in cells]
+
+
+def all_ways(folder: Path, run: Any, texts: list[Any], *, exact: bool) -> Iterator[NDArray[np.float32]]:
+    """Yield the probabilities of all rows, in batches of each size, from Python and by x-pred."""
+    import torch
+
+    import xdpx
+    from xdpx.run import main
+
+    opened = xdpx.load_run(run.save_dir, exact=exact)
+    rows = opened.encode(texts)
+    lines = [text if isinstance(text, str) else "\t".join(text) for text in texts]
+    (folder / "plain.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for size in SIZES:
+        answers = [one for start in range(0, len(rows), size) for one in opened.answer(rows[start : start + size])]
+        yield np.array([list(one.probabilities.values()) for one in answers], np.float32)
+        asked = {"save_dir": run.save_dir, "exact": exact, "batch_size": size, "binary": True, "concat_origin": False}
+        asked["predict_file_map"] = {str(folder / "plain.tsv"): str(folder / "plain.pt")}
+        (folder / "predict.json").write_text(json.dumps(asked), encoding="utf-8")
+        if main(["x-pred", str(folder / "predict.json")]) != 0:
+            raise RuntimeError(f"x-pred failed: {asked}")
+        yield torch.load(folder / "plain.pt", weights_only=True)["prob"].numpy()
+
+
+def cost(save_dir: str, texts: list[Any]) -> float:
+    """Return the CPU seconds of all rows predicted exactly over those as batches come: the best of three, in turn."""
+    import xdpx
+
+    runs = {exact: xdpx.load_run(save_dir, exact=exact) for exact in (True, False)}
+    seconds = dict.fromkeys(runs, float("inf"))
+    for _ in range(3):
+        for exact, run in runs.items():
+            begun = time.process_time()
+            run.predict(texts)
+            seconds[exact] = min(seconds[exact], time.process_time() - begun)
+    return seconds[True] / seconds[False]
