@@ -105,7 +105,8 @@ def _serve(asked: argparse.Namespace, folders: dict[str, str], token: str) -> No
     from xdpx.serving.running import Server, listening
     from xdpx.serving.shapes import Limits
 
-    sizes = Sizes(asked.tokens, asked.rows, asked.waiting, asked.threads)
+    threads = asked.threads or (1 if asked.engine == "spmd" else None)  # JAX itself spreads a batch over the cores
+    sizes = Sizes(asked.tokens, asked.rows, asked.waiting, threads)
     counts, cores = Counts(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ports = [asked.port] if asked.port is not None else list(range(PORT, PORT + TRIED_PORTS))
     with listening(asked.host, ports) as ear:
