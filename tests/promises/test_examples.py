@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from xdpx import metrics
 from xdpx.commands.train import Train
 from xdpx.config import catalogue
 from xdpx.config.loading import load
@@ -119,8 +120,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
 
 @pytest.fixture
 def run(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workplace]:
-    """The workplace, as the current folder. Figures have tests of their own, and take longer than such a training."""
-    monkeypatch.setattr("xdpx.runs.training.draw_figures", lambda *_: None)
+    """The workplace, as the current folder. How right the ends of intervals are is asked elsewhere, with more draws."""
+    monkeypatch.setitem(metrics.bootstrap.__kwdefaults__, "draws", 20)
     with contextlib.chdir(workplace.folder):
         yield workplace
 

@@ -34,3 +34,9 @@ def job(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = str(tmp_path_factory.mktemp("jobs") / "job")
     assert run(tiny.Tiny, job_log_dir=folder, eval_on_test=True, decode_during_train=True, device="cpu:1G:16GiB") == 0
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs of tests draw nothing; `job`, which is run before, has its plots."""
+    monkeypatch.setattr("xdpx.experiments.running.training._draw", lambda folder: None)
