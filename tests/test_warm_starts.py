@@ -137,7 +137,16 @@ def test_what_is_read_at_the_start_decides_what_it_is_forked_off(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "line", [["-c", "print()"], ["-m", "pip"], ["-I", "x.py"], ["xdpx/run.py", "x-io", "ls"], ["xdpx/run.py", "--help"]]
+    "line",
+    [
+        ["-c", "print()"],
+        ["-m", "pip"],
+        ["-I", "x.py"],
+        ["xdpx/run.py", "x-io", "ls"],
+        ["xdpx/run.py", "--help"],
+        ["-m", "xdpx.main", "--exp=a.B"],
+        ["tests/engines/spmd/two_processes.py", "1"],
+    ],
 )
 def test_programs_that_need_nothing_heavy_are_started_anew(line: list[str]) -> None:
     program = warm_starts.program_of(line)

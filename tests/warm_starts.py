@@ -16,6 +16,7 @@ import ctypes
 import inspect
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,8 +45,11 @@ LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.co
 
 TORCH = ("numpy", "torch")
 TRAINER = (*TORCH, "xdpx.trainer.trainer")
-JAX = ("numpy", "jax", "optax")
 WITH_TORCH = {"x-train", "x-eval", "x-pred", "x-tune"}
+
+ALONE = re.compile(r"jax|spmd|xdpx\.main|environ.*(" + "|".join(READ_AT_START) + ")")
+"""What is found in programs that are started anew: JAX must not be imported before they, or x-exp, have set its
+variables, and those of other libraries are read as early."""
 
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2): what becomes an orphan below this process becomes its child."""
@@ -106,11 +110,9 @@ def modules_for(program: Program, folder: str) -> tuple[str, ...]:
     file = Path(folder, name)
     if name == "xdpx.run" or file == ROOT / "xdpx/run.py":
         return TORCH if WITH_TORCH & set(words) else ()
-    if name == "xdpx.main" or file == ROOT / "xdpx/main.py":
-        return JAX
     text = file.read_text(encoding="utf-8", errors="replace") if name.endswith(".py") and file.is_file() else ""
-    if "jax" in text or "spmd" in text or "xdpx.main" in text:
-        return JAX
+    if ALONE.search(text):
+        return ()
     if "transformers" in text or "Trainer" in text:
         return TRAINER
     return TORCH if "torch" in text or "xdpx" in text else ()
@@ -225,12 +227,13 @@ def install(warm: Warm) -> Callable[[], None]:
         words = given["args"]
         if isinstance(words, list | tuple) and words and (given["executable"] or words[0]) == sys.executable:
             found = 0
+            around = os.environ if given["env"] is None else given["env"]
             if all(given.get(name, usual[0]) in usual for name, usual in UNUSUAL.items()):
                 own = (given["p2cread"], given["c2pwrite"], given["errwrite"])
                 found = warm.start(
-                    [os.fspath(word) for word in words[1:]],
-                    dict(os.environ if given["env"] is None else given["env"]),
-                    os.path.join(_here(), os.fspath(given["cwd"] or "")),
+                    [os.fsdecode(word) for word in words[1:]],
+                    {os.fsdecode(name): os.fsdecode(text) for name, text in around.items()},
+                    os.path.join(_here(), os.fsdecode(given["cwd"] or "")),
                     [number if file == -1 else file for number, file in enumerate(own)],
                     session=given["start_new_session"],
                 )
