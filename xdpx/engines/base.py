@@ -184,7 +184,7 @@ class Updater(Protocol):
 
         Args:
             state: of this training, which may be changed: it is not gone on with.
-            saved: "state" as `snapshot` gave it, "group" of batches, arrays of the host, and "num_items".
+            saved: "state" as `snapshot` gave it, and "group" of batches, arrays of the host.
             number: of the update.
         """
         ...

@@ -78,6 +78,7 @@ class OverrideEngine:
         self.hear_nonfinite: Callable[[int], object] = _nothing
         self._random = _random_states()
         self._sizes: dict[str, GradientSize] = {}
+        self._num_items: int | None = None  # of the group that was looked at
 
     def update(self, state: nn.Module, group: Group) -> tuple[nn.Module, Facts]:
         """Take one optimizer update.
@@ -116,6 +117,7 @@ class OverrideEngine:
         if number != self._run.state.global_step + 1:
             return None
         methods = self._methods
+        self._num_items = None if group.num_items is None else int(group.num_items)
 
         def take_again(inputs: Any, last: bool) -> Generator[Tensor]:
             del last
@@ -138,7 +140,7 @@ class OverrideEngine:
             tuple(torch.as_tensor(each) for each in saved["state"]["random"]),
         )
         state.train()
-        count = saved["num_items"]
+        count = saved["state"]["num_items"]
         batches = [_tensors(batch) for batch in saved["group"]]
         return self.origin(state, Group(batches, count), number)
 
@@ -151,9 +153,9 @@ class OverrideEngine:
         return self._sizes
 
     def snapshot(self, state: nn.Module) -> dict[str, Any]:
-        """Copy the weights, and the states of torch's random generators before the last update."""
+        """Copy the weights, the states of torch's random generators before the last update, and its targets' number."""
         weights = self._run.parts.strategy.weights(state, copied=True)
-        return {"model": weights, "random": list(self._random)}
+        return {"model": weights, "random": list(self._random), "num_items": self._num_items}
 
     def _hear(self, number: int) -> None:
         self.hear_nonfinite(number)

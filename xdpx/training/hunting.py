@@ -222,7 +222,6 @@ def _save(path: str, number: int, group: Any, state: Any) -> None:
 
     kept = state if state is not None and bytes_of(state) <= SAVED_AT_MOST else None
     values = {"format": FORMAT, "number": number, "group": [plain(batch) for batch in group], "state": kept}
-    values["num_items"] = plain(getattr(group, "num_items", None))  # of a Trainer's group, which is more than a list
     values["command"] = [str(word) for word in sys.argv]
     with commit.replacing(path, "wb") as file:
         save_tensors(values, file)
