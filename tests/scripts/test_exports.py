@@ -68,7 +68,7 @@ LAST: dict[str, Any] = {"checkpoint": "<last>"}
 def test_the_commands_take_an_export_for_a_run(
     exported: Callable[[str], Path], run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows, out = run_dir.parent / "rows.tsv", exported("torchscript")
+    rows, out = run_dir.parent / "rows.tsv", shutil.copytree(exported("torchscript"), tmp_path / "taken")
     config = {"save_dir": str(out), "predict_file_map": {str(rows): str(tmp_path / "found.tsv")}}
     (tmp_path / "pred.json").write_text(json.dumps(config))
     assert command(["x-pred", str(tmp_path / "pred.json")]) == 0
