@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from xdpx.checkpoints import tf_files, trusted
+from xdpx.commands.script import main as script
 from xdpx.config.faults import ConfigError
 from xdpx.models import models
 
@@ -268,3 +269,37 @@ def test_without_tensorflow_one_sentence_names_the_extra(
         ConfigError, match=r"from_tf: is true, which needs TensorFlow. Install it: pip install 'xdpx\[tf\]'"
     ):
         loaded("bert_classification", checkpoints["bert"][0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_pt_writes_what_a_checkpoint_holds_with_its_architecture(
+    tf: Any, checkpoints: dict[str, tuple[str, dict[str, Any]]], kind: str, tmp_path: Path
+) -> None:
+    prefix, weights = checkpoints[kind]
+    name, _, config, _ = KINDS[kind]
+    (Path(prefix).parent / "vocab.txt").write_text("[PAD]\n")
+    out = tmp_path / "out"
+    line = [f"tf_ckpt_path={prefix}", f"tf_config={Path(prefix).with_name(config)}", f"out_dir={out}", "num_classes=3"]
+    assert script(["export_pt", *line, f"model_class={name}"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["bert_model.pt", "config.json", "vocab.txt"]
+    kept = models[name]
+    keys = {"pretrained_model": str(out / "bert_model.pt"), "num_classes": 3, "load_cls_weights": True}
+    model = kept(kept.Parameters(**keys)).eval()
+    model.load_pretrained(trusted.load_weights)
+    np.testing.assert_allclose(answers(model), logits_of(tf, weights), atol=1e-5)
+
+
+def test_export_pt_leaves_out_what_the_file_lacks_and_refuses_what_it_cannot_know(
+    checkpoints: dict[str, tuple[str, dict[str, Any]]], tmp_path: Path
+) -> None:
+    prefix, _ = checkpoints["bert"]
+    assert script(["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'out'}", "out_name=lm.pt"]) == 0
+    kept = trusted.load_weights(str(tmp_path / "out/lm.pt"))
+    assert "bert.pooler.dense.weight" in kept
+    assert not any(name.startswith("cls.predictions.transform") for name in kept)
+    with pytest.raises(ConfigError, match=r"tf_ckpt_path.* cannot be used: '.*nowhere.index' does not exist"):
+        script(["export_pt", f"tf_path={tmp_path / 'nowhere'}", f"out_dir={tmp_path / 'x'}"])
+    with pytest.raises(ConfigError, match=r"tf_ckpt_path.*and tf_path are both missing"):
+        script(["export_pt", f"out_dir={tmp_path / 'x'}"])
+    with pytest.raises(ConfigError, match=r"no 'brt_lm'|model_class.*'brt_lm'"):
+        script(["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'x'}", "model_class=brt_lm"])

@@ -32,6 +32,7 @@ SHIPPED = (
     "export_onnx",
     "export_openvino",
     "export_pt2",
+    "export_pt",
     "export_torchscript",
     "first_difference",
     "from_maxtext",
