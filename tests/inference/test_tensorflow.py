@@ -303,3 +303,65 @@ def test_export_pt_leaves_out_what_the_file_lacks_and_refuses_what_it_cannot_kno
         script(["export_pt", f"out_dir={tmp_path / 'x'}"])
     with pytest.raises(ConfigError, match=r"no 'brt_lm'|model_class.*'brt_lm'"):
         script(["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'x'}", "model_class=brt_lm"])
+
+
+# ---- out of XDPX
+
+
+def test_a_saved_model_is_compared_with_its_run_and_names_labels(tf: Any, finished_run: Any, tmp_path: Path) -> None:
+    out = tmp_path / "saved"
+    assert script(["export_tf", f"save_dir={finished_run.root}/run", f"out_dir={out}", "check_outputs=true"]) == 0
+    told = json.loads((out / "export.json").read_text())["compared"]
+    assert told["outputs"] < 1e-5
+    assert told["changed"] == 0
+    call = tf.saved_model.load(str(out)).signatures["serving_default"]
+    found = call(tokens=tf.constant([[2, 3, 4]], tf.int64), mask=tf.constant([[True, True, True]]))
+    assert found["pred"].numpy()[0].decode() in {"neg", "pos"}
+    assert sorted(path.name for path in (out / "assets").iterdir()) == ["labels.txt", "vocab.txt"]
+
+
+def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any) -> None:
+    from xdpx.inference.tf.graph import Graph, program_of
+    from xdpx.inference.tf.saved_model import worked_out
+    from xdpx.models.pytorch.positional import Positional
+
+    def real(ids: torch.Tensor) -> torch.Tensor:
+        return torch.arange(ids.shape[1]).expand(ids.shape) < ids[:, :1].clamp(max=ids.shape[1])
+
+    sizes = {"embedding_dim": 6, "hidden_size": 6, "vocab_size": 20, "pad_index": 0, "num_classes": 2}
+    for name, more in (
+        ("lstm", {}),
+        ("gru", {}),
+        ("dpcnn", {"blocks": 2}),
+        ("re2", {"blocks": 2, "encoder_layers": 1}),
+    ):
+        torch.manual_seed(3)
+        model = models[name](models[name].Parameters(**sizes, **more)).eval()
+        worked_out(model)
+        texts = [torch.randint(1, 20, shape) for shape in ((3, 7), (3, 5), (1, 2), (1, 9))]
+        first, *others = (
+            [each for ids in pair for each in (ids, real(ids))] if name == "re2" else [pair[0], real(pair[0])]
+            for pair in (texts[:2], texts[2:])
+        )
+        names = ["tokens1", "mask1", "tokens2", "mask2"] if name == "re2" else ["tokens", "mask"]
+        network = Positional(model, names)
+        run = tf.function(Graph(tf, program_of(network, first)), autograph=False, reduce_retracing=True)
+        for given in (first, *others):
+            with torch.no_grad():
+                wanted = network(*given).numpy()
+            (found,) = run([tf.constant(each.numpy()) for each in given])
+            np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5, err_msg=name)
+
+
+def test_an_operation_that_tensorflow_lacks_is_refused_by_name(tf: Any) -> None:
+    from xdpx.inference.tf.graph import Graph, program_of
+
+    class Odd(torch.nn.Module):
+        def forward(self, *given: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(given[0])
+
+    program = program_of(Odd(), [torch.zeros(2, 3)])
+    with pytest.raises(
+        ConfigError, match=r"uses aten.special_bessel_j0.default, of which TensorFlow has no counterpart"
+    ):
+        Graph(tf, program)

@@ -21,6 +21,7 @@ commands: Registry[Any] = Registry(
         "x-script export_openvino": "xdpx.commands.export_openvino:ExportOpenVino",
         "x-script export_pt2": "xdpx.commands.export_pt2:ExportPt2",
         "x-script export_pt": "xdpx.commands.export_pt:ExportPT",
+        "x-script export_tf": "xdpx.commands.export_tf:ExportTF",
         "x-script export_torchscript": "xdpx.commands.export_torchscript:ExportTorchscript",
         "x-script pkm_init": "xdpx.commands.pkm_init:PKMInit",
         "x-script prune_heads": "xdpx.commands.prune_heads:PruneHeads",

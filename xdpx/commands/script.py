@@ -33,6 +33,7 @@ SHIPPED = (
     "export_openvino",
     "export_pt2",
     "export_pt",
+    "export_tf",
     "export_torchscript",
     "first_difference",
     "from_maxtext",

@@ -26,7 +26,7 @@ def program_of(network: nn.Module, inputs: Sequence[Tensor]) -> ExportedProgram:
     """Return a network as torch.export has it, of core operations; every axis of its inputs is free.
 
     Args:
-        network: on the CPU, in evaluation mode, without weights that are worked out at every step.
+        network: takes `*given`; on the CPU, in evaluation mode, without weights worked out at every step.
         inputs: a batch, in order, with at least two rows.
 
     Raises:

@@ -1,0 +1,105 @@
+"""Write a trained network for TensorFlow 2: as a SavedModel, or as a checkpoint under Google's names.
+
+Usage: x-script export_tf save_dir=... out_dir=... [key=value ...] [--dry]
+
+The keys name a run as for x-eval. As a savedmodel out_dir is what TensorFlow Serving loads: a signature for token ids,
+rows and lengths free, whose outputs are logits, prob, pred_index and, with init_tables, the label as pred. As a
+checkpoint it gets out_name.index, .data and .meta with the names of BERT and ALBERT, bert_config.json and vocab.txt.
+Both are read back and compared with the run. It needs `pip install 'xdpx[tf]'`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from xdpx.commands.exports import ExportCommand, ExportParameters
+from xdpx.config import extras
+from xdpx.config.faults import Fault
+from xdpx.config.parameters import param
+from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from xdpx.inference.formats import Format
+
+NAME = "export_tf"
+SAVED: tuple[str, Literal["is"], str] = ("export_format", "is", "savedmodel")
+
+
+class ExportTF(ExportCommand):
+    """Write a trained network for TensorFlow 2."""
+
+    format_name: ClassVar[str] = "savedmodel"
+
+    class Parameters(ExportParameters):
+        """The keys of `x-script export_tf`."""
+
+        export_format: Literal["savedmodel", "checkpoint"] = param(
+            "savedmodel", doc="A program that TensorFlow runs, or the weights alone under Google's names of BERT."
+        )
+        signature_def_key: str = param("serving_default", doc="Name of the signature of token ids.", when=SAVED)
+        init_tables: bool = param(
+            True, doc="Keep a table of labels in the graph: pred is a text. Strings are not taken in.", when=SAVED
+        )
+        fix_len: bool = param(False, doc="Every text has max_len tokens, padded by the caller.", when=SAVED)
+        check_outputs: bool = param(
+            False, doc="Stop at a difference from the run of 1e-5 (1 + |x|), not of 1e-4; it is always compared.",
+            when=SAVED,
+        )  # fmt: skip
+        out_name: str = param("bert_model.ckpt", doc="Prefix of the files.", when=("export_format", "is", "checkpoint"))
+        strict_size: bool = param(True, doc="Accepted without effect: sizes are those of the run.")
+
+    def format(self) -> Format:
+        """Return the SavedModel that the user wants."""
+        from xdpx.inference.tf.saved_model import SavedModelFormat
+
+        known = self.parameters
+        return SavedModelFormat(
+            signature_def_key=known.signature_def_key, init_tables=known.init_tables, fix_len=known.fix_len,
+            check_outputs=known.check_outputs,
+        )  # fmt: skip
+
+    def check(self) -> list[Fault]:
+        """Return what can be seen to be wrong before the model is built."""
+        found = [fault for fault in super().check() if fault.key != f"export_{self.format_name}"]
+        if find_spec("tensorflow") is None:
+            found.insert(0, Fault(NAME, "needs TensorFlow, which this environment lacks.", extras.TF))
+        return found
+
+    def run(self) -> None:
+        """Write, compare, and say what was measured."""
+        if self.parameters.export_format == "savedmodel":
+            super().run()
+            return
+        self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        from xdpx.inference.exporting import staged
+        from xdpx.inference.plan import make_plan
+        from xdpx.inference.predictor import Predictor
+        from xdpx.inference.tf import checkpoint
+        from xdpx.logger import log
+        from xdpx.utils import commit
+
+        known = self.parameters
+        plan = make_plan(known.model_copy(update={"engine": "pytorch", "mesh": None, "nproc": None}), self.source)
+        model = Predictor(plan, cuda=False, seed=known.seed).task.model
+        weights, unknown = checkpoint.named(model)
+        if unknown:
+            log.warning(f"left out, for Google has no name for them: {', '.join(unknown)}")
+        words = plan.resource("vocab.txt")
+        with staged(known.out_dir, {"format": self.format_name, "checkpoint": plan.checkpoint}) as folder:
+            checkpoint.write(weights, io.join(folder, known.out_name))
+            commit.write_text(io.join(folder, checkpoint.CONFIG), model.config.to_json_string(use_diff=False))
+            if words is not None:
+                io.copy(words, io.join(folder, "vocab.txt"))
+        prefix = io.join(known.out_dir, known.out_name)
+        print(f"{prefix}: {len(weights)} variables of {plan.checkpoint}, read back equal")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it for every run of a config."""
+    from xdpx.commands.script_arguments import run_config
+
+    return run_config(NAME, argv)
