@@ -11,12 +11,9 @@ Both are read back and compared with the run. It needs `pip install 'xdpx[tf]'`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from xdpx.commands.exports import ExportCommand, ExportParameters
-from xdpx.config import extras
-from xdpx.config.faults import Fault
 from xdpx.config.parameters import param
 from xdpx.utils import io
 
@@ -30,7 +27,7 @@ SAVED: tuple[str, Literal["is"], str] = ("export_format", "is", "savedmodel")
 class ExportTF(ExportCommand):
     """Write a trained network for TensorFlow 2."""
 
-    format_name: ClassVar[str] = "savedmodel"
+    format_name: ClassVar[str] = "tf"
 
     class Parameters(ExportParameters):
         """The keys of `x-script export_tf`."""
@@ -59,13 +56,6 @@ class ExportTF(ExportCommand):
             signature_def_key=known.signature_def_key, init_tables=known.init_tables, fix_len=known.fix_len,
             check_outputs=known.check_outputs,
         )  # fmt: skip
-
-    def check(self) -> list[Fault]:
-        """Return what can be seen to be wrong before the model is built."""
-        found = [fault for fault in super().check() if fault.key != f"export_{self.format_name}"]
-        if find_spec("tensorflow") is None:
-            found.insert(0, Fault(NAME, "needs TensorFlow, which this environment lacks.", extras.TF))
-        return found
 
     def run(self) -> None:
         """Write, compare, and say what was measured."""

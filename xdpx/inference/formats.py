@@ -26,7 +26,7 @@ FORMATS: Mapping[str, str] = {
     "onnx": "xdpx.inference.onnx_file:OnnxFormat",
     "openvino": "xdpx.inference.openvino_file:OpenVinoFormat",
     "pt2": "xdpx.inference.saved_program:ProgramFormat",
-    "savedmodel": "xdpx.inference.tf.saved_model:SavedModelFormat",
+    "tf": "xdpx.inference.tf.saved_model:SavedModelFormat",
     "torchscript": "xdpx.inference.tracing:TorchscriptFormat",
 }
 """Name of each format -> where it is written and opened."""

@@ -36,7 +36,7 @@ class SavedModelFormat(Format):
         check_outputs: outputs may differ by NARROW from those of the trained model, not by WIDE.
     """
 
-    name: ClassVar[str] = "savedmodel"
+    name: ClassVar[str] = "tf"
     file: ClassVar[str] = "saved_model.pb"
     packages: ClassVar[tuple[str, ...]] = ("tensorflow",)
     extra: ClassVar[str] = "tf"
