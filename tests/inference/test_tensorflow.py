@@ -17,6 +17,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from xdpx import load_run
 from xdpx.checkpoints import tf_files, trusted
 from xdpx.commands.script import main as script
 from xdpx.config.faults import ConfigError
@@ -320,9 +321,25 @@ def test_a_saved_model_is_compared_with_its_run_and_names_labels(tf: Any, finish
     assert sorted(path.name for path in (out / "assets").iterdir()) == ["labels.txt", "vocab.txt"]
 
 
+@pytest.mark.parametrize("more", [[], ["fix_len=true"]], ids=["any length", "one length"])
+def test_strings_are_cut_and_numbered_in_the_graph_as_the_run_does(
+    tf: Any, finished_run: Any, tmp_path: Path, more: list[str]
+) -> None:
+    out, texts = tmp_path / "saved", ["good film", "", "B\u00c4D  plot\u3000\U0001f600", "good " * 50, "\u7535\u5f71"]
+    assert script(["export_tf", f"save_dir={finished_run.root}/run", f"out_dir={out}", *more]) == 0
+    saved = tf.saved_model.load(str(out))
+    expected = load_run(f"{finished_run.root}/run").predict(texts)
+    for rows in (texts, *([text] for text in texts)):
+        found = saved.signatures["text"](text=tf.constant(rows))
+        for text, label, prob in zip(rows, found["pred"].numpy(), found["prob"].numpy(), strict=True):
+            wanted = expected[texts.index(text)]
+            assert label.decode() == wanted.label
+            np.testing.assert_allclose(prob, list(wanted.probabilities.values()), atol=1e-6)
+
+
 def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any) -> None:
     from xdpx.inference.tf.graph import Graph, program_of
-    from xdpx.inference.tf.saved_model import worked_out
+    from xdpx.inference.tracing import work_out_weights
     from xdpx.models.pytorch.positional import Positional
 
     def real(ids: torch.Tensor) -> torch.Tensor:
@@ -337,7 +354,7 @@ def test_recurrence_pooling_and_alignment_are_the_same_in_tensorflow(tf: Any) ->
     ):
         torch.manual_seed(3)
         model = models[name](models[name].Parameters(**sizes, **more)).eval()
-        worked_out(model)
+        work_out_weights(model)
         texts = [torch.randint(1, 20, shape) for shape in ((3, 7), (3, 5), (1, 2), (1, 9))]
         first, *others = (
             [each for ids in pair for each in (ids, real(ids))] if name == "re2" else [pair[0], real(pair[0])]

@@ -3,9 +3,10 @@
 Usage: x-script export_tf save_dir=... out_dir=... [key=value ...] [--dry]
 
 The keys name a run as for x-eval. As a savedmodel out_dir is what TensorFlow Serving loads: a signature for token ids,
-rows and lengths free, whose outputs are logits, prob, pred_index and, with init_tables, the label as pred. As a
-checkpoint it gets out_name.index, .data and .meta with the names of BERT and ALBERT, bert_config.json and vocab.txt.
-Both are read back and compared with the run. It needs `pip install 'xdpx[tf]'`.
+rows and lengths free, whose outputs are logits, prob, pred_index and, with init_tables, the label as pred; and one that
+takes strings (`text`), where words are cut at white space. As a checkpoint it gets out_name.index, .data and .meta with
+the names of BERT and ALBERT, bert_config.json and vocab.txt. Both are read back and compared with the run. It needs
+`pip install 'xdpx[tf]'`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class ExportTF(ExportCommand):
         )
         signature_def_key: str = param("serving_default", doc="Name of the signature of token ids.", when=SAVED)
         init_tables: bool = param(
-            True, doc="Keep a table of labels in the graph: pred is a text. Strings are not taken in.", when=SAVED
-        )
+            True, doc="Keep tables of labels and words in the graph: pred is a text, and so is what `text` takes.",
+            when=SAVED,
+        )  # fmt: skip
         fix_len: bool = param(False, doc="Every text has max_len tokens, padded by the caller.", when=SAVED)
         check_outputs: bool = param(
             False, doc="Stop at a difference from the run of 1e-5 (1 + |x|), not of 1e-4; it is always compared.",

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xdpx.config import extras
 from xdpx.config.faults import ConfigError
 from xdpx.inference.formats import Exportable, Format, Network, first_line
+from xdpx.inference.tf import texts
 from xdpx.inference.tf.graph import Graph, program_of
+from xdpx.inference.tracing import work_out_weights
 from xdpx.logger import log
 from xdpx.utils import commit, io
 
@@ -31,7 +33,8 @@ class SavedModelFormat(Format):
 
     Args:
         signature_def_key: name of the signature that takes token ids.
-        init_tables: keep a table of labels in the graph, so that `pred` is the text of the label.
+        init_tables: keep tables of labels and words in the graph, so that `pred` is the text of the label, and a
+            signature `text` takes strings, where the tokenizer can be written in TensorFlow.
         fix_len: every text has max_len tokens; shorter ones are padded by the caller.
         check_outputs: outputs may differ by NARROW from those of the trained model, not by WIDE.
     """
@@ -78,6 +81,8 @@ class SavedModelFormat(Format):
         if vocabulary is not None:
             commit.write_text(io.join(folder, WORDS), "".join(f"{word}\n" for word in vocabulary.tokens))
             held.words_file = tf.saved_model.Asset(io.join(folder, WORDS))
+            if self._tables:
+                signatures |= texts.signature(tf, exportable, held, length)
         _saved(tf, held, folder, signatures)
         for name in (WORDS, LABELS):  # they are in assets now
             if io.isfile(io.join(folder, name)):
@@ -131,7 +136,7 @@ def followed(exportable: Exportable) -> tuple[ExportedProgram, list[str]]:
         ConfigError: torch.export cannot follow the network.
     """
     plain = list(exportable.outputs)
-    worked_out(exportable.network)
+    work_out_weights(exportable.network)
     if plain == ["logits"] and all(hasattr(exportable.loss, name) for name in ("probabilities", "predict")):
         try:
             return program_of(answering(exportable), exportable.example()), [*plain, *ANSWERS]
@@ -155,15 +160,6 @@ def answering(exportable: Exportable) -> nn.Module:
             return logits, prob, exportable.loss.predict(prob).to(int64)
 
     return Answering().eval()
-
-
-def worked_out(network: nn.Module) -> None:
-    """Replace weights that are worked out at every step, such as normalised ones, by what they are."""
-    from torch.nn.utils import parametrize
-
-    for module in list(network.modules()):
-        for name in list(getattr(module, "parametrizations", {})):
-            parametrize.remove_parametrizations(module, name)
 
 
 def filled(given: NDArray[Any], name: str, length: int | None, pad_index: int) -> NDArray[Any]:
