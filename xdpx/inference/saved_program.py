@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from xdpx.config.faults import Fault
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
 from xdpx.inference.tracing import in_torch, work_out_weights
 from xdpx.utils import io
@@ -45,15 +45,25 @@ class ProgramFormat(Format):
                 problem = f"cannot be followed by torch.export: {first_line(error).rstrip('.')}"
                 raise refusal(what, problem, "Use export_torchscript or export_onnx.") from error
             if self._compiled:
-                self._compile(program, folder, what)
+                self._compile(program, exportable, folder)
         return {"compiled": COMPILED if self._compiled else None}
 
-    def _compile(self, program: Any, folder: str, what: str) -> None:
-        from torch._inductor import aoti_compile_and_package
+    def _compile(self, program: Any, exportable: Exportable, folder: str) -> None:
+        """Write the package, and compare what it gives with the trained network, for inputs of several shapes."""
+        from torch._inductor import aoti_compile_and_package, aoti_load_package
 
+        from xdpx.inference.exporting import compared_outputs
+
+        what, path = type(exportable.model).__name__, io.join(folder, COMPILED)
         try:
-            aoti_compile_and_package(program, package_path=io.join(folder, COMPILED))
-        except Exception as error:
+            aoti_compile_and_package(program, package_path=path)
+            facts = {"inputs": exportable.inputs, "outputs": exportable.outputs}
+            compared_outputs(
+                exportable, in_torch(aoti_load_package(path), facts, None), exportable.batches, self.most_difference
+            )
+        except ConfigError:
+            raise
+        except Exception as error:  # the compiler of C++ has its own, too
             raise refusal(what, f"cannot be compiled: {first_line(error).rstrip('.')}", "Leave out compile.") from error
 
     @classmethod
@@ -63,13 +73,6 @@ class ProgramFormat(Format):
 
         with _quiet():
             return in_torch(load_program(io.join(folder, cls.file)), facts, threads)
-
-    @classmethod
-    def open_compiled(cls, folder: str, facts: Mapping[str, Any], *, threads: int | None = None) -> Network:
-        """Return what runs the package, which is machine code: only for one that was just written."""
-        from torch._inductor import aoti_load_package
-
-        return in_torch(aoti_load_package(io.join(folder, COMPILED)), facts, threads)
 
 
 def without_compiler() -> list[Fault]:
