@@ -43,7 +43,7 @@ def test_help_explains_a_script_without_running_it(capsys):
     assert "Usage: x-script verify" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", sorted(SHIPPED))
+@pytest.mark.parametrize("name", sorted(set(SHIPPED) - {"replay_nan"}))  # words behind its file are another program's
 def test_no_flag_is_dropped_silently(name):
     with pytest.raises(ConfigError, match="no such flag"):
         main([name, "a", "b", "--fulll"])
