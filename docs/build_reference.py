@@ -73,6 +73,9 @@ def pages() -> dict[str, str]:
     for kind in KINDS:
         if kind == "command":
             found |= {f"{command}.md": command_page(command) for command in commands()}
+            found |= {
+                f"{entry.name.replace(' ', '/')}.md": script_page(entry) for entry in entries(kind) if " " in entry.name
+            }
         else:
             found[f"{kind}.md"] = kind_page(kind)
         if kind in SPLIT:
@@ -122,19 +125,25 @@ def index() -> str:
 
 
 def command_page(command: str) -> str:
-    """Write the page of a command: its keys, group by group."""
+    """Write the page of a command: its keys, group by group; of x-script, where the page of each script is."""
     found = [entry for entry in entries("command") if entry.name.split()[0] == command]
-    parts = [f"# `{command}`"]
-    for entry in found:
-        parts += [f"## `{entry.name}`"] if len(found) > 1 else []
-        parts.append(prose(entry.doc))
-        groups: dict[str, list[Declaration]] = {}
-        for item in entry.parameters:
-            groups.setdefault(heading(entry, item), []).append(item)
-        for name, items in groups.items():
-            parts += [f"## {name}"] if len(found) == 1 and len(groups) > 1 else []
-            parts.append(keys(items))
+    if len(found) > 1:
+        rows = [f"| [`{entry.name}`]({entry.name.replace(' ', '/')}.md) | {cell(entry.doc)} |" for entry in found]
+        return "\n\n".join([f"# `{command}`", "\n".join(["| script | meaning |", "|---|---|", *rows])]) + "\n"
+    (entry,) = found
+    parts = [f"# `{command}`", prose(entry.doc)]
+    groups: dict[str, list[Declaration]] = {}
+    for item in entry.parameters:
+        groups.setdefault(heading(entry, item), []).append(item)
+    for name, items in groups.items():
+        parts += [f"## {name}"] if len(groups) > 1 else []
+        parts.append(keys(items))
     return "\n\n".join(parts) + "\n"
+
+
+def script_page(entry: Entry) -> str:
+    """Write the page of a script of x-script: its keys."""
+    return "\n\n".join([f"# `{entry.name}`", prose(entry.doc), keys(entry.parameters)]) + "\n"
 
 
 def kind_page(kind: str) -> str:

@@ -46,7 +46,11 @@ def chapters(builder: ModuleType, pages: dict[str, str]) -> dict[str, dict[str, 
         for part in re.split(r"^##? (?=`)", text, flags=re.MULTILINE)[1:]:
             table[part.split("`")[1]] = part
         table |= {name.split("/")[1][:-3]: pages[name] for name in pages if name.startswith(f"{kind}/")}
-    found["command"].pop("x-script")
+    scripts = {
+        name.removesuffix(".md").replace("/", " "): pages[name] for name in pages if name.startswith("x-script/")
+    }
+    del found["command"]["x-script"]  # a table of these
+    found["command"] |= scripts
     return found
 
 
