@@ -22,6 +22,7 @@ class Pairs:
 
     def __init__(self, folder):
         self.run = load_run(folder)
+        self.config = self.run.config
 
     def encode(self, rows):
         lengths = self.run.encode(["good"] * len(rows))

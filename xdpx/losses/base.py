@@ -45,6 +45,9 @@ class Loss:
     reads_softmax: ClassVar[bool] = False
     """Whether those logits become probabilities by one softmax, so that a temperature may divide them."""
 
+    row_functions: ClassVar[Sequence[str]] = ()
+    """Names of its methods that make something of each row of logits by itself, such as probabilities."""
+
     compares_rows: ClassVar[bool] = False
     """Whether the rows of a batch act on each other's loss, so that a batch in two halves gives another sum."""
 

@@ -38,6 +38,7 @@ class CrossEntropy(Loss):
 
     reads_class_logits = True
     reads_softmax = True
+    row_functions = ("probabilities",)
     metric_names = {
         **dict.fromkeys(("loss", "acc", "precision", "recall", "f1")),
         "auc": ("num_classes", "is", 2),

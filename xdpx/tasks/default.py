@@ -94,7 +94,7 @@ class Task(base.Task):
 
     def row_functions(self) -> Sequence[tuple[object, str]]:
         """Name what turns logits into probabilities."""
-        return [(self.loss, "probabilities")] if hasattr(self.loss, "probabilities") else []
+        return [(self.loss, name) for name in self.loss.row_functions]
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""
