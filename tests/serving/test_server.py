@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -48,6 +49,16 @@ def test_answers_are_those_of_predict(serving, run):
     assert ask(f"{serving.address}/predict_batch", {"texts": []})[2] == []
     [facts] = ask(f"{serving.address}/models")[2]
     assert (facts["name"], facts["texts"], facts["labels"]) == ("tiny", ["text"], ["neg", "pos"])
+
+
+def test_exact_answers_have_the_bits_of_predict_whatever_they_are_asked_with(run):
+    open_run = partial(load_run, exact=True)
+    expected = [one.probabilities for one in open_run(run).predict(TEXTS)]
+    with Serving({"tiny": str(run)}, sizes=Sizes(threads=1), open_run=open_run) as server:
+        together = ask(f"{server.address}/predict_batch", {"texts": TEXTS * 5})[2]
+        alone = [ask(f"{server.address}/predict", {"text": text})[2] for text in TEXTS]
+    assert [one["probabilities"] for one in together] == expected * 5
+    assert [one["probabilities"] for one in alone] == expected
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """`x-serve SAVE_DIR`: answer requests over HTTP with trained models.
 
 Usage: x-serve SAVE_DIR [NAME=SAVE_DIR ...] [--port 6490] [--open] [--host HOST --token TOKEN]
-               [--engine pytorch|spmd] [--tokens 512] [--rows 64] [--waiting 2048] [--threads 2]
+               [--engine pytorch|spmd] [--exact] [--tokens 512] [--rows 64] [--waiting 2048] [--threads 2]
 
 A SAVE_DIR is the folder of a run, of which the best checkpoint answers, a better one as soon as training writes it; or
 an export. POST /predict {"text": ...}, /predict_batch {"texts": [...]} or {"pairs": [[...], ...]}; of several models by
 name /models/NAME/predict; /docs explains all, and / is a page to try them. --tokens and --rows bound a batch, --waiting
 the rows that may wait (beyond it the answer is 429), --threads says how many batches are computed side by side, each by
-a copy of the model.
+a copy of the model. --exact gives a row the same bits whatever rows it is computed with, those of `x-pred exact=true`.
 
 It answers this machine alone, until --host names another address. Then a token is needed, which clients send as
 `Authorization: Bearer TOKEN`; `--token new` makes one, and $XDPX_SERVE_TOKEN keeps it out of the list of processes.
@@ -20,6 +20,7 @@ import argparse
 import os
 import webbrowser
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 
 from xdpx.commands.listening import add_flags, address_of, faults_of, token_of
@@ -27,7 +28,8 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import io
 
 FLAGS = (
-    "--port", "--open", "--host", "--token", "--engine", "--tokens", "--rows", "--waiting", "--threads", "--help",
+    "--port", "--open", "--host", "--token", "--engine", "--exact", "--tokens", "--rows", "--waiting", "--threads",
+    "--help",
 )  # fmt: skip
 PORT, TRIED_PORTS = 6490, 20
 TOKEN_VARIABLE = "XDPX_SERVE_TOKEN"
@@ -57,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="+", metavar="[NAME=]SAVE_DIR", help="a run or an export")
     add_flags(parser, PORT)
     parser.add_argument("--engine", choices=("pytorch", "spmd"), help="what computes; by default as in training")
+    parser.add_argument("--exact", action="store_true", help="the same bits for a row in every batch")
     parser.add_argument("--tokens", type=_positive, default=512, help="of a batch at most (512)")
     parser.add_argument("--rows", type=_positive, default=64, help="of a batch at most (64)")
     parser.add_argument("--waiting", type=_positive, default=2048, help="rows that may wait (2048)")
@@ -105,14 +108,14 @@ def _serve(asked: argparse.Namespace, folders: dict[str, str], token: str) -> No
     from xdpx.serving.running import Server, listening
     from xdpx.serving.shapes import Limits
 
-    threads = asked.threads or (1 if asked.engine == "spmd" else None)  # JAX itself spreads a batch over the cores
+    # JAX itself spreads a batch over the cores; exact rows depend on the number of threads, which is that of x-pred.
+    threads = asked.threads or (1 if asked.engine == "spmd" or asked.exact else None)
     sizes = Sizes(asked.tokens, asked.rows, asked.waiting, threads)
     counts, cores = Counts(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ports = [asked.port] if asked.port is not None else list(range(PORT, PORT + TRIED_PORTS))
+    open_run = partial(load_run, engine=asked.engine, exact=asked.exact)
     with listening(asked.host, ports) as ear:
-        models = Models(folders, lambda name, folder: Model(
-            name, folder, lambda path: load_run(path, engine=asked.engine), sizes, counts, cores=cores
-        ))  # fmt: skip
+        models = Models(folders, lambda name, folder: Model(name, folder, open_run, sizes, counts, cores=cores))
         ending = Ending()
         server = Server(application(models, counts, token=token, limits=Limits(), ending=ending), ending)
         address = address_of(asked.host, ear.getsockname()[1], token)

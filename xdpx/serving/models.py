@@ -113,10 +113,12 @@ class Model:
         runs = [run, *(self._open(self.folder) for _ in range(copies - 1))]
         for each in runs:  # what is built at the first row is built before anybody waits
             each.answer(each.encode([_example(each)]))
+        # One alone computes with as many threads as x-pred does: what is exact depends on it.
+        threads = max(1, self._cores // copies) if copies > 1 else None
         batcher = Batcher(
             runs,
             self._sizes,
-            started=partial(_use_threads, max(1, self._cores // copies)),
+            started=partial(_use_threads, threads),
             computed=partial(self._counts.batch, self.name),
         )
         self._counts.loads.labels(self.name, "done").inc()
@@ -186,9 +188,9 @@ def _is_on_cpu(run: TrainedRun) -> bool:
     return not torch.cuda.is_available()
 
 
-def _use_threads(count: int) -> None:
+def _use_threads(count: int | None) -> None:
     """Let torch compute with so many threads, where it is loaded; each thread that computes says so for itself."""
-    if "torch" in sys.modules:
+    if count is not None and "torch" in sys.modules:
         import torch
 
         torch.set_num_threads(count)
