@@ -13,10 +13,11 @@ WAITING = Standing(7, "data", 700.0, 600.0)
 SAVING = Standing(7, "saving", 5000.0, LONG)
 
 
-def test_a_process_that_stands_still_is_frozen_only_after_the_time_allowed() -> None:
-    frozen = Known(1, 31.0, AT_WORK, "stopped")
-    assert judge([Known(0, 0.1, OVERDUE), frozen], 30.0) == Verdict("is frozen", (1,))
-    assert judge([Known(0, 0.1, OVERDUE), Known(1, 29.0, AT_WORK, "stopped")], 30.0) is None
+def test_a_process_that_the_system_has_stopped_is_frozen_after_a_second_however_long_a_hang_may_take() -> None:
+    frozen = Known(1, 1.6, AT_WORK, "stopped", stopped=1.1)
+    assert judge([Known(0, 0.1, AT_WORK), frozen], 30.0) == Verdict("is frozen", (1,))
+    assert judge([Known(0, 0.1, AT_WORK), Known(1, 600.0, AT_WORK, "stopped", stopped=0.9)], 30.0) is None
+    assert judge([frozen], 2.0) == Verdict("is frozen", (1,))
 
 
 def test_a_process_that_is_gone_has_died_after_a_moment_for_its_own_words() -> None:

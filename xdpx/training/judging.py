@@ -10,6 +10,8 @@ from typing import Literal
 from xdpx.utils.process_facts import Life
 from xdpx.utils.pulse import Standing
 
+FROZEN_SECONDS = 1.0
+"""How long a process of this machine may be stopped: the system says so, hence nothing has to be guessed by patience."""
 GRACE_SECONDS = 0.5
 """A process that is gone may have said why: those that wait for it then end by themselves, with their own words."""
 FAR_PATIENCE = 2.0
@@ -29,6 +31,7 @@ class Known:
         standing: what it was at then.
         life: what the system says; `unknown` for one of another machine.
         computes: whether it has used the processor since it was heard of, or waits for its turn.
+        stopped: seconds for which it was found stopped whenever somebody looked.
     """
 
     rank: int
@@ -36,6 +39,7 @@ class Known:
     standing: Standing
     life: Life = "unknown"
     computes: bool = False
+    stopped: float = 0.0
 
     @property
     def place(self) -> tuple[int, int]:
@@ -77,11 +81,11 @@ def _died(each: Known, hang_seconds: float) -> bool:
 
 
 def _frozen(each: Known, hang_seconds: float) -> bool:
-    return each.life == "stopped" and each.silent > hang_seconds
+    return each.life == "stopped" and each.stopped > min(FROZEN_SECONDS, hang_seconds)
 
 
 def _silent(each: Known, hang_seconds: float) -> bool:
-    if each.life == "traced":
+    if each.life in {"traced", "stopped"}:
         return False
     patience = FAR_PATIENCE if each.life == "unknown" else DEAF_PATIENCE if each.computes else 1.0
     return each.silent > patience * hang_seconds

@@ -23,7 +23,7 @@ from typing import Any
 from xdpx.checkpoints.folders import Ranks
 from xdpx.logger import log
 from xdpx.training import stacks
-from xdpx.training.judging import GRACE_SECONDS, Known, Verdict, judge
+from xdpx.training.judging import FROZEN_SECONDS, Known, Verdict, judge
 from xdpx.training.loop import Callback, Session, Step, Stop
 from xdpx.utils import io
 from xdpx.utils.owners import machine_id, started_at
@@ -36,6 +36,8 @@ EXIT_CODE = 75
 """Of a process that ends because one of the training is dead, frozen or hangs: try again."""
 SECONDS_TO_TELL = 2.0
 """How long an ending process may take to write down why: the disk may be what hangs."""
+LOOK_SECONDS = 0.25
+"""How often each process of this machine is looked at."""
 _REPEATS = 3
 _OF_SEVERAL = {"has died": "have died", "is frozen": "are frozen", "is silent": "are silent", "hangs": "hang"}
 
@@ -137,6 +139,7 @@ class _Watch:
         self._standings = dict.fromkeys(self._members, Standing())
         self._cpu = dict.fromkeys(self._members, 0.0)  # seconds used when it was heard of
         self._gone: set[int] = set()  # ranks whose end the system has told of
+        self._stopped: dict[int, float] = {}  # since when each rank was found stopped, whenever it was looked at
         self._moved = now  # when one of them last went on to something else, or left
         self._events = selectors.DefaultSelector()
         self._events.register(self._socket, selectors.EVENT_READ)
@@ -178,14 +181,18 @@ class _Watch:
             self._events.register(os.pidfd_open(self._members[rank].pid), selectors.EVENT_READ, rank)
 
     def _run(self) -> None:
-        last = time.monotonic()
+        last, due = time.monotonic(), 0.0
         while not self._stop.is_set():
-            self._say_standing()
-            self._listen(min(self._interval, GRACE_SECONDS) if self._gone else self._interval)
+            if time.monotonic() >= due:
+                self._say_standing()
+                due = time.monotonic() + self._interval
+            self._listen(min(self._interval, LOOK_SECONDS))
             now = time.monotonic()
             if now - last > self._hang_seconds / 2:  # this very process stood still, e.g. the machine was suspended
                 self._heard, self._moved = dict.fromkeys(self._heard, now), now
                 pulse.alive()
+            if now - last > LOOK_SECONDS + FROZEN_SECONDS / 2:  # or only shortly, and the others with it
+                self._stopped.clear()
             last = now
             verdict = judge(self._known(now), self._hang_seconds, unmoved_seconds=now - self._moved)
             if verdict is not None and not self._stop.is_set():
@@ -263,9 +270,14 @@ class _Watch:
         standing = self._standings[rank] if self._rank == 0 else Standing()  # what it does is not for others to judge
         if rank in self._gone:
             return Known(rank, silent, standing, "gone")
-        if not member.is_near or silent < 2 * self._interval:
+        if not member.is_near:
             return Known(rank, silent, standing)
         facts = look_at(member.pid, member.started)
+        if facts.life == "stopped":
+            return Known(rank, silent, standing, facts.life, stopped=now - self._stopped.setdefault(rank, now))
+        self._stopped.pop(rank, None)
+        if silent < 2 * self._interval:
+            return Known(rank, silent, standing)
         computes = facts.cpu_seconds > self._cpu[rank] + 0.1 * silent or wants_to_run(member.pid)
         return Known(rank, silent, standing, facts.life, computes=computes)
 
