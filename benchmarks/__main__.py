@@ -28,12 +28,16 @@ TITLES = {
     "spmd": "JAX: sharded experiments",
     "board": "Board",
     "serving": "Serving",
-    "goodput": "Goodput under kills and freezes",
+    "save_stall": "What a save costs training",
+    "goodput_pytorch": "Goodput under kills and freezes: PyTorch",
+    "goodput_jax": "Goodput under kills and freezes: JAX",
     "tuning": "Search: samples until random search's best score",
 }
 """In the order in which they run: the first wants a process that has not touched the GPU yet."""
 
-ASKED_FOR = frozenset({"goodput"})
+GOODPUT = ("save_stall", "goodput_pytorch", "goodput_jax")
+"""What `goodput` stands for."""
+ASKED_FOR = frozenset(GOODPUT)
 """Run only when they are named: they take many minutes."""
 
 
@@ -44,10 +48,11 @@ def show(row: Row) -> None:
 
 def started(name: str, *, small: bool, minutes: float | None) -> tuple[str, Iterable[Row]]:
     """Begin a benchmark, and return the title of its section and its rows, some of which are yet to be measured."""
-    if name == "goodput":
+    if name.startswith("goodput_"):
         from benchmarks import goodput
 
-        return TITLES[name], goodput.measure(goodput.MINUTES if minutes is None else minutes)
+        disturb = goodput.of_pytorch if name == "goodput_pytorch" else goodput.of_jax
+        return TITLES[name], disturb(goodput.MINUTES if minutes is None else minutes)
     if name != "gpu":
         return TITLES[name], import_module(f"benchmarks.{name}").measure()
     device = None if small else gpu.gpu_at_hand()
@@ -60,11 +65,14 @@ def started(name: str, *, small: bool, minutes: float | None) -> tuple[str, Iter
 def main() -> int:
     """Measure what was asked for, all by default; 1 when a promise is not kept."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(TITLES)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(TITLES)}; goodput for the last three"
+    )
     parser.add_argument("--small", action="store_true", help="gpu: in small on the CPU, although there is a GPU")
     parser.add_argument("--results", type=Path, help=f"the page to write; by default {RESULTS}, of goodput {FAULTS}")
     parser.add_argument("--minutes", type=float, help="goodput: how long each engine is disturbed")
     asked = parser.parse_args()
+    asked.names = [name for each in asked.names for name in (GOODPUT if each == "goodput" else (each,))]
     unknown = [name for name in asked.names if name not in TITLES]
     if unknown:
         print(f"no benchmark is called {', '.join(unknown)}. There are: {', '.join(TITLES)}.", file=sys.stderr)
@@ -73,7 +81,7 @@ def main() -> int:
     for name in TITLES:
         if name not in asked.names and (asked.names or name in ASKED_FOR):
             continue
-        page = asked.results or (FAULTS if name == "goodput" else RESULTS)
+        page = asked.results or (FAULTS if name in GOODPUT else RESULTS)
         print(TITLES[name], flush=True)
         title, rows = started(name, small=asked.small, minutes=asked.minutes)
         written: dict[str, list[Row]] = pages.setdefault(page, {})

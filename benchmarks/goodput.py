@@ -1,4 +1,4 @@
-"""Goodput: two processes, of which one is killed or frozen every minute, on both engines; and what a save costs.
+"""Goodput: two processes, of which one is killed or frozen every minute, on either engine.
 
 Goodput is the time that an undisturbed run, which saves nothing, takes for the same updates, over the time that the
 disturbed one took: what was done twice, finding out, starting again, saving and copying is lost. A second row counts
@@ -12,9 +12,7 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -22,18 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import goodput_runs
+from benchmarks import goodput_runs, goodput_stages
 from benchmarks.report import Row, spread
 from benchmarks.work import REPOSITORY, WORK, command
 
 MINUTES = 3.0
 SECONDS_BETWEEN = 60.0
 LIMIT = 0.90
-STALL_LIMIT = 0.02
 CPU_LIMIT = 10.0
 """CPU seconds of all processes together, from a restart to the end of the first update."""
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
-SAVES = 5
 PROCESSES = 2
 
 Line = Callable[..., list[str]]
@@ -45,12 +41,16 @@ ReadState = Callable[[Path, int], Mapping[str, bytes]]
 
 @dataclass
 class Fault:
-    """A process that was killed or frozen, and when the first update after it had ended (monotonic seconds)."""
+    """A process that was killed or frozen, when the first update after it had ended, and the stages of the restart.
+
+    Moments are monotonic seconds.
+    """
 
     name: str
     rank: int
     at: float
     again: float = 0.0
+    stages: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -65,14 +65,17 @@ class Told:
     cpu_seconds: list[float] = field(default_factory=list)
 
 
-def measure(minutes: float = MINUTES) -> Iterator[Row]:
-    """Disturb both engines for so many minutes each, and time saves."""
-    yield from stall()
-    yield from engine_rows("PyTorch", goodput_runs.x_train, _x_train_state, minutes)
-    yield from engine_rows("JAX", goodput_runs.experiment, _jax_state, minutes)
+def of_pytorch(minutes: float = MINUTES) -> Iterator[Row]:
+    """Disturb x-train on PyTorch for so many minutes."""
+    return _engine_rows("PyTorch", goodput_runs.x_train, _x_train_state, minutes)
 
 
-def engine_rows(engine: str, line: Line, read: ReadState, minutes: float) -> Iterator[Row]:
+def of_jax(minutes: float = MINUTES) -> Iterator[Row]:
+    """Disturb an experiment on JAX for so many minutes."""
+    return _engine_rows("JAX", goodput_runs.experiment, _jax_state, minutes)
+
+
+def _engine_rows(engine: str, line: Line, read: ReadState, minutes: float) -> Iterator[Row]:
     """Disturb one engine, then repeat its run undisturbed, and compare."""
     folder = WORK / f"goodput-{engine.lower()}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -84,7 +87,7 @@ def engine_rows(engine: str, line: Line, read: ReadState, minutes: float) -> Ite
     calm = folder / "calm"
     calm.mkdir()
     again = line(folder, steps=told.step, disturbed=False)
-    around = _environment(folder, **{goodput_runs.TRACE: str(calm)})
+    around = _environment(folder, **{goodput_stages.TRACE: str(calm)})
     done = subprocess.run(again, cwd=REPOSITORY, env=around, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"the undisturbed run ended with {done.returncode}:\n{done.stderr[-4000:]}")
@@ -100,11 +103,19 @@ def _rows(engine: str, told: Told, *, calm_seconds: float) -> Iterator[Row]:
     what = f"{engine}: goodput over {told.seconds / 60:.1f} minutes, {kinds}, {told.step:,} updates"
     yield Row(what, f"{goodput:.1%}", f">= {LIMIT:.0%}", goodput >= LIMIT and bool(told.faults))
     yield Row(f"{engine}: of this time within updates that count", f"{told.useful / told.seconds:.1%}", "", True)
+    lost = sum(fault.again - fault.at for fault in told.faults if fault.again)
+    yield Row(
+        f"{engine}: of this time from a fault to the end of the next update", f"{lost / told.seconds:.1%}", "", True
+    )
     for each in SIGNALS:
-        seconds = [fault.again - fault.at for fault in told.faults if fault.name == each.name and fault.again]
+        alike = [fault for fault in told.faults if fault.name == each.name]
+        seconds = [fault.again - fault.at for fault in alike if fault.again]
         if seconds:
             what = f"{engine}: seconds from {each.name} to the end of the next update that counts"
             yield Row(what, spread(seconds), "", True)
+        restarts = [fault.stages for fault in alike if fault.stages]
+        if restarts:
+            yield Row(f"{engine}: of them, medians of {len(restarts)}", goodput_stages.told(restarts), "", True)
     if told.cpu_seconds:
         what = f"{engine}: CPU seconds of both processes from a restart to the end of the first update"
         yield Row(what, spread(told.cpu_seconds), f"<= {CPU_LIMIT:.0f}", max(told.cpu_seconds) <= CPU_LIMIT)
@@ -124,7 +135,7 @@ def disturb(line: list[str], folder: Path, minutes: float) -> Told:
     told_to = folder / "words.txt"
     with told_to.open("w") as words:
         began = time.monotonic()
-        around = _environment(folder, **{goodput_runs.TRACE: str(folder)})
+        around = _environment(folder, **{goodput_stages.TRACE: str(folder)})
         running = subprocess.Popen(line, cwd=REPOSITORY, env=around, stdout=words, stderr=words)
         end, due = began + 60 * minutes, began + SECONDS_BETWEEN / 2
         while time.monotonic() < end and running.poll() is None:
@@ -165,7 +176,9 @@ def _read_trace(folder: Path, seconds: float, faults: list[Fault], *, before: fl
             last[int(parts[1])] = (float(parts[2]), float(parts[3]))
     told = Told(seconds, max(last), faults, repeated=count - len(last))
     told.useful = sum(end - begin for begin, end in last.values() if end <= before)
+    stages = goodput_stages.read(folder)
     for fault in faults:
+        fault.stages = goodput_stages.after(stages, fault.at)
         fault.again = min((end for begin, end in last.values() if begin > fault.at + 0.2), default=0.0)
     told.cpu_seconds = _cpu_seconds(folder)
     return told
@@ -213,47 +226,3 @@ def _jax_state(folder: Path, step: int) -> dict[str, bytes]:
     shapes = spmd_folders.read_shapes(path)
     wanted = {name: jax.ShapeDtypeStruct(shape, kind, sharding=where) for name, (shape, kind) in shapes.items()}
     return {name: bytes(value.tobytes()) for name, value in spmd_files.read(path, wanted).items()}
-
-
-# ---- what a save costs
-
-
-def stall() -> Iterator[Row]:
-    """Compare how long an x-train state of some size holds up training when it is written in the background."""
-    import torch
-
-    from xdpx.checkpoints.background import Background, copied
-    from xdpx.checkpoints.checkpointer import Checkpointer
-
-    folder = WORK / "goodput-stall"
-    shutil.rmtree(folder, ignore_errors=True)
-    live = {f"weight {index}": torch.randn(1 << 20) for index in range(96)}  # a third each: weights and two moments
-    checkpointer, background = Checkpointer(str(folder)), Background()
-    waits: list[float] = []
-    stalls: list[float] = []
-    for number in range(1, SAVES + 1):
-        waits.append(_seconds(lambda: checkpointer.save_state(number, copied(live), facts={})))  # noqa: B023
-        whole = number + 100
-
-        def start() -> None:
-            snapshot = copied(live)
-            background.start(lambda: checkpointer.save_state(whole, snapshot, facts={}))  # noqa: B023
-
-        stalls.append(_seconds(start))
-        background.wait()
-    shutil.rmtree(folder, ignore_errors=True)
-    shares = [stall / statistics.median(waits) for stall in stalls[1:]]
-    kept = statistics.median(shares) <= STALL_LIMIT
-    what = f"a state of 384 MB: stall of a save in the background, over one that is waited for ({spread(waits)} s)"
-    yield Row(what, spread(shares, 3), f"<= {STALL_LIMIT}", kept)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    for row in measure(float(sys.argv[1]) if len(sys.argv) > 1 else MINUTES):
-        print(row.cells(), flush=True)

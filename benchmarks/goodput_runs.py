@@ -10,19 +10,18 @@ import os
 import random
 import sys
 import time
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
+from benchmarks.goodput_stages import FIRST, OF_EXPERIMENT, OF_LAUNCHER, OF_X_TRAIN, STARTED, TRACE, install, tell
 from benchmarks.work import DATA
 from xdpx import TrainerCallback
 from xdpx.commands.experiment import PRELOADED
 from xdpx.launch.local import RESTARTS, Restarts, run_together
-from xdpx.training.watching import HANG_SECONDS
 
-FOUND_AFTER = 3.0
-"""Seconds after which a frozen process counts as such here; the default is ten times as long."""
-TRACE = "XDPX_GOODPUT_TRACE"
-"""Folder of the trace; where it is not set, nothing is written down."""
+COPIED_EVERY = 20
+"""Updates between two copies of the state in memory: a fault costs half as many on average, taken again."""
 UPDATES = 10_000_000
 """More than will ever be taken, so that the schedule does not depend on when a run ends."""
 
@@ -36,18 +35,19 @@ class Trace(TrainerCallback):
     def __init__(self) -> None:
         self._folder = os.environ.get(TRACE)
         self._life, self._rank = os.environ.get(RESTARTS, "0"), os.environ.get("RANK", "0")
-        self._began, self._first = 0.0, True
+        self._began, self._cpu, self._first = 0.0, 0.0, True
         if self._folder:
             Path(self._folder, f"pid-{int(self._life):05d}-{self._rank}").write_text(str(os.getpid()))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
         """Note when it begins."""
-        self._began = time.monotonic()
+        self._began, self._cpu = time.monotonic(), time.process_time()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **brought: Any) -> None:
         """Write down when it ended."""
         if self._folder and self._first:
             self._first = False
+            tell(FIRST, time.process_time() - self._cpu)
             Path(self._folder, f"cpu-{int(self._life):05d}-{self._rank}").write_text(f"{time.process_time():.3f}")
         if self._folder and self._rank == "0":
             with Path(self._folder, "updates.tsv").open("a") as file:
@@ -66,8 +66,8 @@ def x_train(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
     if not (folder / "raw").is_dir():
         _write_rows(folder)
     survives = {
-        "save_in_background": True, "save_interval": 1000, "memory_copy_interval": 40, "max_restarts": 100_000,
-        "hang_seconds": FOUND_AFTER,
+        "save_in_background": True, "save_interval": 1000, "memory_copy_interval": COPIED_EVERY,
+        "max_restarts": 100_000,
     }  # fmt: skip
     config = {
         "__parent__": str(folder / "data/meta"), "data_dir": str(folder / "data"), "save_dir": str(folder / name),
@@ -80,11 +80,21 @@ def x_train(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]:
     return [sys.executable, "-m", "xdpx.run", "x-train", str(folder / f"{name}.json")]
 
 
+def trace_x_train() -> None:
+    """Let the stages of a restart write down their times, in this process."""
+    if parent_process() is None:
+        install(OF_LAUNCHER)
+    else:
+        tell(STARTED, time.process_time())
+        install(OF_X_TRAIN)
+
+
 def _write_rows(folder: Path) -> None:
     drawn = random.Random(0)
     (folder / "raw").mkdir(parents=True)
     (folder / "modules").mkdir()
-    (folder / "modules/tracing.py").write_text("from benchmarks.goodput_runs import Trace\n")
+    text = "from benchmarks.goodput_runs import Trace, trace_x_train\n\ntrace_x_train()\n"
+    (folder / "modules/tracing.py").write_text(text)
     for split, count in (("train", 20_000), ("dev", 200)):
         rows = []
         for _ in range(count):
@@ -104,6 +114,8 @@ def experiment(folder: Path, *, steps: int | None, disturbed: bool) -> list[str]
 
 def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
     """Train the experiment as one process of a launch."""
+    tell(STARTED, time.process_time())
+    install(OF_EXPERIMENT)
     import jax
 
     from xdpx.experiments.lm.c4 import C4UnsupervisedDataset
@@ -122,10 +134,9 @@ def be_one_of_two(folder: str, steps: int, disturbed: bool) -> None:
     jax.config.update("jax_compilation_cache_dir", str(Path(folder).parent / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     options: dict[str, Any] = {"jax_fully_async_checkpoint": disturbed, "callbacks": [Trace()]}
-    options["memory_copy_interval"] = 40 if disturbed else 0
+    options["memory_copy_interval"] = COPIED_EVERY if disturbed else 0
     sys.exit(run(
-        Packed, job_log_dir=folder, hang_seconds=FOUND_AFTER if disturbed else HANG_SECONDS, plots=False,
-        enable_summary_writer=False, **options,
+        Packed, job_log_dir=folder, plots=False, enable_summary_writer=False, **options,
     ))  # fmt: skip
 
 
@@ -134,6 +145,7 @@ def launch(folder: str, steps: str, disturbed: str) -> int:
     os.environ["JAX_NUM_CPU_DEVICES"] = "1"
     most = 100_000 if disturbed == "1" else 0
     imported = (*PRELOADED, "xdpx.experiments.lm.c4", "benchmarks.goodput_runs")
+    install(OF_LAUNCHER)
     restarts = Restarts(most, None, imported, threads=1)
     return run_together(2, be_one_of_two, folder, int(steps), disturbed == "1", restarts=restarts)
 
