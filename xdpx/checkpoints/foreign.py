@@ -59,17 +59,12 @@ def _fault(path: str, size: int, hashes: bool) -> str:
         if name.endswith(".safetensors"):
             return _safetensors_fault(path, size)
         if name.endswith(".json"):
-            return _json_fault(path, name)
+            content = read_json(path)
+            counts = isinstance(content, dict) and isinstance(content.get("global_step"), int)
+            return "" if counts or name != parts.STATE else "it has no global_step"
         return _archive_fault(path, hashes)
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         return f"it cannot be read ({error})"
-
-
-def _json_fault(path: str, name: str) -> str:
-    content = read_json(path)
-    if name == parts.STATE and not (isinstance(content, dict) and isinstance(content.get("global_step"), int)):
-        return "it has no global_step"
-    return ""
 
 
 def read_json(path: str) -> Any:

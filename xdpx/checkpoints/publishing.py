@@ -39,16 +39,14 @@ def publish(parent: str, name: str, owner: str, *, facts: Mapping[str, Any], kin
     names = (entry.path.removeprefix(staged).lstrip("/") for entry in walk(io.local_files, staged))
     files = sorted(each for each in names if each != kind + commit.SUFFIX)
     if io.islocal(parent):
-        _publish_here(staged, io.join(parent, name), owner, Manifest(kind, _facts_of(staged, files), facts, owner))
+        with ThreadPoolExecutor(HASHING_THREADS) as pool:
+            hashed = pool.map(lambda each: _sync_and_hash(io.join(staged, each)), files)
+            of_files = dict(zip(files, hashed, strict=True))
+        _publish_here(staged, io.join(parent, name), owner, Manifest(kind, of_files, facts, owner))
     else:
         with commit.Commit(io.join(parent, name), kind, facts=facts) as whole:
             for file_name in files:
                 whole.adopt(file_name, io.join(staged, file_name))
-
-
-def _facts_of(staged: str, files: list[str]) -> dict[str, FileFacts]:
-    with ThreadPoolExecutor(HASHING_THREADS) as pool:
-        return dict(zip(files, pool.map(lambda name: _sync_and_hash(io.join(staged, name)), files), strict=True))
 
 
 def _sync_and_hash(path: str) -> FileFacts:
