@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from xdpx.commands.answer import Done
     from xdpx.commands.command_line import Job, Options
     from xdpx.config.faults import Fault
-    from xdpx.config.loading import Run
 
 T = TypeVar("T")
 
@@ -128,15 +127,11 @@ def _dry(jobs: list[Job], options: Options) -> int:
         if not job.reads_own_words:
             later = f"{job}: will be checked when the commands before it have run"
             print(runs_text(runs) if runs else later)
-            for line in (outlook() for run in runs or () if (outlook := _outlook(run))):
-                print(line)
+            for run in runs or ():
+                command = run.picked("command")(run)
+                if hasattr(command, "outlook"):  # it knows how much it will do
+                    print(command.outlook())
     return 0
-
-
-def _outlook(run: Run) -> Callable[[], str] | None:
-    """Return what tells how much a run will do, where its command knows."""
-    found: Callable[[], str] | None = getattr(run.picked("command")(run), "outlook", None)
-    return found
 
 
 def _help(commands: list[str], topic: str) -> int:

@@ -58,13 +58,9 @@ def find_runs(roots: Sequence[str]) -> list[str]:
         if not io.isdir(root):
             raise FileNotFoundError(f"{root}: no such folder.")
         for path in io.listdir(root, recursive=True, full_path=True):
-            if _is_checkpoint(io.name(path)):
+            if any(layout.step_of(io.name(path), kind) is not None for kind in (layout.WEIGHTS, layout.STATE)):
                 found.add(io.parent(path))
     return sorted(found)
-
-
-def _is_checkpoint(name: str) -> bool:
-    return layout.step_of(name) is not None or layout.step_of(name, layout.STATE) is not None
 
 
 def _clean(run: str, *, dry: bool) -> int:

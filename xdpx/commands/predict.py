@@ -217,8 +217,10 @@ class TextWriter:
             return {}
         predictions = self._predictor.predict(chunk)
         rows = self._predictor.task.rows(predictions, self._predictor.labels)
-        cells = _distilled(predictions, rows, self._predictor.task.loss) if self._options.distill else rows
-        return dict(zip(chunk.kept.tolist(), cells, strict=True))
+        if self._options.distill:
+            logits = logits_of(predictions, self._predictor.task.loss).tolist()
+            rows = ([str(values), label] for values, (label, *_) in zip(logits, rows, strict=True))
+        return dict(zip(chunk.kept.tolist(), rows, strict=True))
 
     def _joined(self, row: list[str], cells: list[str], *, labelled: bool) -> list[str]:
         if self._options.distill:
@@ -234,12 +236,6 @@ class TextWriter:
 
     def _write_cells(self, cells: Iterable[str]) -> None:
         self._out.write("\t".join(map(_clean, cells)) + "\n")
-
-
-def _distilled(predictions: dict[str, Any], rows: Iterable[list[str]], loss: Loss) -> Iterator[list[str]]:
-    """Yield [logits as text, predicted label] of each row."""
-    for values, (label, *_) in zip(logits_of(predictions, loss).tolist(), rows, strict=True):
-        yield [str(values), label]
 
 
 def logits_of(predictions: dict[str, Any], loss: Loss) -> Any:
@@ -263,13 +259,6 @@ def _clean(cell: str) -> str:
     return cell
 
 
-def _arrays_of(found: dict[str, Any], rows: NDArray[Any], loss: Loss, *, logits: bool) -> Iterator[tuple[str, Any]]:
-    yield from found.items()
-    yield "row", rows
-    if logits:
-        yield "logits", logits_of(found, loss)
-
-
 def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *, logits: bool) -> int:
     """Write {name: tensor} with a row per predicted sample, and `row`, the row of each in its file."""
     import torch
@@ -281,8 +270,10 @@ def _write_arrays(chunks: Iterable[Chunk], predictor: Predictor, target: str, *,
     with kept_when_interrupted(target, "wb") as out:
         try:
             for chunk in chunks:
-                found, rows = predictor.predict(chunk), chunk.kept + first
-                for name, values in _arrays_of(found, rows, predictor.task.loss, logits=logits):
+                arrays = predictor.predict(chunk) | {"row": chunk.kept + first}
+                if logits:
+                    arrays["logits"] = logits_of(arrays, predictor.task.loss)
+                for name, values in arrays.items():
                     parts[name].append(values)
                 first += chunk.num_rows
         finally:
