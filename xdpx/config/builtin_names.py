@@ -53,16 +53,12 @@ def _first_line(path: str, otherwise: str) -> str:
 @cache
 def device_count() -> int:
     """Count the GPUs that this process can use. Imports torch only where there may be one."""
-    if not _may_have_gpu():
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}
+    if hidden or (sys.platform.startswith("linux") and not any(map(os.path.exists, _GPU_DEVICES))):
         return 0
     import torch  # slow: only on machines with a GPU
 
     return int(torch.cuda.device_count())
-
-
-def _may_have_gpu() -> bool:
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in {"", "-1"}
-    return not hidden and (not sys.platform.startswith("linux") or any(map(os.path.exists, _GPU_DEVICES)))
 
 
 @cache

@@ -258,18 +258,14 @@ def _in_force(
 ) -> bool:
     if declaration.when is None or depth > len(table):
         return True
-    key = _switch_key(one, declaration, table)
+    switch = declaration.when[0]
+    key = one.prefix + switch if one.prefix + switch in table else switch
     if key in draft.faulty or key not in table:
         return True  # the switch itself is wrong or unknown: say that alone
     value = draft.values.get(key)
     return condition_holds(declaration.when, value) and any(
-        _in_force(draft, owner, switch, table, depth + 1) for owner, switch in table[key]
+        _in_force(draft, owner, theirs, table, depth + 1) for owner, theirs in table[key]
     )
-
-
-def _switch_key(one: Selected, declaration: Declaration, table: Mapping[str, Any]) -> str:
-    switch = declaration.when[0] if declaration.when else ""
-    return one.prefix + switch if one.prefix + switch in table else switch
 
 
 def _switched_off(draft: Draft, one: Selected, declaration: Declaration) -> tuple[str, str]:

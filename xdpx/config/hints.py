@@ -38,13 +38,9 @@ def hint(value: object, wanted: str) -> str:
         return f": write {'true' if value else 'false'}" if value in {0, 1} else ""
     if value is None:
         return ", or remove the key to get its default"
-    return _hint_for_text(value, wanted, number=number) if isinstance(value, str) else _hint_for_list(value, wanted)
-
-
-def _hint_for_list(value: object, wanted: str) -> str:
     if isinstance(value, list) and not wanted.startswith("a list"):
         return ". For several runs, put the values in a loop: __parent__: [[{...}, {...}]]"
-    return ""
+    return _hint_for_text(value, wanted, number=number) if isinstance(value, str) else ""
 
 
 def _hint_for_text(value: str, wanted: str, *, number: bool) -> str:
