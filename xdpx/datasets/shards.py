@@ -76,7 +76,9 @@ class ShardChoice:
         for pattern in _listed(self.train_subset):
             expected = may_arrive and not _is_pattern(pattern)
             if not expected and not any(fnmatchcase(name, pattern) for name in known):
-                faults.append(_no_such_split(pattern, known))
+                near = nearest(pattern, known)
+                remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(known) or 'none'}."
+                faults.append(Fault("train_subset", f"no split is called '{pattern}'.", remedy))
         if not faults and not self.shards(meta):
             problem = "nothing is left to train on when valid_subset is left out."
             faults.append(Fault("exclude_valid_from_train", problem, "Train on more splits, or set it to false."))
@@ -138,9 +140,3 @@ def _is_pattern(text: str) -> bool:
 
 def _matching(pattern: str, known: Iterable[str]) -> list[str]:
     return [name for name in known if fnmatchcase(name, pattern)] if _is_pattern(pattern) else [pattern]
-
-
-def _no_such_split(pattern: str, known: Sequence[str]) -> Fault:
-    near = nearest(pattern, known)
-    remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(known) or 'none'}."
-    return Fault("train_subset", f"no split is called '{pattern}'.", remedy)

@@ -22,11 +22,16 @@ class WithLogits(ColumnProcessor):
     learns_labels: ClassVar[bool] = False
 
     def numerize_many(self, fields: Mapping[str, Ragged], targets: NDArray[np.int64] | None) -> Made:
-        """Let the logits of each record go with its sample."""
-        return _with_logits(super().numerize_many(fields, targets), fields)  # type: ignore[safe-super]
+        """Let the logits of each record go with its sample; empty where the records have none."""
+        columns, kept = super().numerize_many(fields, targets)  # type: ignore[safe-super]
+        nothing = Ragged(np.zeros(0, np.float32), np.zeros(int(kept.max(initial=0)) + 2, np.int64))
+        return {**columns, "logits": fields.get("logits", nothing).take(kept)}, kept
 
     def _batch(self, samples: Samples, net_input: dict[str, Any], ntokens: int) -> Batch:
-        return {**super()._batch(samples, net_input, ntokens), **_teacher_logits(samples)}
+        batch, logits = super()._batch(samples, net_input, ntokens), samples.ragged("logits")
+        if not len(logits) or not logits.lengths.all():  # a sample has none
+            return batch
+        return {**batch, "teacher_logits": logits.values.reshape(len(logits), -1)}  # (B, C)
 
 
 class SingleWithLogitsProcessor(WithLogits, SingleProcessor):
@@ -51,17 +56,3 @@ class BertPairWithLogitsProcessor(WithLogits, BertPairProcessor):
     """Samples {input_ids, second_start, logits, target}; batches of `bert_pair`, and perhaps `teacher_logits`."""
 
     schema: ClassVar[dict[str, str]] = {**BertPairProcessor.schema, "logits": "ragged float32"}
-
-
-def _with_logits(made: tuple[Mapping[str, Column], NDArray[np.int64]], fields: Mapping[str, Ragged]) -> Made:
-    """Add the column of logits; its rows are empty where the records have none."""
-    columns, kept = made
-    nothing = Ragged(np.zeros(0, np.float32), np.zeros(int(kept.max(initial=0)) + 2, np.int64))
-    return {**columns, "logits": fields.get("logits", nothing).take(kept)}, kept
-
-
-def _teacher_logits(samples: Samples) -> dict[str, NDArray[Any]]:
-    """Return {teacher_logits: (B, C)}; nothing where a sample has none."""
-    logits = samples.ragged("logits")
-    whole = len(logits) > 0 and bool(logits.lengths.all())
-    return {"teacher_logits": logits.values.reshape(len(logits), -1)} if whole else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -215,7 +215,7 @@ class _Sampler:
         self, names: Sequence[str]
     ) -> tuple[dict[str, list[str]], list[str], NDArray[np.int64], NDArray[np.int64]]:
         fields = {name: [text for _, each, _ in self._parts for text in each.fields[name]] for name in names}
-        labels = [label for _, each, _ in self._parts for label in _labels_of(each)]
+        labels = [label for _, each, _ in self._parts for label in each.targets or [""] * len(each.lines)]
         sizes = [len(kept) for _, _, kept in self._parts]
         splits = np.repeat(np.array([split for split, _, _ in self._parts], np.int64), sizes)
         lines = np.fromiter((line for _, each, _ in self._parts for line in each.lines), np.int64, sum(sizes))
@@ -227,7 +227,3 @@ def _taken(records: Records, kept: NDArray[np.int64]) -> Records:
     fields = {name: [texts[index] for index in places] for name, texts in records.fields.items()}
     targets = None if records.targets is None else [records.targets[index] for index in places]
     return Records(fields, targets, [records.lines[index] for index in places], [])
-
-
-def _labels_of(records: Records) -> Iterator[str]:
-    return iter([""] * len(records.lines) if records.targets is None else records.targets)

@@ -155,8 +155,8 @@ class LingvoInputAdaptor(BaseInput):
         self._iterator = self._open()
         if "inner" in state:
             return_to(self._iterator, state["inner"])
-        else:
-            self._skip(items)
+        elif next(islice(self._iterator, items - 1, None), nothing := object()) is nothing:
+            raise ValueError(f"{self.name}: {items} batches were read before, now there are fewer. The data changed.")
         self._items = items
 
     @property
@@ -167,12 +167,6 @@ class LingvoInputAdaptor(BaseInput):
             return ""
         kind = type(self._iterator).__name__
         return f"its {kind} has no state of its own (get_state and set_state, or state_dict and load_state_dict)"
-
-    def _skip(self, count: int) -> None:
-        """Read `count` batches for nothing. Raises ValueError when there are not so many."""
-        nothing = object()
-        if count and next(islice(self._iterator or (), count - 1, None), nothing) is nothing:
-            raise ValueError(f"{self.name}: {count} batches were read before, now there are fewer. The data changed.")
 
 
 class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):

@@ -137,13 +137,10 @@ class LingvoLazyEvalAdaptor(LingvoEvalAdaptor):
         parts = list(self._read(min(first + size, count) - min(first, count)))
         if not parts:
             self._read_to(1)
-            parts = [without_weight(self._weighed(self._first_row()))]
+            if self._first is None:
+                raise refused(self.hparams, "input", "gives no batch.", "Check what it reads.")
+            parts = [without_weight(self._weighed(self._first))]
         return filled_to(parts, size)
-
-    def _first_row(self) -> NestedMap:
-        if self._first is None:
-            raise refused(self.hparams, "input", "gives no batch.", "Check what it reads.")
-        return self._first
 
     def _read_to(self, place: int) -> None:
         """Skip rows up to a place; going back means to read from the beginning."""

@@ -48,7 +48,11 @@ class MultiInput(BaseInput):
         """Return the next batch of every child. Raises StopIteration when the first of them ends."""
         batches = {name: child.get_next_padded() for name, child in self.children.items()}
         outer = math.gcd(*map(num_rows, batches.values()))
-        return NestedMap({name: _folded(batch, outer) for name, batch in batches.items()})
+
+        def folded(array: NDArray[Any]) -> NDArray[Any]:
+            return array.reshape(outer, array.shape[0] // outer, *array.shape[1:])
+
+        return NestedMap({name: batch.Transform(folded) for name, batch in batches.items()})
 
     def reset(self) -> None:
         """Begin anew, with every child."""
@@ -96,10 +100,3 @@ class MultiInput(BaseInput):
         """Close every child."""
         for child in self.children.values():
             child.close()
-
-
-def _folded(batch: NestedMap, outer: int) -> NestedMap:
-    def fold(array: NDArray[Any]) -> NDArray[Any]:
-        return array.reshape(outer, array.shape[0] // outer, *array.shape[1:])
-
-    return batch.Transform(fold)

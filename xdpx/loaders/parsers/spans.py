@@ -28,16 +28,12 @@ def span_of(path: str, index: int, count: int, *, skip_lines: int, encoding: str
         encoding: of the file, where no byte order mark says another.
     """
     with open_raw(path, partly=True) as stream:
-        if _is_compressed(path) or as_utf8(stream, path, encoding) is not stream:
+        if path.lower().endswith((".gz", ".bz2", ".xz")) or as_utf8(stream, path, encoding) is not stream:
             return None
         size = stream.seek(0, os.SEEK_END)
         begin = _behind_lines(stream, 0, skip_lines)
         start, end = (_border(stream, begin, size, each, count) for each in (index, index + 1))
         return Span(start, end)
-
-
-def _is_compressed(path: str) -> bool:
-    return path.lower().endswith((".gz", ".bz2", ".xz"))
 
 
 def _border(stream: IO[bytes], begin: int, size: int, index: int, count: int) -> int:
