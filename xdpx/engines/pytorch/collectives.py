@@ -220,12 +220,9 @@ def _sizes_of_all(tensors: list[Tensor]) -> list[list[list[int]]]:
             f"{[int(header[0]) for header in headers]} tensors. Each process must give the same ones: see what "
             "compute_loss, prediction_step or the model return on each."
         )
-    by_process = [torch.split(each, own) for each in _all_gathered(torch.tensor(_sizes_of(tensors)))]
+    sizes = torch.tensor([size for tensor in tensors for size in (tensor.shape or (1,))])
+    by_process = [torch.split(each, own) for each in _all_gathered(sizes)]
     return [[process[index].tolist() for process in by_process] for index in range(len(own))]
-
-
-def _sizes_of(tensors: list[Tensor]) -> list[int]:
-    return [size for tensor in tensors for size in (tensor.shape or (1,))]
 
 
 def _all_gathered(tensor: Tensor) -> list[Tensor]:

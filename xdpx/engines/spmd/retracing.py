@@ -37,14 +37,11 @@ class Retraces:
                 f"compiled for the {_times(self.counts[key])} time: {key}. Its shapes were seen before, so something "
                 "else has changed: where arrays live, their types, or a setting of JAX."
             )
-        elif self._shapes_of(function) == ASTONISHING:
+        elif sum(known.startswith(f"{function} ") for known in self.counts) == ASTONISHING:
             log.warning(
                 f"{function}: compiled for {ASTONISHING} shapes of batches so far, the last one {key}. Each "
                 "compilation costs time: pad batches to one shape, or to few."
             )
-
-    def _shapes_of(self, function: str) -> int:
-        return sum(key.startswith(f"{function} ") for key in self.counts)
 
 
 def shape_text(batch: Any) -> str:

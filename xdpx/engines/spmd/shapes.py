@@ -12,14 +12,11 @@ def bucket(size: int, most: int | None = None) -> int:
     """
     room = SMALLEST
     while room < size:
-        room = room * 3 // 2 if room & (room - 1) == 0 and room > SMALLEST else _next_power(room)
+        is_power = room & (room - 1) == 0 and room > SMALLEST
+        room = room * 3 // 2 if is_power else 1 << room.bit_length()  # which is the next power of two
     return room if most is None else max(size, min(room, most))
 
 
 def multiple(size: int, of: int) -> int:
     """Return the smallest multiple of `of` that is not below `size`."""
     return -(-size // of) * of
-
-
-def _next_power(room: int) -> int:
-    return 1 << room.bit_length()

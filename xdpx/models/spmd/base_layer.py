@@ -340,7 +340,11 @@ class BaseLayer(nn.Module, Configurable, kw_only=True):
     def add_aux_loss(self, name: str, value: jax.Array, weight: float | jax.Array = 1.0) -> None:
         """Add to the loss, where the caller collects "aux_loss"; several calls add up."""
         pair = {"value": jnp.asarray(value, jnp.float32), "weight": jnp.asarray(weight, jnp.float32)}
-        self.sow(AUX_LOSS, name, pair, reduce_fn=_sum_pairs, init_fn=lambda: None)
+
+        def added(old: Any, new: Any) -> Any:
+            return new if old is None else jax.tree.map(jnp.add, old, new)
+
+        self.sow(AUX_LOSS, name, pair, reduce_fn=added, init_fn=lambda: None)
 
     def next_prng_key(self) -> jax.Array:
         """Return a key that no other call of this step gets."""
@@ -389,10 +393,6 @@ def total_aux_loss(collection: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]
         else:
             weight = weight + jnp.sum(leaf)
     return value, weight
-
-
-def _sum_pairs(old: Any, new: Any) -> Any:
-    return new if old is None else jax.tree.map(jnp.add, old, new)
 
 
 def _fields_of(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:

@@ -74,8 +74,10 @@ class BertModel(BaseLayer):
         Returns:
             logits (B, P, V), positions (B, P) of what is guessed, labels and weights (B, P).
         """
-        seen, chosen = self._seen(batch)
-        positions, weights = self._guessed(chosen)
+        seen, weights = self._seen(batch)
+        positions = None
+        if self.max_predictions is not None and self.max_predictions < weights.shape[1]:
+            weights, positions = jax.lax.top_k(weights, self.max_predictions)
         names = ("paddings", "token_types", "segment_ids", "segment_pos")
         hidden = self.encoder.hidden(seen, **{name: batch.get(name) for name in names})
         labels = batch.ids if batch.get("labels") is None else batch.labels
@@ -122,12 +124,6 @@ class BertModel(BaseLayer):
         # Evaluation has no stream of random numbers: the same tokens are chosen every time.
         key = self.next_prng_key() if self.has_rng(RANDOM) else jax.random.key(0)
         return masked_tokens(key, batch.ids, real & (batch.ids >= self.random_low), self)
-
-    def _guessed(self, chosen: jax.Array) -> tuple[jax.Array | None, jax.Array]:
-        if self.max_predictions is None or self.max_predictions >= chosen.shape[1]:
-            return None, chosen
-        weights, positions = jax.lax.top_k(chosen, self.max_predictions)
-        return positions, weights
 
 
 def masked_tokens(key: jax.Array, ids: jax.Array, may_be: jax.Array, options: BertModel) -> tuple[jax.Array, jax.Array]:

@@ -31,8 +31,13 @@ def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
 
 
 def apart(model: nn.Module, found: Sequence[nn.Module]) -> list[nn.Module]:
-    """Leave out of modules those that share a weight with the rest of the model."""
-    return [module for module in found if not _shares_weights(model, module)]
+    """Leave out of modules those that share a weight with the rest of the model: as shards they would not be tied."""
+    everywhere, alone = _uses(model), []
+    for module in found:
+        inside = _uses(module)
+        if not any(count > inside[key] > 0 for key, count in everywhere.items()):
+            alone.append(module)
+    return alone
 
 
 def kept_whole(model: nn.Module, options: FsdpLike) -> set[nn.Parameter]:
@@ -87,12 +92,6 @@ def _by_size(model: nn.Module, minimum: int) -> list[nn.Module]:
 
 def _count(parameters: Iterable[nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters)
-
-
-def _shares_weights(model: nn.Module, unit: nn.Module) -> bool:
-    """Whether a weight of the unit is also used outside of it: as a shard of its own it would no longer be tied."""
-    inside = _uses(unit)
-    return any(count > inside[key] > 0 for key, count in _uses(model).items())
 
 
 def _uses(module: nn.Module) -> Counter[int]:

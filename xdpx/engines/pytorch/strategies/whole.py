@@ -201,7 +201,8 @@ class Distributed(Single):
         chosen["find_unused_parameters"] = options.find_unused_parameters
         if options.find_unused_parameters is None:
             # As the original decides: looking for unused weights and computing activations anew do not go together.
-            chosen["find_unused_parameters"] = not _recomputes(model)
+            flags = ("is_activation_checkpointing", "is_gradient_checkpointing")
+            chosen["find_unused_parameters"] = not any(getattr(model, flag, False) for flag in flags)
         return {name: value for name, value in chosen.items() if value is not None}
 
 
@@ -209,8 +210,3 @@ def _spread(model: nn.Module) -> bool:
     """Whether parts of the model were put on several devices, or quantised for one, when it was loaded."""
     places = getattr(model, "hf_device_map", None) or {}
     return len(set(places.values())) > 1 or bool(getattr(model, "is_quantized", False))
-
-
-def _recomputes(model: nn.Module) -> bool:
-    flags = ("is_activation_checkpointing", "is_gradient_checkpointing")
-    return any(bool(getattr(model, flag, False)) for flag in flags)
