@@ -74,7 +74,9 @@ class Bracket(Schedule):
         ready = [trial for trial in members if trial.state == "waiting"]
         promoted = [trial for trial in ready if trial.samples < trial.aim]
         if promoted:  # decided in an assessment, and not yet ordered
-            return self._go_on(promoted[0])
+            aim = promoted[0].aim
+            why = "to the end" if aim >= self.budget.total else "kept by the assessment"
+            return Move(aim, why, promoted[0])
         if any(trial.state == "running" for trial in members):
             return None
         if ready:
@@ -84,10 +86,6 @@ class Bracket(Schedule):
             return None
         self._bracket += 1
         return self.next(trials, more=more)
-
-    def _go_on(self, trial: Trial) -> Move:
-        end = trial.aim >= self.budget.total
-        return Move(trial.aim, "to the end" if end else "kept by the assessment", trial)
 
     def _assess(self, ready: list[Trial], trials: Trials) -> None:
         """Compare the trials that wait with all that were evaluated at as many samples; set new aims, or cull."""

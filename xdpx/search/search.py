@@ -115,7 +115,8 @@ class Search:
 
     def _issue(self) -> bool:
         """Issue one order if the schedule has one; False when it waits."""
-        move = self._next_move()
+        more = not self._exhausted and len(self.trials) < self.max_trials
+        move = self.schedule.next(self.trials, more=more)
         if move is None:
             return False
         trial = move.trial
@@ -133,10 +134,6 @@ class Search:
         self.orders.append(order)
         self._ends[order.number] = self._clock + max(order.samples - order.begin, 0)
         return True
-
-    def _next_move(self) -> Move | None:
-        more = not self._exhausted and len(self.trials) < self.max_trials
-        return self.schedule.next(self.trials, more=more)
 
     def _begun(self, move: Move) -> Trial | None:
         number = len(self.trials)

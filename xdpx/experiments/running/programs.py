@@ -97,7 +97,7 @@ class Program:
         """Return the key of each row, '' for all where the input does not know them; None for what only fills up."""
         count = _rows_in(batch)
         ask = getattr(self.data, "row_keys", None)
-        if ask is not None and _knows_rows(self.data):
+        if ask is not None and any(getattr(self.data, f"has_{kind}_metrics", False) for kind in ("predict", "score")):
             return list(ask(batch))
         weights = batch.get(SAMPLE_WEIGHTS)
         return ["" if weights is None or weights[index] > 0 else None for index in range(count)]
@@ -130,7 +130,8 @@ class EvalProgram(Program):
         for batch in self._batches():
             found = engine.predictions_to_host(engine.score(state, batch))
             totals.add({name: value for name, value in found.items() if isinstance(value, float)})
-            told = rows_of(_small(found), _rows_in(batch))
+            # More than a number per token would fill the disk.
+            told = rows_of({name: fact for name, fact in found.items() if np.ndim(fact) in {1, 2}}, _rows_in(batch))
             rows += self._keyed(batch, told)
         return self._finish(step, rows, *measured(self.parts, totals, judged(self.data, "score", rows)))
 
@@ -207,17 +208,8 @@ def _best(rows: Rows) -> Rows:
     return list(first.items())
 
 
-def _knows_rows(data: BaseInput) -> bool:
-    return bool(getattr(data, "has_predict_metrics", False) or getattr(data, "has_score_metrics", False))
-
-
 def _rows_in(batch: Mapping[str, Any]) -> int:
     return int(next(np.shape(leaf)[0] for leaf in jax.tree.leaves(dict(batch)) if np.ndim(leaf)))
-
-
-def _small(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what has more than a number per token: it would fill the disk."""
-    return {name: value for name, value in columns.items() if np.ndim(value) in {1, 2}}
 
 
 def _sums(metrics: Mapping[str, Any]) -> dict[str, float]:

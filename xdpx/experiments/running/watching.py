@@ -56,7 +56,10 @@ def _programs(parts: Parts) -> list[Program]:
 
 def _look(parts: Parts, programs: Sequence[Program], checkpoint: str) -> int:
     step = int(spmd_folders.read_metadata(checkpoint)["step"])
-    _tell_task(parts, results_at(parts, programs, checkpoint), step, checkpoint)
+    results, ask = results_at(parts, programs, checkpoint), parts.task.early_stopping
+    mode = "eval" if parts.options.mode == "eval" else "decode"
+    if ask is not None and ask(results, mode, step, step >= parts.train.num_train_steps, checkpoint):
+        log.info(f"early_stopping_fn: step {step} is as good as was wanted")
     return step
 
 
@@ -75,13 +78,6 @@ def results_at(parts: Parts, programs: Sequence[Program], checkpoint: str) -> di
             states[id(engine)] = load_weights(parts, engine, checkpoint)
         results |= run_all([program], states.get(id(engine)), step)
     return results
-
-
-def _tell_task(parts: Parts, results: dict[str, float], step: int, checkpoint: str) -> None:
-    ask = parts.task.early_stopping
-    mode = "eval" if parts.options.mode == "eval" else "decode"
-    if ask is not None and ask(results, mode, step, step >= parts.train.num_train_steps, checkpoint):
-        log.info(f"early_stopping_fn: step {step} is as good as was wanted")
 
 
 def _checkpoints(parts: Parts) -> Iterator[str]:
