@@ -134,7 +134,8 @@ def _add_confusions(found: dict[str, Any], gathered: Mapping[str, Any], predicto
          "share": float(table[row, column] / table[row].sum())}
         for row, column in pairs
     ]  # fmt: skip
-    found["scores"].setdefault("macro_f1", _macro_f1(table, left_out))
+    macro_f1 = metrics.precision_recall_f1(table, average="macro", negative_classes=left_out)[2]
+    found["scores"].setdefault("macro_f1", macro_f1)
     if count <= MOST_CLASSES:
         found["confusion"] = {"labels": list(labels), "counts": table.tolist()}
         if "macro_f1" not in found["intervals"]:
@@ -161,10 +162,6 @@ def calibration(gathered: Mapping[str, Any]) -> dict[str, Any] | None:
         "bins": [{**each._asdict(), "interval": [*each.interval]} for each in found.bins],
         "histogram": np.histogram(sure, bins=20, range=(0.0, 1.0 + 1e-5))[0].tolist(),
     }
-
-
-def _macro_f1(table: metrics.Counts, negative: Sequence[int]) -> float:
-    return metrics.precision_recall_f1(table, average="macro", negative_classes=negative)[2]
 
 
 def _dots(target_N: NDArray[Any], score_N: NDArray[Any]) -> list[list[float]]:

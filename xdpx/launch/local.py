@@ -139,15 +139,13 @@ class _Processes:
             wait([process.sentinel for process in running], timeout=1.0)
             ended = [rank for rank, process in enumerate(self._all) if process.exitcode not in {None, 0, EXIT_CODE}]
             # Of those found at once, one that was killed is why the others failed.
-            failed += sorted((rank for rank in ended if rank not in failed), key=self._was_not_killed)
+            new = (rank for rank in ended if rank not in failed)
+            failed += sorted(new, key=lambda rank: (self._all[rank].exitcode or 0) >= 0)
             if failed:
                 end = min(end, time.monotonic() + SECONDS_TO_END)
             if time.monotonic() > end:
                 self.kill()
         return self._verdict(failed) if failed else _Ended(max(process.exitcode or 0 for process in self._all))
-
-    def _was_not_killed(self, rank: int) -> bool:
-        return (self._all[rank].exitcode or 0) >= 0
 
     def kill(self) -> None:
         """End at once what has not ended yet."""

@@ -56,7 +56,9 @@ def render(chart: Chart, figure_format: str) -> bytes:
     limits = _limits(chart)
     if limits:
         axes.set_ylim(*limits)
-    _epoch_lines(axes, chart.epochs)
+    epochs = chart.epochs[:: len(chart.epochs) // MOST_EPOCH_LINES + 1]
+    for place in epochs:
+        axes.axvline(place, color=EPOCH, linewidth=0.9, alpha=0.45 if len(epochs) <= 20 else 0.22, zorder=1)
     for curve in chart.curves:
         _line(axes, curve)
     if chart.level and _is_within(chart.level[0], limits):
@@ -105,12 +107,6 @@ def _limits(chart: Chart) -> tuple[float, float] | None:
 
 def _is_within(value: float, limits: tuple[float, float] | None) -> bool:
     return limits is not None and limits[0] <= value <= limits[1]
-
-
-def _epoch_lines(axes: Axes, places: Floats) -> None:
-    shown = places[:: len(places) // MOST_EPOCH_LINES + 1]
-    for place in shown:
-        axes.axvline(place, color=EPOCH, linewidth=0.9, alpha=0.45 if len(shown) <= 20 else 0.22, zorder=1)
 
 
 def _line(axes: Axes, curve: Curve) -> None:

@@ -20,7 +20,10 @@ def sections(told: Mapping[str, Any]) -> list[Section]:
     """
     found = told["findings"]
     parts: list[Part] = [Note("Nothing looks wrong.")] if not found else []
-    inner = [Section(f"{each['severity']}: {_title(each)}", _finding(each)) for each in found]
+    inner = [
+        Section(f"{each['severity']}: {each['code'].replace('_', ' ')}, {each['place']}", _finding(each))
+        for each in found
+    ]
     all_parts = [
         Section("What was found, the worst first", parts, inner),
         Section("Splits", _splits(told)),
@@ -29,10 +32,6 @@ def sections(told: Mapping[str, Any]) -> list[Section]:
         Section("Rows whose label is likely wrong, the surest first", _suspects(told)),
     ]
     return [each for each in all_parts if each.parts or each.sections]
-
-
-def _title(found: Mapping[str, Any]) -> str:
-    return f"{found['code'].replace('_', ' ')}, {found['place']}"
 
 
 def _finding(found: Mapping[str, Any]) -> list[Part]:

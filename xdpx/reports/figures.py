@@ -24,7 +24,7 @@ from xdpx.reports.curves import (
     walltime_axis,
 )
 from xdpx.reports.fonts import can_draw, drawable_label
-from xdpx.reports.run_logs import Floats, RunLogs, read_run
+from xdpx.reports.run_logs import RunLogs, read_run
 from xdpx.utils import io
 from xdpx.utils.commit import write_bytes
 
@@ -210,16 +210,12 @@ def _group_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[tuple[
 
 
 def _metric_curves(run: _DrawnRun, metric: str) -> list[Curve]:
-    train = Curve(*_training_points(run, metric), run.label, run.number, Stroke.DASHED)
+    x, y = points(run.logs.valid, f"train_{metric}", run.axis)
+    if not len(x):
+        x, y = calm(*points(run.logs.train, metric, run.axis), mean=True)
+    train = Curve(x, y, run.label, run.number, Stroke.DASHED)
     valid = Curve(*points(run.logs.valid, f"valid_{metric}", run.axis), run.label, run.number, dots=True)
     return [curve for curve in (train, valid) if len(curve.x)]
-
-
-def _training_points(run: _DrawnRun, metric: str) -> tuple[Floats, Floats]:
-    x, y = points(run.logs.valid, f"train_{metric}", run.axis)
-    if len(x):
-        return x, y
-    return calm(*points(run.logs.train, metric, run.axis), mean=True)
 
 
 def _best(run: _DrawnRun, metric: str) -> tuple[tuple[float, float] | None, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -167,12 +167,8 @@ def refuse_finished(changed: Changes, progress: Progress, total: int) -> None:
 
 def judges(run: Run, changed: Changes) -> list[str]:
     """Return the changed keys after which a score means something else."""
-    return sorted(key for key in changed if key in JUDGING or key == "loss" or key in _keys_of_loss(run))
-
-
-def _keys_of_loss(run: Run) -> Iterable[str]:
-    fields: Mapping[str, object] = run.picked("loss").Parameters.model_fields
-    return fields
+    judging = {*JUDGING, "loss", *run.picked("loss").Parameters.model_fields}
+    return sorted(judging & changed.keys())
 
 
 def without_scores(saved: Mapping[str, Any]) -> dict[str, Any]:

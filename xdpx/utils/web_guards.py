@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -79,7 +78,8 @@ def refusal(asker: Asker, token: str, *, server: str) -> Refusal | None:
         return Refusal(403, f"{server} answers to names of this machine only, such as 127.0.0.1.\n")
     if asker.site == "cross-site" and asker.path != "/":
         return Refusal(403, f"{server} answers to its own page only.\n")
-    if token and not _is_among(token, asker.tokens):
+    given = (each.encode("utf-8", "replace") for each in asker.tokens)
+    if token and not any(hmac.compare_digest(each, token.encode()) for each in given):
         advice = f"Open the address that {server} printed, which ends in ?token=..., or send it as a bearer token."
         return Refusal(401, f"{advice}\n")
     return None
@@ -90,7 +90,3 @@ def _name_of(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-def _is_among(token: str, given: Iterable[str]) -> bool:
-    return any(hmac.compare_digest(each.encode("utf-8", "replace"), token.encode()) for each in given)

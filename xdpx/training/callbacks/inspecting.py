@@ -8,7 +8,7 @@ from math import isfinite
 
 from xdpx.engines.base import GradientSize
 from xdpx.logger import log
-from xdpx.reports.gradient_words import Trouble
+from xdpx.reports.gradient_words import troubles
 from xdpx.reports.growing_table import Cell, GrowingTable
 from xdpx.reports.windows import Stopwatch
 from xdpx.training.loop import Callback, Session, Step, Stop
@@ -82,16 +82,11 @@ class Inspecting(Callback):
             }
             if self._table is not None:
                 self._table.append(row)
-        for trouble in self._troubles():
+        finite = [sizes for _, sizes in self._history if all(isfinite(size.largest) for size in sizes.values())]
+        for trouble in troubles(finite):
             if (trouble.kind, trouble.where) not in self._told:
                 self._told.add((trouble.kind, trouble.where))
                 log.warning(f"step {number}: {trouble.words}")
-
-    def _troubles(self) -> list[Trouble]:
-        from xdpx.reports.gradient_words import troubles
-
-        finite = [sizes for _, sizes in self._history if all(isfinite(size.largest) for size in sizes.values())]
-        return troubles(finite)
 
     def _draw(self) -> None:
         if not self._history:

@@ -43,14 +43,12 @@ class SavePolicy:
 
     def wants_weights(self, progress: Progress) -> bool:
         """Tell whether the weights of this step are to be kept, now that they have been scored."""
-        if not progress.just_evaluated or not self._above(progress.score):
+        if not progress.just_evaluated:
+            return False
+        score, least = progress.score, self.above_score
+        if least is not None and (score is None or not is_better(score, least, ascending=self.ascending)):
             return False
         return progress.is_best or self.last_only or not self.best_only
-
-    def _above(self, score: float | None) -> bool:
-        if self.above_score is None:
-            return True
-        return score is not None and is_better(score, self.above_score, ascending=self.ascending)
 
     def wants_state(self, progress: Progress) -> bool:
         """Tell whether the full state of this step is to be kept."""
