@@ -290,7 +290,9 @@ class _Stages:
         if checkpoint is not None:
             state = resuming.read_state(checkpoint)
             if state.global_step >= updates_of(share, state.max_steps):  # interrupted between saving and scoring
-                return self._score_saved(trial, checkpoint), False
+                methods._take_model(methods.call_model_init(trial))
+                methods._load_from_checkpoint(checkpoint)
+                return self._score(), False
         end = StageEnd(share, self._score)
         run.callback_handler.add_callback(end)
         try:
@@ -337,9 +339,3 @@ class _Stages:
             return float(self._objective_of(dict(self._methods.evaluate())))
         finally:
             self._run.is_in_train = before
-
-    def _score_saved(self, trial: StagedTrial, checkpoint: str) -> float:
-        methods = self._methods
-        methods._take_model(methods.call_model_init(trial))
-        methods._load_from_checkpoint(checkpoint)
-        return self._score()

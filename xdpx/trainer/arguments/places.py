@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -169,14 +169,10 @@ class Places(Fields):
         """
         del desc
         world = self.world
-        first = world.is_local_main if local else world.is_main
-        with _one_first(first) if world.size > 1 else nullcontext():
+        if world.size == 1:
             yield
+            return
+        from xdpx.engines.pytorch.collectives import one_first
 
-
-@contextmanager
-def _one_first(first: bool) -> Generator[None]:
-    from xdpx.engines.pytorch.collectives import one_first
-
-    with one_first(is_first=first):
-        yield
+        with one_first(is_first=world.is_local_main if local else world.is_main):
+            yield

@@ -102,17 +102,14 @@ class LengthGrouped(Sampler[int]):
     def order(self) -> Tensor:
         """Draw the indices of an epoch."""
         order = torch.randperm(len(self), generator=self.generator)
-        groups = torch.split(order, self._group_size())
+        batches = len(self) // (self.batch_size * LEAST_SORTED_GROUPS)
+        groups = torch.split(order, max(min(batches, MOST_BATCHES_SORTED_TOGETHER), 1) * self.batch_size)
         # Stable, as equal lengths must stay in the order they were drawn in.
         ordered = [group[self.lengths[group].argsort(descending=True, stable=True)] for group in groups]
         longest = int(torch.stack([self.lengths[group[0]] for group in ordered]).argmax())
         first, other = ordered[0][0].clone(), ordered[longest][0].clone()
         ordered[0][0], ordered[longest][0] = other, first
         return torch.cat(ordered)
-
-    def _group_size(self) -> int:
-        batches = len(self) // (self.batch_size * LEAST_SORTED_GROUPS)
-        return max(min(batches, MOST_BATCHES_SORTED_TOGETHER), 1) * self.batch_size
 
 
 def lengths_of(dataset: Any, *, column: str | None = None, input_name: str | None = None) -> list[int]:

@@ -56,19 +56,13 @@ def restore(states: Mapping[str, Any] | None, *, where: str = "the checkpoint") 
         return
     version, keys, gauss = states["python"]
     random.setstate((version, tuple(keys), gauss))
-    np.random.set_state(_numpy_state(states["numpy"]))
+    kind, words, *rest = states["numpy"]
+    np.random.set_state((kind, np.asarray(words, dtype=np.uint32), *rest))
     torch.random.set_rng_state(states["cpu"].cpu())
     if torch.cuda.is_available():
         _restore_cuda(states.get("cuda"), where)
     if torch.backends.mps.is_available() and "mps" in states:
         torch.mps.set_rng_state(states["mps"].cpu())
-
-
-def _numpy_state(state: Any) -> Any:
-    import numpy as np
-
-    kind, keys, *rest = state
-    return (kind, np.asarray(keys, dtype=np.uint32), *rest)
 
 
 def _restore_cuda(state: object, where: str) -> None:

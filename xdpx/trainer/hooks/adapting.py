@@ -182,8 +182,10 @@ class CallbackAdapter:
             self._told["evaluation"] = number
             self._tell_scores(session)
             self._agree()
-        if self.control.should_save:
-            self._ask_to_save()
+        if self.control.should_save and self._saving is not None:
+            self._saving.ask()
+        elif self.control.should_save:
+            log.warning("a callback asked for a checkpoint, but saving is switched off, so none is written.", once=True)
         return self._stop(session)
 
     def end_saving(self, session: Session) -> Stop | None:
@@ -235,12 +237,6 @@ class CallbackAdapter:
     def _log(self, logs: dict[str, Any]) -> None:
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self.fire("on_log", logs)
-
-    def _ask_to_save(self) -> None:
-        if self._saving is not None:
-            self._saving.ask()
-        else:
-            log.warning("a callback asked for a checkpoint, but saving is switched off, so none is written.", once=True)
 
     def _stop(self, session: Session) -> Stop | None:
         return Stop(f"asked to stop after step {session.number}") if self.control.should_training_stop else None
