@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from xdpx.inference.tf.shapes import Operation, size_of
+
+if TYPE_CHECKING:
+    from tensorflow import DType, Tensor
 
 
 class Choices:
     """Rows of a table, entries by their places, the largest ones."""
 
-    def __init__(self, tf: Any) -> None:
+    def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
@@ -34,7 +38,7 @@ class Choices:
             "where": lambda kind, condition, a, b: tf.where(condition, tf.cast(a, kind), tf.cast(b, kind)),
         }
 
-    def _along(self, dim: int, index: Any) -> Any:
+    def _along(self, dim: int, index: Tensor) -> Tensor:
         """Return the place of each entry of `index`: what it says along one axis, its own along the others."""
         tf, rank = self._tf, index.shape.rank
         sizes = tf.unstack(tf.shape(index, out_type=tf.int64), num=rank)
@@ -42,7 +46,7 @@ class Choices:
         grid[dim % rank] = tf.cast(index, tf.int64)
         return tf.stack(grid, axis=-1)
 
-    def _index(self, kind: Any, x: Any, indices: Sequence[Any]) -> Any:
+    def _index(self, kind: DType, x: Tensor, indices: Sequence[Any]) -> Tensor:
         """Return x[indices]; those that are given must stand side by side."""
         del kind
         tf, rank = self._tf, x.shape.rank
@@ -56,14 +60,16 @@ class Choices:
         width = together.shape.rank - 1
         return tf.transpose(found, [*range(width, width + first), *range(width), *range(width + first, rank_of(found))])
 
-    def _together(self, places: Sequence[Any]) -> Any:
+    def _together(self, places: Sequence[Any]) -> Tensor:
         """Return places of several axes as places of a tensor, (..., axes), each spread over the shape of all."""
         shape = places[0]
         for each in places[1:]:
             shape = shape + each
         return self._tf.stack([self._tf.broadcast_to(each, self._tf.shape(shape)) for each in places], axis=-1)
 
-    def _index_put(self, kind: Any, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    def _index_put(
+        self, kind: DType, x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    ) -> Tensor:
         tf = self._tf
         if any(each is None or each.dtype == tf.bool for each in indices):
             raise NotImplementedError("masks, or axes left out")
@@ -72,14 +78,14 @@ class Choices:
         call = tf.tensor_scatter_nd_add if accumulate else tf.tensor_scatter_nd_update
         return call(x, places, tf.broadcast_to(tf.cast(values, kind), shape))
 
-    def _scatter(self, kind: Any, x: Any, dim: int, index: Any, src: Any) -> Any:
+    def _scatter(self, kind: DType, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         tf = self._tf
         source = src if tf.is_tensor(src) else tf.fill(tf.shape(index), tf.cast(src, kind))
         return tf.tensor_scatter_nd_update(x, self._along(dim, index), source)
 
     def _scatter_reduce(
-        self, kind: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
-    ) -> Any:
+        self, kind: DType, x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    ) -> Tensor:
         tf, places = self._tf, self._along(dim, index)
         if reduce not in {"amax", "amin"}:
             raise NotImplementedError(reduce)
@@ -90,39 +96,39 @@ class Choices:
         return call(x, places, tf.cast(src, kind))
 
     def _searchsorted(
-        self, kind: Any, row: Any, x: Any, *, right: bool = False, side: str | None = None, **how: Any
-    ) -> Any:
+        self, kind: DType, row: Tensor, x: Tensor, *, right: bool = False, side: str | None = None, **how: Any
+    ) -> Tensor:
         del how
         tf = self._tf
         return tf.cast(tf.searchsorted(row, x, side="right" if right or side == "right" else "left"), kind)
 
-    def _topk(self, kind: Any, x: Any, k: Any, dim: int = -1, largest: bool = True, *how: Any) -> Any:
+    def _topk(self, kind: DType, x: Tensor, k: Any, dim: int = -1, largest: bool = True, *how: Any) -> Any:
         del kind, how
         moved = self._with_last(x, dim)
         values, places = self._tf.math.top_k(moved if largest else -moved, k=k)
         values = self._with_last(values if largest else -values, dim)
         return values, self._tf.cast(self._with_last(places, dim), self._tf.int64)
 
-    def _with_last(self, x: Any, dim: int) -> Any:
+    def _with_last(self, x: Tensor, dim: int) -> Tensor:
         """Return a tensor with an axis and the last one exchanged."""
         order = list(range(rank_of(x)))
         order[dim], order[-1] = order[-1], order[dim]
         return self._tf.transpose(x, order)
 
-    def _sort(self, kind: Any, x: Any, dim: int = -1, descending: bool = False, **how: Any) -> Any:
+    def _sort(self, kind: DType, x: Tensor, dim: int = -1, descending: bool = False, **how: Any) -> Any:
         del kind, how
         places = self._tf.argsort(x, axis=dim, direction="DESCENDING" if descending else "ASCENDING", stable=True)
         return self._tf.gather_nd(x, self._along(dim, places)), self._tf.cast(places, self._tf.int64)
 
-    def _max(self, kind: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    def _max(self, kind: DType, x: Tensor, dim: int, keepdim: bool = False) -> Any:
         del kind
         return self._tf.reduce_max(x, axis=dim, keepdims=keepdim), self._place(self._tf.argmax, x, dim, keepdim)
 
-    def _place(self, call: Operation, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    def _place(self, call: Operation, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         places = call(x if dim is not None else self._tf.reshape(x, [-1]), axis=0 if dim is None else dim)
         return self._tf.expand_dims(places, dim) if keepdim else places
 
 
-def rank_of(x: Any) -> int:
+def rank_of(x: Tensor) -> int:
     """Return how many axes a tensor has."""
     return int(x.shape.rank)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
@@ -60,7 +61,7 @@ class Graph:
         ConfigError: TensorFlow has no counterpart of an operation; it is named.
     """
 
-    def __init__(self, tf: Any, program: ExportedProgram) -> None:
+    def __init__(self, tf: ModuleType, program: ExportedProgram) -> None:
         self._tf = tf
         self._operations = Operations(tf)
         self._nodes: list[Node] = list(program.graph.nodes)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from xdpx.inference.tf.shapes import Operation
+
+if TYPE_CHECKING:
+    from tensorflow import DType, Tensor
 
 
 class Layers:
     """Products, normalisation, activation, windows and recurrence."""
 
-    def __init__(self, tf: Any) -> None:
+    def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
@@ -35,13 +39,15 @@ class Layers:
             "gru": self._gru,
         }
 
-    def _addmm(self, kind: Any, bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    def _addmm(self, kind: DType, bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         del kind
         product = self._tf.matmul(a, b)
         product = product if alpha == 1 else product * alpha
         return product + (bias if beta == 1 else bias * beta)
 
-    def _layer_norm(self, kind: Any, x: Any, shape: Sequence[Any], weight: Any, bias: Any, eps: float) -> Any:
+    def _layer_norm(
+        self, kind: DType, x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Any:
         del kind
         tf, axes = self._tf, list(range(-len(shape), 0))
         mean = tf.reduce_mean(x, axis=axes, keepdims=True)
@@ -50,7 +56,7 @@ class Layers:
         found = found if weight is None else found * weight
         return found if bias is None else found + bias, mean, rate
 
-    def _distances(self, kind: Any, a: Any, b: Any, power: float, mode: Any) -> Any:
+    def _distances(self, kind: DType, a: Tensor, b: Tensor, power: float, mode: Any) -> Tensor:
         """Return (..., A, B) of (..., A, D) and (..., B, D)."""
         del kind, mode
         if power != 2:
@@ -58,7 +64,7 @@ class Layers:
         squared = self._tf.math.squared_difference(a[..., :, None, :], b[..., None, :, :])
         return self._tf.sqrt(self._tf.reduce_sum(squared, axis=-1))
 
-    def _bags(self, kind: Any, table: Any, indices: Any, offsets: Any, *how: Any) -> Any:
+    def _bags(self, kind: DType, table: Tensor, indices: Tensor, offsets: Tensor, *how: Any) -> Any:
         """Return the sum of some rows of a table for each bag, and nothing in place of what only training needs.
 
         `how`: whether gradients are scaled, the mode (0: sum), whether they are sparse, the weights of the rows, ...
@@ -75,7 +81,7 @@ class Layers:
 
     # ---- windows
 
-    def _convolution(self, kind: Any, x: Any, weight: Any, bias: Any, *how: Any) -> Any:
+    def _convolution(self, kind: DType, x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
         """Return (B, C', ...) of (B, C, ...) and weights (C', C, ...); TensorFlow has channels last on a CPU.
 
         `how`: stride, padding, dilation, whether it is transposed, padding of the output, number of groups.
@@ -91,7 +97,7 @@ class Layers:
         found = found if bias is None else found + bias
         return tf.transpose(found, [0, len(inner) + 1, *range(1, len(inner) + 1)])
 
-    def _max_pool(self, kind: Any, x: Any, size: Any, stride: Any = (), padding: Any = (0, 0), *how: Any) -> Any:
+    def _max_pool(self, kind: DType, x: Tensor, size: Any, stride: Any = (), padding: Any = (0, 0), *how: Any) -> Any:
         """Return the largest value of each window, (B, C, H', W'), and nothing in place of where it stands.
 
         `how`: dilation, and whether windows reach beyond the end.
@@ -105,14 +111,16 @@ class Layers:
 
     # ---- recurrence: the operations of recurrence.py
 
-    def _lstm(self, kind: Any, x: Any, into: Any, recurrent: Any, bias_into: Any, bias_recurrent: Any) -> Any:
+    def _lstm(
+        self, kind: DType, x: Tensor, into: Tensor, recurrent: Tensor, bias_into: Tensor, bias_recurrent: Tensor
+    ) -> Tensor:
         """Return (B, T, H) of (B, T, C).
 
         Source: the formulas of torch.nn.LSTM: gates in the order input, forget, cell, output.
         """
         tf = self._tf
 
-        def step(state: Any, share: Any) -> Any:
+        def step(state: tuple[Tensor, ...], share: Tensor) -> tuple[Tensor, ...]:
             hidden, cell = state
             gates = share + tf.matmul(hidden, recurrent, transpose_b=True) + bias_recurrent
             taken, kept, new, out = tf.split(gates, 4, axis=-1)
@@ -121,14 +129,16 @@ class Layers:
 
         return self._along_texts(step, 2, kind, x, into, bias_into)
 
-    def _gru(self, kind: Any, x: Any, into: Any, recurrent: Any, bias_into: Any, bias_recurrent: Any) -> Any:
+    def _gru(
+        self, kind: DType, x: Tensor, into: Tensor, recurrent: Tensor, bias_into: Tensor, bias_recurrent: Tensor
+    ) -> Tensor:
         """Return (B, T, H) of (B, T, C).
 
         Source: the formulas of torch.nn.GRU: gates in the order reset, update, new.
         """
         tf = self._tf
 
-        def step(state: Any, share: Any) -> Any:
+        def step(state: tuple[Tensor, ...], share: Tensor) -> tuple[Tensor, ...]:
             (hidden,) = state
             seen = tf.matmul(hidden, recurrent, transpose_b=True) + bias_recurrent
             (reset_x, update_x, new_x), (reset, update, new) = tf.split(share, 3, axis=-1), tf.split(seen, 3, axis=-1)
@@ -137,7 +147,9 @@ class Layers:
 
         return self._along_texts(step, 1, kind, x, into, bias_into)
 
-    def _along_texts(self, step: Operation, num_states: int, kind: Any, x: Any, into: Any, bias: Any) -> Any:
+    def _along_texts(
+        self, step: Operation, num_states: int, kind: DType, x: Tensor, into: Tensor, bias: Tensor
+    ) -> Tensor:
         """Return the first state after each position; all begin with zeros, as wide as a gate."""
         tf = self._tf
         shares = tf.tensordot(tf.transpose(x, [1, 0, 2]), tf.transpose(into), 1) + bias

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from xdpx.inference.tf.shapes import Operation, size_of
+
+if TYPE_CHECKING:
+    from tensorflow import DType, Tensor
 
 ALIKE = ("floor", "ceil", "round", "exp", "sqrt", "tanh", "sin", "cos", "abs", "sigmoid", "log", "log1p", "rsqrt",
          "erf", "expm1", "reciprocal", "sign")  # fmt: skip
@@ -15,7 +19,7 @@ ALIKE = ("floor", "ceil", "round", "exp", "sqrt", "tanh", "sin", "cos", "abs", "
 class Numbers:
     """Arithmetic, comparisons, logic, reductions."""
 
-    def __init__(self, tf: Any) -> None:
+    def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
@@ -56,7 +60,7 @@ class Numbers:
             "fmod": two(tf.truncatemod),
         }
 
-    def _div(self, kind: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    def _div(self, kind: DType, a: float | Tensor, b: float | Tensor, *, rounding_mode: str | None = None) -> Tensor:
         a, b = self._tf.cast(a, kind), self._tf.cast(b, kind)
         if rounding_mode is None:
             return a / b
@@ -66,7 +70,14 @@ class Numbers:
             raise NotImplementedError("division cut off")
         return self._tf.truncatediv(a, b)
 
-    def _clamp(self, kind: Any, x: Any, low: Any = None, high: Any = None, **by_name: Any) -> Any:
+    def _clamp(
+        self,
+        kind: DType,
+        x: Tensor,
+        low: float | Tensor | None = None,
+        high: float | Tensor | None = None,
+        **by_name: Any,
+    ) -> Tensor:
         low, high = by_name.get("min", low), by_name.get("max", high)
         x = self._tf.cast(x, kind)
         x = x if low is None else self._tf.maximum(x, self._tf.cast(low, kind))
@@ -82,7 +93,7 @@ class Numbers:
 
         return {name: compared(call) for name, call in calls.items()}
 
-    def _common(self, a: Any, b: Any) -> tuple[Any, Any]:
+    def _common(self, a: Any, b: Any) -> tuple[Tensor, Tensor]:
         """Return two operands in one type, as torch promotes them: truths to whole numbers, these to floats."""
         tf = self._tf
         kinds = [each.dtype for each in (a, b) if tf.is_tensor(each)]
@@ -114,7 +125,7 @@ class Numbers:
         tf = self._tf
 
         def over(call: Operation) -> Operation:
-            def reduced(kind: Any, x: Any, dim: Any = None, keepdim: bool = False, **how: Any) -> Any:
+            def reduced(kind: DType, x: Tensor, dim: Any = None, keepdim: bool = False, **how: Any) -> Tensor:
                 del how
                 return call(tf.cast(x, kind), axis=None if dim == [] else dim, keepdims=keepdim)
 
@@ -129,14 +140,16 @@ class Numbers:
         }
 
     def _var(
-        self, kind: Any, x: Any, dim: Sequence[int] | None = None, *, correction: float = 1, keepdim: bool = False
-    ) -> Any:
+        self, kind: DType, x: Tensor, dim: Sequence[int] | None = None, *, correction: float = 1, keepdim: bool = False
+    ) -> Tensor:
         axes = list(range(x.shape.rank)) if dim is None else list(dim)
         count = self._tf.reduce_prod([self._tf.cast(size_of(self._tf, x, axis), kind) for axis in axes])
         found = self._tf.math.reduce_variance(x, axis=axes, keepdims=keepdim)
         return found * count / (count - correction)
 
-    def _norm(self, kind: Any, x: Any, power: float = 2, dim: Any = None, keepdim: bool = False, **how: Any) -> Any:
+    def _norm(
+        self, kind: DType, x: Tensor, power: float = 2, dim: Any = None, keepdim: bool = False, **how: Any
+    ) -> Tensor:
         if how.get("ord", power) != 2:
             raise NotImplementedError(f"the norm {power}")
         return self._tf.sqrt(self._tf.reduce_sum(self._tf.square(self._tf.cast(x, kind)), axis=dim, keepdims=keepdim))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from xdpx.inference.tf.choices import Choices
@@ -36,7 +37,7 @@ class Operations:
         tf: the package.
     """
 
-    def __init__(self, tf: Any) -> None:
+    def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
         self._table: dict[str, Operation] = {}
         for part in (Shapes, Choices, Numbers, Layers):

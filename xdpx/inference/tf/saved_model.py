@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config import extras
@@ -92,7 +93,7 @@ class SavedModelFormat(Format):
             "pad_index": exportable.processor.pad_index,
         }  # fmt: skip
 
-    def _label_table(self, tf: Any, exportable: Exportable, folder: str, held: Any) -> Any:
+    def _label_table(self, tf: ModuleType, exportable: Exportable, folder: str, held: Any) -> Any:
         if not self._tables or not exportable.labels or any("\n" in label for label in exportable.labels):
             return None
         path = io.join(folder, LABELS)
@@ -172,11 +173,11 @@ def filled(given: NDArray[Any], name: str, length: int | None, pad_index: int) -
     return np.pad(given, [(0, 0), (0, length - given.shape[1])], constant_values=value)
 
 
-def _type(tf: Any, given: Any) -> Any:
+def _type(tf: ModuleType, given: Any) -> Any:
     return tf.as_dtype(given.numpy().dtype)
 
 
-def _saved(tf: Any, held: Any, folder: str, signatures: Mapping[str, Any]) -> None:
+def _saved(tf: ModuleType, held: Any, folder: str, signatures: Mapping[str, Any]) -> None:
     import logging
 
     loud = logging.getLogger("tensorflow")

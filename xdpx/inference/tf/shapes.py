@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorflow import DType, Tensor
 
 Operation = Callable[..., Any]
 END = (1 << 63) - 1
 """What torch writes for the end of an axis."""
 
 
-def size_of(tf: Any, x: Any, dim: int) -> Any:
+def size_of(tf: ModuleType, x: Tensor, dim: int) -> int | Tensor:
     """Return how long an axis is: a number where it is fixed, else an int64 tensor."""
     fixed = x.shape[dim]
     return tf.shape(x, out_type=tf.int64)[dim] if fixed is None else int(fixed)
 
 
-def as_shape(tf: Any, sizes: Sequence[Any]) -> Any:
+def as_shape(tf: ModuleType, sizes: Sequence[Any]) -> Any:
     """Return sizes as TensorFlow takes a shape."""
     if all(isinstance(size, int) for size in sizes):
         return list(sizes)
@@ -30,7 +34,7 @@ def _is(value: object, number: int) -> bool:
 class Shapes:
     """Shapes, slices, and tensors that are made of nothing but a shape."""
 
-    def __init__(self, tf: Any) -> None:
+    def __init__(self, tf: ModuleType) -> None:
         self._tf = tf
 
     def table(self) -> dict[str, Operation]:
@@ -66,50 +70,68 @@ class Shapes:
             "arange": self._arange,
         }
 
-    def _expand(self, kind: Any, x: Any, size: Sequence[Any], **how: Any) -> Any:
+    def _expand(self, kind: DType, x: Tensor, size: Sequence[Any], **how: Any) -> Tensor:
         del kind, how
         new = len(size) - x.shape.rank
         kept = [size_of(self._tf, x, at - new) if _is(each, -1) else each for at, each in enumerate(size)]
         return self._tf.broadcast_to(x, as_shape(self._tf, kept))
 
-    def _slice(self, kind: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    def _slice(
+        self,
+        kind: DType,
+        x: Tensor,
+        dim: int = 0,
+        start: int | Tensor | None = None,
+        end: int | Tensor | None = None,
+        step: int = 1,
+    ) -> Tensor:
         del kind
         return x[(slice(None),) * (dim % x.shape.rank) + (slice(start, None if _is(end, END) else end, step),)]
 
-    def _slice_scatter(self, kind: Any, x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None) -> Any:
+    def _slice_scatter(
+        self,
+        kind: DType,
+        x: Tensor,
+        src: Tensor,
+        dim: int = 0,
+        start: int | Tensor | None = None,
+        end: int | Tensor | None = None,
+    ) -> Tensor:
         """Return `x` with `src` in place of a slice."""
         places = self._tf.range(self._tf.cast(size_of(self._tf, x, dim), self._tf.int64))
         places = places[slice(start, None if _is(end, END) else end)]
         front, behind = self._slice(kind, x, dim, None, places[0]), self._slice(kind, x, dim, places[-1] + 1)
         return self._tf.concat([front, self._tf.cast(src, kind), behind], axis=dim)
 
-    def _squeeze(self, kind: Any, x: Any, dim: Any) -> Any:
+    def _squeeze(self, kind: DType, x: Tensor, dim: Any) -> Tensor:
         del kind
         axes = [dim] if isinstance(dim, int) else dim
         return self._tf.squeeze(x, [axis for axis in axes if x.shape[axis] == 1])
 
-    def _cat(self, kind: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    def _cat(self, kind: DType, tensors: Sequence[Any], dim: int = 0) -> Tensor:
         return self._tf.concat([self._tf.cast(each, kind) for each in tensors], axis=dim)
 
-    def _repeat(self, kind: Any, x: Any, repeats: Sequence[Any]) -> Any:
+    def _repeat(self, kind: DType, x: Tensor, repeats: Sequence[Any]) -> Tensor:
         del kind
         for _ in range(len(repeats) - x.shape.rank):
             x = self._tf.expand_dims(x, 0)
         return self._tf.tile(x, as_shape(self._tf, repeats))
 
-    def _pad(self, kind: Any, x: Any, pad: Sequence[Any], value: Any = 0) -> Any:
+    def _pad(self, kind: DType, x: Tensor, pad: Sequence[Any], value: Any = 0) -> Tensor:
         edges = [[pad[at], pad[at + 1]] for at in range(0, len(pad), 2)][::-1]
         whole = [[0, 0]] * (x.shape.rank - len(edges)) + edges
         return self._tf.pad(x, whole, constant_values=self._tf.cast(value, kind))
 
-    def _diagonal(self, kind: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    def _diagonal(self, kind: DType, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
         del kind
         rank = x.shape.rank
         last = [dim1 % rank, dim2 % rank]
         others = [axis for axis in range(rank) if axis not in last]
         return self._tf.linalg.diag_part(self._tf.transpose(x, [*others, *last]), k=offset)
 
-    def _arange(self, kind: Any, start: Any, end: Any, step: Any = 1, **how: Any) -> Any:
+    def _arange(
+        self, kind: DType, start: float | Tensor, end: float | Tensor, step: float | Tensor = 1, **how: Any
+    ) -> Tensor:
         del how
         counted = kind if kind.is_floating else self._tf.int64
         return self._tf.cast(self._tf.range(*(self._tf.cast(each, counted) for each in (start, end, step))), kind)

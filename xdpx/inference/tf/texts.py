@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from xdpx.inference.transformers_folder import tokenizer_of
@@ -32,7 +33,7 @@ PLAIN: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """Inputs of networks over words, and the names of their texts."""
 
 
-def signature(tf: Any, exportable: Exportable, held: Any, length: int | None) -> dict[str, Any]:
+def signature(tf: ModuleType, exportable: Exportable, held: Any, length: int | None) -> dict[str, Any]:
     """Return the signature that takes strings, by its name; none, with a line in the log, where there can be none.
 
     Args:
@@ -73,7 +74,7 @@ def _hindrance(exportable: Exportable, tokenizer: object) -> str:
     return ""
 
 
-def _numbering(tf: Any, exportable: Exportable, held: Any, tokenizer: Any, length: int | None) -> Numbering:
+def _numbering(tf: ModuleType, exportable: Exportable, held: Any, tokenizer: Any, length: int | None) -> Numbering:
     """Return what turns strings (B,) into ids and mask, (B, T) each, by tables that `held` keeps."""
     known, vocabulary = exportable.processor.parameters, exportable.processor.vocabulary
     unknown = int(vocabulary.indices([vocabulary.unk_word])[0]) if vocabulary else 0
