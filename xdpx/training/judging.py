@@ -11,7 +11,7 @@ from xdpx.utils.process_facts import Life
 from xdpx.utils.pulse import Standing
 
 FROZEN_SECONDS = 1.0
-"""How long a process of this machine may be stopped: the system says so, hence nothing has to be guessed by patience."""
+"""How long a process of this machine may be stopped: the system says so, and nothing is guessed."""
 GRACE_SECONDS = 0.5
 """A process that is gone may have said why: those that wait for it then end by themselves, with their own words."""
 FAR_PATIENCE = 2.0
