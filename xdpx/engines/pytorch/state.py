@@ -13,6 +13,7 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.engines.base import Task
 from xdpx.engines.pytorch.averaging import OptimizersAverage
 from xdpx.engines.pytorch.loss_scale import LossScale
+from xdpx.engines.pytorch.products import Products
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import OtherWeights, fill_weights
 from xdpx.engines.pytorch.update import UpdateTaker
@@ -31,6 +32,7 @@ class PyTorchState:
         taker: takes its updates; None in a state that only scores.
         loss_scale: of fp16; its factor is 1 otherwise.
         num_updates: updates taken, skipped ones included.
+        products: compute the linear layers of a state that only scores; None before it did, and elsewhere.
         update_parts, score_parts: into how many parts a batch is cut since memory ran out; 1 leaves it whole.
     """
 
@@ -42,6 +44,7 @@ class PyTorchState:
     taker: UpdateTaker | None = None
     loss_scale: LossScale = field(default_factory=LossScale)
     num_updates: int = 0
+    products: Products | None = None
     update_parts: int = 1
     score_parts: int = 1
 

@@ -1,0 +1,70 @@
+"""Products with weights while a model only scores: by oneDNN, where torch itself would ask MKL.
+
+On a processor of AMD, MKL leaves AVX-512 alone: oneDNN computes the same products in half the time (measured on a core
+of Zen 5, 384 x 1536, single precision: 100 GFLOPS by MKL, 220 by oneDNN, 235 with weights in its own layout). Besides,
+what it gives for a row does not depend on how many rows there are, from two on.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+AT_LEAST = 2
+"""Rows of a product: one alone is computed by another kernel, with other bits."""
+
+
+class Products:
+    """The linear layers of a model on a CPU.
+
+    Args:
+        model: whose weights are float32.
+        keeps: whether the weights stay as they are, so that a copy in oneDNN's layout is kept of each.
+    """
+
+    def __init__(self, model: nn.Module, *, keeps: bool) -> None:
+        self._layers = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
+        self._keeps = keeps
+        self._kept: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}
+
+    @contextmanager
+    def inside(self) -> Generator[None]:
+        """Let oneDNN compute the layers within the block, in which no gradient is wanted."""
+        for layer in self._layers:
+            vars(layer)["forward"] = partial(self._product, layer)
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                del vars(layer)["forward"]
+
+    def _product(self, layer: nn.Linear, given: Tensor) -> Tensor:
+        if given.dtype != torch.float32 or layer.weight.dtype != torch.float32 or not given.numel():
+            return functional.linear(given, layer.weight, layer.bias)
+        rows = given.reshape(-1, layer.in_features)
+        enough = rows if len(rows) >= AT_LEAST else rows.expand(AT_LEAST, -1).contiguous()
+        # What torch.compile calls, too; there is no public function.
+        found = torch.ops.mkldnn._linear_pointwise(enough, self._weight(layer), layer.bias, "none", [], "")
+        return found[: len(rows)].view(*given.shape[:-1], layer.out_features)
+
+    def _weight(self, layer: nn.Linear) -> Tensor:
+        weight = layer.weight.detach()
+        if not self._keeps:
+            return weight
+        mark = weight.data_ptr(), layer.weight._version
+        kept = self._kept.get(layer)
+        if kept is None or kept[0] != mark:
+            kept = self._kept[layer] = mark, torch.ops.mkldnn._reorder_linear_weight(weight)
+        return kept[1]
+
+
+def is_there() -> bool:
+    """Tell whether torch was built with oneDNN for this kind of processor."""
+    on_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    return on_x86 and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
