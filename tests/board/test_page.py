@@ -66,6 +66,15 @@ def test_a_person_finds_chooses_and_follows_runs(root):
             await page.until(f"{INK}.length > 20")
             assert "47,127,209" in await page.ask(INK)
 
+            # an axis without outliers holds all that is none, also of more points than are sorted
+            curve = (
+                "{x: Float64Array.from({length: 20000}, (_, i) => i), y: Float64Array.from({length: 20000}, (_, i) => "
+            )
+            curve += "i === 7001 ? 1e6 : i === 13001 ? 1.75 : i % 2)}"
+            low, high = await page.ask(f"XB.limits([{curve}], 0, 19999, {{outliers: true, log: false}})")
+            assert -0.2 < low < 0
+            assert 1.75 < high < 2
+
             # hover: the values of both runs
             box = await page.ask("(({x, y, width, height}) => [x + width / 2, y + height / 2])"
                                  "(document.querySelector('.u-over').getBoundingClientRect())")  # fmt: skip

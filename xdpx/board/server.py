@@ -29,10 +29,12 @@ MOST_FILES, MOST_COLUMNS = 2_000, 300
 """Of one request."""
 LONGEST_WAIT = 25.0
 """Seconds that a request waits for news."""
-LOCAL_TICK, REMOTE_TICK = 0.025, 3.0
+LOCAL_TICK, REMOTE_TICK = 0.01, 3.0
 """Seconds between two looks at the files that a page waits for."""
 PAGES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _KEPT_PREDICTIONS = 4
+Seen = dict[int, tuple[str, str]]
+"""The mark of a request -> the file of its log, and what tells whether it has changed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Board:
 
     def __init__(self, index: Index) -> None:
         self.index = index
+        self._store = io.store(index.root)
         self._tick = REMOTE_TICK if scheme_of(index.root) else LOCAL_TICK
         self._predictions: dict[str, tuple[str, Predictions]] = {}
 
@@ -97,7 +100,7 @@ class Board:
     async def rows(self, request: web.Request) -> web.StreamResponse:
         """Answer with rows that were added to logs; wait for some, if asked to."""
         asked, wait = self._asked(await _body(request))
-        seen: dict[int, str] = {}
+        seen: Seen = {}
         until = asyncio.get_running_loop().time() + wait
         while True:
             answers = await asyncio.to_thread(self._news, asked, seen)
@@ -121,16 +124,16 @@ class Board:
         seconds = float(wait) if isinstance(wait, int | float) else 0.0
         return asked, min(max(seconds, 0.0), LONGEST_WAIT)
 
-    def _news(self, asked: list[Asked], seen: dict[int, str]) -> list[tuple[dict[str, object], dict[str, Floats]]]:
+    def _news(self, asked: list[Asked], seen: Seen) -> list[tuple[dict[str, object], dict[str, Floats]]]:
         """Return what is new in logs. `seen` remembers from one look to the next which files need no reading."""
         found: list[tuple[dict[str, object], dict[str, Floats]]] = []
         for each in asked:
-            path = log_file(each.run, each.log)
-            entry = io.store(path).entry(path) if path else None
-            stamp = f"{path} {entry.size} {entry.tag}" if entry else ""
-            if seen.get(each.mark) == stamp:
+            path, before = seen.get(each.mark) or (log_file(each.run, each.log), "")
+            entry = self._store.entry(path) if path else None
+            stamp = f"{entry.size} {entry.tag}" if entry else ""
+            seen[each.mark] = path, stamp
+            if stamp == before:
                 continue
-            seen[each.mark] = stamp
             rows = read_rows(each.run, each.log, each.columns, each.at, root=self.index.root)
             if rows is not None:
                 found.append(({"mark": each.mark, "at": rows.at, "anew": rows.anew}, dict(rows.columns)))

@@ -183,15 +183,18 @@ class RowParser:
         for start, end in pairwise([-1, *starts, len(lines)]):
             if start >= 0:
                 self._header = lines[start].split("\t")
-            rows = [line for line in lines[start + 1 : end] if line]
+            rows = list(filter(None, lines[start + 1 : end]))
             if self._header and rows:
                 yield _columns(self._header, rows) if self._names is None else self._few(self._names, rows)
 
     def _few(self, names: Collection[str], lines: Sequence[str]) -> Columns:
-        """Return some columns: of a wide log, a few cost a third of all."""
+        """Return some columns: lines are cut no further than the last of them, so that few cost little of a wide log."""
         places = {name: place for place, name in enumerate(self._header) if name in names}
-        cells = _cells(lines, len(self._header))
-        return {name: _floats(cells[place :: len(self._header)]) for name, place in places.items()}
+        last = max(places.values(), default=0)
+        cells = [line.split("\t", last + 1) for line in lines]
+        if any(len(row) <= last for row in cells):  # a line that was cut short
+            cells = [row + [""] * (last + 1 - len(row)) for row in cells]
+        return {name: _floats([row[place] for row in cells]) for name, place in places.items()}
 
 
 def _columns(header: Sequence[str], lines: Sequence[str]) -> Columns:
@@ -208,8 +211,8 @@ def _cells(lines: Sequence[str], width: int) -> list[str]:
 
 def _floats(cells: Sequence[str]) -> Floats:
     try:
-        return np.array([float(cell or "nan") for cell in cells])
-    except ValueError:
+        return np.array(list(map(float, cells)), np.float64)
+    except ValueError:  # an empty cell, or one that is no number
         return np.array([_float(cell) for cell in cells])
 
 

@@ -174,13 +174,13 @@ XB.Logs = class {
     for (const [log, column, dashed] of XB.linesOf(run, metric, training)) {
       const steps = this.column(run.id, log, "step"), values = this.column(run.id, log, column);
       if (!steps?.length || !values) continue;
-      const there = [];
-      for (let i = 0; i < steps.length; i++) if (!Number.isNaN(values[i])) there.push(i);
-      if (!there.length) continue;
-      const x = Float64Array.from(there, (i) => place(steps[i])), raw = Float64Array.from(there, (i) => values[i]);
+      const there = (_, i) => !Number.isNaN(values[i]);
+      const whole = steps.every(there), at = whole ? steps : steps.filter(there), raw = whole ? values : values.filter(there);
+      if (!at.length) continue;
+      const x = axis === "steps" ? at : at.map(place);
       const y = smooth ? XB.smooth(raw, smooth) : raw;
       const best = column.startsWith("valid_") ? this.best(run, steps, values, place) : null;
-      found.push({ x, y, raw: smooth ? raw : null, steps: Float64Array.from(there, (i) => steps[i]), dashed, best });
+      found.push({ x, y, raw: smooth ? raw : null, steps: at, dashed, best });
     }
     return found;
   }
@@ -188,11 +188,13 @@ XB.Logs = class {
   best(run, steps, values, place) {
     const scores = this.column(run.id, "valid", XB.majorColumn(run));
     if (!scores) return null;
-    const known = [...scores.keys()].filter((i) => Number.isFinite(scores[i]));
-    if (!known.length) return null;
-    const upwards = run.ascending ?? scores[known[known.length - 1]] >= scores[known[0]];
-    let row = known[0];
-    for (const i of known) if (upwards ? scores[i] > scores[row] : scores[i] < scores[row]) row = i;
+    const first = scores.findIndex(Number.isFinite), last = scores.findLastIndex(Number.isFinite);
+    if (first < 0) return null;
+    const upwards = run.ascending ?? scores[last] >= scores[first];
+    let row = first;
+    for (let i = first; i <= last; i++) {
+      if (Number.isFinite(scores[i]) && (upwards ? scores[i] > scores[row] : scores[i] < scores[row])) row = i;
+    }
     return Number.isFinite(values[row]) ? { x: place(steps[row]), y: values[row], step: steps[row] } : null;
   }
 };

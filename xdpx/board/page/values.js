@@ -151,29 +151,35 @@ XB.nearest = (sorted, value) => {
   return above < sorted.length && sorted[above] - value < value - sorted[above - 1] ? above : above - 1;
 };
 
-// Limits of the vertical axis, as the figures of x-viz have them: the body of the values, without a few far outliers.
-XB.limits = (curves, from, to, { outliers, log }) => {
-  const values = [];
-  let count = 0;
-  for (const curve of curves) count += curve.x.length;
-  const stride = Math.max(1, Math.floor(count / 40000));
-  let low = Infinity, high = -Infinity;
+// The lowest and the highest value between `least` and `most` that curves have on a part of the horizontal axis, and some
+// thousand of their values, evenly drawn.
+XB.extremes = (curves, from, to, least, most) => {
+  const some = [], count = curves.reduce((sum, curve) => sum + curve.x.length, 0), stride = Math.ceil(count / 8000);
+  let low = Infinity, high = -Infinity, number = 0;
   for (const { x, y } of curves) {
-    for (let i = 0; i < x.length; i++) {
+    const end = XB.firstAbove(x, to);
+    let start = XB.firstAbove(x, from);
+    while (start > 0 && x[start - 1] === from) start -= 1;
+    for (let i = start; i < end; i++) {
       const value = y[i];
-      if (x[i] < from || x[i] > to || !Number.isFinite(value) || (log && value <= 0)) continue;
+      if (!(value >= least && value <= most) || value === Infinity || value === -Infinity) continue;
       if (value < low) low = value;
       if (value > high) high = value;
-      if (i % stride === 0) values.push(value);
+      if (number++ % stride === 0) some.push(value);
     }
   }
+  return [low, high, some];
+};
+
+// Limits of the vertical axis, as the figures of x-viz have them: the body of the values, without a few far outliers.
+XB.limits = (curves, from, to, { outliers, log }) => {
+  let [low, high, values] = XB.extremes(curves, from, to, log ? Number.MIN_VALUE : -Infinity, Infinity);
   if (low > high) return log ? [0.1, 1] : [0, 1];
   if (outliers && values.length >= 8) {
     const sorted = Float64Array.from(values).sort();
     const lower = sorted[Math.floor(0.03 * (sorted.length - 1))], upper = sorted[Math.ceil(0.97 * (sorted.length - 1))];
-    const reach = 1.2 * (upper - lower);
-    low = Math.max(low, sorted[XB.firstAbove(sorted, lower - reach - 1e-300)] ?? low);
-    high = Math.min(high, sorted[Math.max(0, XB.firstAbove(sorted, upper + reach) - 1)]);
+    const least = lower - 1.2 * (upper - lower), most = upper + 1.2 * (upper - lower);
+    if (low < least || high > most) [low, high] = XB.extremes(curves, from, to, log ? Math.max(least, Number.MIN_VALUE) : least, most);
   }
   if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.05, high * (high / low) ** 0.05];
   const margin = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
