@@ -91,6 +91,14 @@ def test_the_ends_of_a_log_are_its_header_and_its_last_whole_row(tmp_path):
     assert ends_of(str(path)) == (names, [])
 
 
+def test_an_end_that_begins_within_a_row_is_looked_at_further_back(tmp_path):
+    path = tmp_path / "train.log.tsv"
+    path.write_text(HEADER + rows(1, 9) + "1\t9\t0.125\t" + "0" * 5000 + "7.5\n1\t10")
+    assert ends_of(str(path))[1][:3] == ["1", "9", "0.125"]
+    path.write_text(HEADER + "1\t2\t3\t4" * 2000 + "\n1\t10")
+    assert ends_of(str(path), most=4096)[1] == []
+
+
 def test_a_place_that_means_nothing_reads_from_the_beginning():
     assert Place.read("") is Place.read("1-2") is Place.read("a-b-c") is None
     assert Place.read("12-0-ff") == Place(12, 0, 255)

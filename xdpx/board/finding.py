@@ -69,11 +69,16 @@ def runs_below(root: str) -> Iterator[RunFolder]:
         files = listing(folder)
         if is_run(files):
             yield RunFolder(folder, files)
-        waiting += [
-            entry.path
-            for name, entry in sorted(files.items(), reverse=True)
-            if entry.folder and not _is_passed_over(name) and not os.path.islink(entry.path)
-        ]
+        waiting += reversed(folders_in(files))
+
+
+def folders_in(files: Mapping[str, Entry]) -> list[str]:
+    """Return the folders among these files in which runs are looked for, by name."""
+    return [
+        entry.path
+        for name, entry in sorted(files.items())
+        if entry.folder and not _is_passed_over(name) and not os.path.islink(entry.path)
+    ]
 
 
 def runs_in(pattern: str) -> list[str]:

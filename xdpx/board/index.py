@@ -8,13 +8,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from xdpx.board import kept_rows
-from xdpx.board.finding import LOGS, RunFolder, is_run, listing, runs_below
+from xdpx.board.finding import LOGS, RunFolder, folders_in, is_run, listing
 from xdpx.board.summary import Summary, all_shown, compared, differences, run_id, summary_of
 from xdpx.training.status import STATUS_FILE
 from xdpx.utils import io
+from xdpx.utils.storage import scheme_of
 
 HOT_SECONDS = 900
 """Runs that wrote something in the last so many seconds are looked at every `SHORT_PAUSE`; all others when all are."""
@@ -25,6 +27,8 @@ SHARE = 0.05
 """The most of a core that looking at all runs may take, in the long run."""
 PAGE = 2_000
 """Rows of one answer."""
+LOCAL_THREADS, REMOTE_THREADS = 4, 32
+"""Folders that are looked at together: a folder costs some ten waits for a disk, or for a store far away."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Index:
         self._whole = False
         self._common: dict[str, dict[str, str]] = {}
         self._closed = threading.Event()
+        self._threads = ThreadPoolExecutor(REMOTE_THREADS if scheme_of(self.root) else LOCAL_THREADS, "board")
         self._kept: dict[str, kept_rows.Kept] = {}
         self._written, self._written_at = -1, -math.inf
 
@@ -84,12 +89,17 @@ class Index:
         """Look at all folders. The first time, rows that were kept stand for runs that have not changed since."""
         if not self._whole:
             self._kept, self._common = kept_rows.read(self.root)
-        seen = set()
-        for run in runs_below(self.root):
-            if self._closed.is_set():
-                return
-            seen.add(run.path)
-            self._look(run)
+        seen, level = set[str](), [self.root]
+        while level:  # level by level, so that all folders of one can be looked at together
+            deeper: list[str] = []
+            for run, summary, inner in self._visited(level):
+                if run is not None:
+                    seen.add(run.path)
+                    self._note(run, summary)
+                deeper += inner
+            level = deeper
+        if self._closed.is_set():
+            return
         for path in [path for path in self._runs if path not in seen]:
             self._forget(path)
         self._whole = True
@@ -114,11 +124,10 @@ class Index:
             shown = [(known.summary, path) for path, known in self._runs.items() if known.summary]
         moved = [(each.updated, path) for each, path in shown if now - each.updated < HOT_SECONDS]
         hot = [path for _, path in heapq.nlargest(MOST_HOT, moved)]
-        for path in hot:
-            files = listing(path)
-            if is_run(files):
-                self._look(RunFolder(path, files))
-            else:
+        for path, (run, summary, _) in zip(hot, self._visited(hot), strict=True):
+            if run is not None:
+                self._note(run, summary)
+            elif not self._closed.is_set():
                 self._forget(path)
 
     def keep_fresh(self) -> None:
@@ -133,6 +142,7 @@ class Index:
                 begun = time.monotonic()
                 self.refresh_hot()
                 pause = max(SHORT_PAUSE, (time.monotonic() - begun) / SHARE)
+        self._threads.shutdown(wait=False)
         if self._whole:
             self.keep_rows()
 
@@ -140,19 +150,39 @@ class Index:
         """End `keep_fresh`."""
         self._closed.set()
 
-    def _look(self, run: RunFolder) -> None:
-        known = self._runs.get(run.path)
-        stamp = _stamp(run)
+    def _visited(self, folders: list[str]) -> Iterator[tuple[RunFolder | None, Summary | None, list[str]]]:
+        """Visit folders, in their order: several at a time at first, and in a store; later, threads hold up answers."""
+        together = not self._whole or bool(scheme_of(self.root))
+        return (self._threads.map if together else map)(self._visit, folders)
+
+    def _visit(self, folder: str) -> tuple[RunFolder | None, Summary | None, list[str]]:
+        """Return the run in a folder, its row where that is not known yet, and the folders inside to look into."""
+        if self._closed.is_set():
+            return None, None, []
+        files = listing(folder)
+        run = RunFolder(folder, files) if is_run(files) else None
+        return run, self._news_of(run) if run else None, folders_in(files)
+
+    def _news_of(self, run: RunFolder) -> Summary | None:
+        """Return the row of a run; None where the one that is known, or was kept, still holds."""
+        known, stamp = self._runs.get(run.path), _stamp(run)
         if known and known.stamp == stamp and known.summary and known.summary.state != "running":
-            return
+            return None
         kept = self._kept.get(run.path)
         if known is None and kept is not None and kept[0] == kept_rows.mark(stamp):
             self._keep(run, stamp, kept[1])
-            return
+            return None
         try:
-            summary = self._sparing(summary_of(run, self.root))
+            return summary_of(run, self.root)
         except Exception as error:
-            summary = Summary(run_id(run.path), io.name(run.path), run.door, trouble=f"{type(error).__name__}: {error}")
+            return Summary(run_id(run.path), io.name(run.path), run.door, trouble=f"{type(error).__name__}: {error}")
+
+    def _note(self, run: RunFolder, summary: Summary | None) -> None:
+        """Take over what a visit brought, in the order of folders: the first run of a door is always the same."""
+        if summary is None:
+            return
+        self._sparing(summary)
+        known, stamp = self._runs.get(run.path), _stamp(run)
         if known and known.summary == summary:
             self._runs[run.path] = replace(known, stamp=stamp, run=run)
             return
@@ -168,14 +198,13 @@ class Index:
             self._version += 1
             self._runs[run.path] = _Known(self._version, stamp, run, summary)
 
-    def _sparing(self, summary: Summary) -> Summary:
-        """Return a row that holds only settings that differ from those of the first run of its door: most agree."""
+    def _sparing(self, summary: Summary) -> None:
+        """Leave in a row only the settings that differ from those of the first run of its door: most agree."""
         if summary.settings:
             if summary.door not in self._common:
                 self._common[summary.door] = compared(summary.settings)
             summary.settings = differences(summary.settings, self._common[summary.door])
         summary.train, summary.valid = [list(map(sys.intern, names)) for names in (summary.train, summary.valid)]
-        return summary
 
     # ---- telling
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import sys
 import webbrowser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -62,6 +63,7 @@ async def _serve(folder: str, host: str, port: int | None, token: str, *, opened
     from xdpx.board.index import Index
     from xdpx.board.server import Board
 
+    sys.setswitchinterval(0.001)  # seconds; while threads look at folders, answers wait so long for their turn
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

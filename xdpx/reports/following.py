@@ -112,26 +112,30 @@ def _mark(file: IO[bytes], header: int, offset: int) -> int:
     return zlib.crc32(file.read(offset - start), checksum)
 
 
-def ends_of(path: str, most: int = 1 << 16) -> tuple[list[str], list[str]]:
+def ends_of(path: str, few: int = 1 << 12, most: int = 1 << 16) -> tuple[list[str], list[str]]:
     """Return the names of a log's columns and the cells of its last whole row; [] where there are none.
 
     Args:
         path: of the log, of which only the first and the last bytes are read.
-        most: how many bytes of either end are looked at.
+        few: how many bytes of either end are looked at.
+        most: how many, where a line is longer.
     """
     with io.open_partly(path) as file:
-        first = file.read(most)
         size = file.seek(0, os.SEEK_END)
-        if size > most:
-            file.seek(size - most)
-            last = file.read(most)
-        else:
-            last = first
+        found = _ends_of(file, size, few)
+        return found if all(found) or size <= few else _ends_of(file, size, most)
+
+
+def _ends_of(file: IO[bytes], size: int, most: int) -> tuple[list[str], list[str]]:
+    file.seek(0)
+    first = last = file.read(most)
+    if size > most:
+        file.seek(size - most)
+        last = file.read(most)
     head, end, _ = first.partition(b"\n")
     if not end or not head.startswith(HEADER):
         return [], []
-    whole = last.rpartition(b"\n")[0]
-    line = whole.rpartition(b"\n")[2]
+    _, begun, line = last.rpartition(b"\n")[0].rpartition(b"\n")  # without a line end before it, its begin is not seen
     names = head.decode("utf-8", "replace").split("\t")
-    is_row = line != head and not line.startswith(HEADER) and len(line) < most - 2
+    is_row = begun and not line.startswith(HEADER)
     return names, line.decode("utf-8", "replace").split("\t") if is_row else []
