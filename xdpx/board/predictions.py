@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 
 from xdpx.board.safe_files import NotShown
+from xdpx.reports.histories import records_of
 from xdpx.utils import io
 from xdpx.utils.redaction import redact
 
@@ -96,19 +97,9 @@ def _rows(text: str, path: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _json_rows(text: str) -> tuple[list[str], list[list[str]]]:
-    records = list(_records(text))
+    records = records_of(text)
     columns = list(dict.fromkeys(name for record in records for name in record))
     return columns, [[_cell(record.get(name, "")) for name in columns] for record in records]
-
-
-def _records(text: str) -> Iterator[dict[str, object]]:
-    for line in text.split("\n"):
-        try:
-            record = json.loads(line) if line else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
 
 
 def _cell(value: object) -> str:

@@ -17,7 +17,7 @@ import webbrowser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xdpx.commands.listening import add_flags, address_of, faults_of, token_of
+from xdpx.commands.listening import add_flags, address_of, asked_of, faults_of, token_of
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import io
 
@@ -33,13 +33,9 @@ TOKEN_VARIABLE = "XDPX_BOARD_TOKEN"
 
 def main(argv: Sequence[str]) -> int:
     """Answer until Ctrl-C. Gives the exit code."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print((__doc__ or "").strip())
-        return 0 if argv else 2
-    try:
-        asked = _parser().parse_args(argv)
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
+    asked = asked_of(argv, _parser(), __doc__)
+    if isinstance(asked, int):
+        return asked
     token = token_of(asked.token, TOKEN_VARIABLE)
     faults = list(faults_of(asked.host, token, others="look into your runs"))
     if not io.isdir(asked.folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdpx.config.faults import Fault
 from xdpx.utils.web_guards import SHORTEST_TOKEN, is_this_machine
@@ -20,6 +20,23 @@ def add_flags(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument("--host", default=THIS_MACHINE, help="the address to answer at, for others than this machine")
     parser.add_argument("--token", help=f"what those who ask must have; `{NEW}` makes one")
+
+
+def asked_of(argv: Sequence[str], parser: argparse.ArgumentParser, doc: str | None) -> argparse.Namespace | int:
+    """Return what words ask for; the exit code where they only ask what there is, or are refused.
+
+    Args:
+        argv: the words behind the command.
+        parser: reads them.
+        doc: what is printed for --help, and where there are no words.
+    """
+    if not argv or {"-h", "--help"} & set(argv):
+        print((doc or "").strip())
+        return 0 if argv else 2
+    try:
+        return parser.parse_args(argv)
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
 
 
 def token_of(given: str | None, variable: str) -> str:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from xdpx.commands.listening import add_flags, address_of, faults_of, token_of
+from xdpx.commands.listening import add_flags, address_of, asked_of, faults_of, token_of
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.utils import io
 
@@ -38,13 +38,9 @@ PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 
 def main(argv: Sequence[str]) -> int:
     """Answer until SIGTERM or Ctrl-C. Gives the exit code."""
-    if not argv or {"-h", "--help"} & set(argv):
-        print((__doc__ or "").strip())
-        return 0 if argv else 2
-    try:
-        asked = _parser().parse_args(argv)
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
+    asked = asked_of(argv, _parser(), __doc__)
+    if isinstance(asked, int):
+        return asked
     token = token_of(asked.token, TOKEN_VARIABLE)
     folders = [(_name(word), _folder(word)) for word in asked.models]
     faults = [*_faults(folders), *faults_of(asked.host, token, others="use your models")]
