@@ -5,10 +5,8 @@ A few are tried at every run of the tests; `XDPX_EVERY_EXPORT=1 pytest tests/pro
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.promises import name_recipes as recipes
 from xdpx.config import catalogue
 from xdpx.config.args_file import write_args
 from xdpx.config.faults import ConfigError
@@ -26,13 +25,6 @@ from xdpx.inference.formats import format_named
 from xdpx.inference.plan import InferenceParameters
 from xdpx.run import main
 from xdpx.trainer.files.model_files import write_weights
-
-_spec = importlib.util.spec_from_file_location("name_recipes", Path(__file__).with_name("name_recipes.py"))
-assert _spec
-assert _spec.loader
-recipes = importlib.util.module_from_spec(_spec)
-sys.modules["name_recipes"] = recipes
-_spec.loader.exec_module(recipes)
 
 FIRST: dict[str, str] = {}
 for _name, _recipe in recipes.RECIPES.items():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.promises import name_recipes as recipes
 from xdpx import metrics
 from xdpx.checkpoints import trusted
 from xdpx.config import catalogue
@@ -30,13 +29,6 @@ from xdpx.optimizers import NEEDED
 from xdpx.optimizers.pytorch.building import of_run
 from xdpx.run import main
 from xdpx.tokenizers.vocabulary import Vocabulary
-
-_spec = importlib.util.spec_from_file_location("name_recipes", Path(__file__).with_name("name_recipes.py"))
-assert _spec
-assert _spec.loader
-recipes = importlib.util.module_from_spec(_spec)
-sys.modules["name_recipes"] = recipes
-_spec.loader.exec_module(recipes)
 
 RECIPES = sorted(recipes.RECIPES)
 NEVER_TRAINED = {
