@@ -43,8 +43,8 @@ if sys.platform == "linux":
 
 DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
     ("xdpx.runs.training", "draw_figures"): lambda settings: None,
-    ("xdpx.reports.confusion_picture", "confusion_picture"): lambda *what: b"",
-    ("xdpx.reports.reliability_picture", "reliability_picture"): lambda *what: b"",
+    ("xdpx.reports.pictures", "confusion_picture"): lambda *what: b"",
+    ("xdpx.reports.pictures", "reliability_picture"): lambda *what: b"",
 }
 """What draws, and what does instead where a test does not ask for `figures`."""
 

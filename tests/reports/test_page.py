@@ -1,9 +1,9 @@
 import re
 from html.parser import HTMLParser
 
-from xdpx.reports.confusion_picture import confusion_picture
 from xdpx.reports.evaluation_page import in_words, joined, sections
 from xdpx.reports.page import render
+from xdpx.reports.pictures import confusion_picture
 
 NASTY = "<script>alert(1)</script> & \"quoted\" '文本' <img src=x onerror=alert(2)>"
 

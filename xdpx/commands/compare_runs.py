@@ -103,7 +103,7 @@ class CompareRuns:
         else:
             sys.stdout.write("\n".join([*_lines(told)]) + "\n")
         if known.out_file:
-            from xdpx.reports.difference_picture import difference_picture
+            from xdpx.reports.pictures import difference_picture
             from xdpx.utils.commit import write_bytes
 
             figure_format = io.name(known.out_file).rpartition(".")[2].lower()

@@ -65,7 +65,7 @@ class ConfusionMatrix:
         table = confusion(target, pred, len(labels)).tolist()
         figure_format = io.name(known.out_file or "").rpartition(".")[2].lower()
         if known.out_file is not None and figure_format in FORMATS:
-            from xdpx.reports.confusion_picture import confusion_picture
+            from xdpx.reports.pictures import confusion_picture
 
             title = f"{io.name(known.predict_file)}, {len(target):,} rows"
             write_bytes(known.out_file, confusion_picture(labels.labels, table, title, figure_format), own=False)

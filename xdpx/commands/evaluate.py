@@ -249,10 +249,9 @@ class Evaluate:
     def _draw(self, told: Mapping[str, Any]) -> None:
         """Write the page, and beside it pictures of the confusions and the reliability of each input."""
         from xdpx import __version__
-        from xdpx.reports.confusion_picture import confusion_picture
         from xdpx.reports.evaluation_page import sections
         from xdpx.reports.page import render
-        from xdpx.reports.reliability_picture import reliability_picture
+        from xdpx.reports.pictures import confusion_picture, reliability_picture
 
         page, own = str(told["page"]), self.parameters.page is None
         of = told["save_dir"] or told["config"]

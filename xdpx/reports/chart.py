@@ -66,7 +66,7 @@ def render(chart: Chart, figure_format: str) -> bytes:
     if chart.best:
         axes.plot(*chart.best, "o", color=BEST, markersize=9, markeredgecolor="white", markeredgewidth=1.5, zorder=9)
     _outliers(axes, chart, limits)
-    return _file(figure, figure_format)
+    return file_of(figure, figure_format)
 
 
 def _frame(axes: Axes, chart: Chart) -> None:
@@ -184,7 +184,8 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _file(figure: Figure, figure_format: str) -> bytes:
+def file_of(figure: Figure, figure_format: str) -> bytes:
+    """Return the bytes of a figure's file."""
     buffer = BytesIO()
     options: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if figure_format == "png" else {}
     figure.savefig(buffer, format=figure_format, **options)
