@@ -11,11 +11,10 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.parameters import Parameters as BaseParameters
 from xdpx.config.parameters import param
 from xdpx.datasets.ahead import ahead
-from xdpx.datasets.joined import JoinedStores
 from xdpx.datasets.making import Waiting
 from xdpx.datasets.plan import BEGINNING, EpochPlan, Measured, Position, Sampler
 from xdpx.datasets.shards import SECONDS_TO_WAIT, Meta, ShardChoice, shard_of, wait_for
-from xdpx.datasets.store import SUFFIXES, SplitFormat, Store, StoreError, digest
+from xdpx.datasets.store import SUFFIXES, JoinedStores, SplitFormat, Store, StoreError, digest
 from xdpx.processors.base import Batch, Processor
 from xdpx.processors.samples import Integers, Samples
 from xdpx.utils import io
