@@ -13,12 +13,11 @@ import pytest
 
 from xdpx.config.hparams import build
 from xdpx.engines.spmd.engine import functions_of
-from xdpx.engines.spmd.imitated import imitated_devices
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.retracing import Retraces
 from xdpx.engines.spmd.state import plan_state
 from xdpx.engines.spmd.steps import jitted
-from xdpx.experiments.planning import engine_options, plan_experiment, rules_of, specs_of
+from xdpx.experiments.planning import engine_options, imitated_devices, plan_experiment, rules_of, specs_of
 from xdpx.experiments.registry import resolve
 from xdpx.main import main
 from xdpx.models.spmd.layers import fused_attention, token_chunks

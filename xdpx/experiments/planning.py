@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.hparams import BaseHParams, build
 from xdpx.engines.spmd import flops
 from xdpx.engines.spmd.engine import SpmdOptions
-from xdpx.engines.spmd.imitated import imitated_devices
 from xdpx.engines.spmd.mesh import make_mesh
 from xdpx.engines.spmd.partitioning import without_boxes
 from xdpx.engines.spmd.peaks import Device, Efficiency, device_of_kind
@@ -140,3 +140,22 @@ def efficiency_of(experiment: BaseExperiment, mesh: Mesh, *, device: Device | No
     tokens = int(np.prod(spec["ids"].shape)) if "ids" in spec else next(iter(spec.values())).shape[0]
     known = device if device is not None else device_of_kind(mesh.devices.flat[0].device_kind)
     return Efficiency(flops_of(experiment, spec).training * batches, tokens * batches, mesh.size, known.peak_flops)
+
+
+def imitated_devices(count: int) -> list[Any]:
+    """Return so many CPU devices, the first ones; before JAX has started, missing ones are made.
+
+    Raises:
+        ConfigError: JAX runs already, with fewer.
+    """
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+        jax.config.update("jax_platforms", "cpu")
+    except RuntimeError:
+        pass  # JAX runs already: what there is must do
+    there = jax.devices("cpu")
+    if len(there) < count:
+        problem = f"{count} devices are to be imitated, JAX runs already with {len(there)}."
+        remedy = f"Plan in a process of its own (x-exp --plan), or set JAX_NUM_CPU_DEVICES={count} before JAX starts."
+        raise ConfigError("plan", [Fault("devices", problem, remedy)])
+    return there[:count]

@@ -10,9 +10,8 @@ from xdpx.checkpoints import spmd_folders
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.experiments.running import job_folder
 from xdpx.experiments.running.callbacks import run_all
-from xdpx.experiments.running.inferring import InferProgram
 from xdpx.experiments.running.parts import Parts
-from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, Program
+from xdpx.experiments.running.programs import DecodeProgram, EvalProgram, InferProgram, Program
 from xdpx.experiments.running.starting import checkpoint_in, load_weights
 from xdpx.logger import log
 from xdpx.training.status import read_status
