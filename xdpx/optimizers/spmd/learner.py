@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
-from xdpx.optimizers.spmd.averaging import advance_average, start_average
 from xdpx.optimizers.spmd.base_optimizer import BaseOptimizer
 from xdpx.optimizers.spmd.gradients import Clipped, clip_each, clip_together, norm_of, not_clipped
 from xdpx.optimizers.spmd.optimizers import Adam
@@ -101,7 +100,7 @@ class Learner(Configurable):
             "rules": {group.key: group.rule.init(_part(weights, group.names)) for group in self.groups(weights)}
         }
         if self.optimizer.hparams.ema_decay:
-            state["ema"] = start_average(params)
+            state["ema"] = _start_average(params)
         return state
 
     def update(
@@ -132,7 +131,7 @@ class Learner(Configurable):
         }
         new: OptState = {"rules": rules}
         if "ema" in opt_state:
-            new["ema"] = advance_average(opt_state["ema"], params, self.optimizer.hparams.ema_decay)
+            new["ema"] = _advance_average(opt_state["ema"], params, self.optimizer.hparams.ema_decay)
         params, new = _chosen(valid, (_like(params, moved), new), (params, opt_state))
         facts = self._facts(norm, clipped, valid, step) | {"applied_grad_norm": jnp.where(valid, norm_of(steps), 0.0)}
         return params, new, facts | self._norms_of_each(gradients)
@@ -334,3 +333,24 @@ def _chosen(valid: jax.Array, new: Any, old: Any) -> Any:
 
 
 __all__ = ["Axes", "Group", "Learner", "MultiOptimizerLearner", "OptState"]
+
+
+def _start_average(params: Tree) -> dict[str, Any]:
+    """Return the average before the first update: the weights as they are, in a place of their own."""
+    return {"count": jnp.zeros((), jnp.int32), "average": jax.tree.map(lambda weight: jnp.array(weight), params)}
+
+
+def _advance_average(kept: dict[str, Any], params: Tree, decay: float) -> dict[str, Any]:
+    """Move the average towards the weights as they are before an update.
+
+    The decay is min(decay, (1 + n) / (10 + n)) after n updates, so that the first weights are soon forgotten.
+
+    Source: TensorFlow, `ExponentialMovingAverage(num_updates=n)`.
+    """
+    count = kept["count"].astype(jnp.float32)
+    now = jnp.minimum(decay, (1.0 + count) / (10.0 + count))
+
+    def towards(average: jax.Array, weight: jax.Array) -> jax.Array:
+        return (now * average + (1.0 - now) * weight).astype(average.dtype)
+
+    return {"count": kept["count"] + 1, "average": jax.tree.map(towards, kept["average"], params)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,11 +20,11 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.options import AUTOCAST
 from xdpx.engines.pytorch.strategies.base import FsdpLike, Result
-from xdpx.engines.pytorch.strategies.recompute import recompute
 from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
 from xdpx.engines.pytorch.strategies.units import apart, kept_whole, units_of
 from xdpx.engines.pytorch.strategies.whole import NOTHING
@@ -242,3 +243,25 @@ def _refuse_empty_weights(model: nn.Module) -> None:
             f"fsdp: {len(empty)} weights of {type(model).__name__} have no values yet (device 'meta'), such as "
             f"{empty[0]}. Load the model without device_map, or set fsdp_config: cpu_ram_efficient_loading to false."
         )
+
+
+def recompute(module: nn.Module) -> None:
+    """Let a module keep its inputs alone for the backward pass, and run its forward pass a second time there.
+
+    The module stays what it is, with the same names of weights: a wrapper around it would change both.
+    """
+    if not isinstance(module.__dict__.get("forward"), _Recomputed):
+        module.forward = _Recomputed(module.forward)
+
+
+class _Recomputed:
+    """Stands in for the `forward` of a module."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, forward)
+        self._forward = forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        return checkpoint(self._forward, *args, use_reentrant=False, **kwargs)
