@@ -11,6 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.loading import Run
+from xdpx.config.registry import registry_of
+from xdpx.config.spmd_keys import SPMD
 from xdpx.logger import LogFile, log
 from xdpx.search.journal import Journal
 from xdpx.search.search import Search
@@ -21,13 +24,22 @@ from xdpx.tuning.executors import Executor, executor_named
 from xdpx.tuning.folder import OUTPUT, holds_search
 from xdpx.tuning.objective import result_of
 from xdpx.tuning.plan import Plan
-from xdpx.tuning.preloading import modules_of
 from xdpx.tuning.stages import Outcome, Stage
 from xdpx.tuning.watching import Watch, watching
 from xdpx.utils import commit, io
 
 SECONDS_BETWEEN_LOOKS = 0.5
 """How long a signal may wait to be noticed."""
+ALWAYS_LOADED = (
+    "torch", "torch.distributed", "torch._dynamo", "xdpx.runs.training", "xdpx.runs.assembly", "xdpx.tuning.stages",
+    "xdpx.checkpoints.trusted",
+)  # fmt: skip
+LOADED_WITH_PYTORCH = (
+    "xdpx.engines.pytorch.engine", "xdpx.engines.pytorch.world", "xdpx.optimizers.pytorch.building",
+    "xdpx.models.pytorch.bert", "xdpx.models.pytorch.library_form", "xdpx.models.pytorch.preparing",
+    "transformers.modeling_utils", "transformers.models.auto.modeling_auto",
+)  # fmt: skip
+"""Beside what every training imports at its start: what it imports on its way, which takes longest."""
 
 
 def tune(plan: Plan) -> bool:
@@ -195,3 +207,16 @@ class _Driver:
         problem = f"leads to no trial that could be trained: all {len(reasons)} failed, the first by: {reasons[0]}."
         remedy = f"Try one by itself: x-train {io.join(self.folder, 'configs', 'trial_0')}"
         return ConfigError(self.plan.source, [Fault("base_config", problem, remedy)])
+
+
+def modules_of(run: Run) -> list[str]:
+    """Return the modules that every run of a search imports, so that one process imports them for all.
+
+    Those of the classes that the run picks are among them; JAX is left to each.
+    """
+    picked = []
+    for (_, kind), name in run.picks.items():
+        target = registry_of(kind).shipped.get(name, "")
+        picked.append(target.partition(":")[0])
+    engine = () if run.values.get("engine") == SPMD else LOADED_WITH_PYTORCH
+    return list(dict.fromkeys([*ALWAYS_LOADED, *engine, *filter(None, picked)]))
