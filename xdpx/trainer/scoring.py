@@ -14,10 +14,9 @@ from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.memory import MemoryWatch
 from xdpx.logger import log
 from xdpx.reports.results import plain_numbers, prefixed, speed_metrics
-from xdpx.trainer.data.feeding import with_last
+from xdpx.trainer.data.feeding import find_batch_size, with_last
 from xdpx.trainer.data.joining import Joiner
 from xdpx.trainer.data.loaders import own_rows
-from xdpx.trainer.data.placing import find_batch_size
 from xdpx.trainer.data.plan import known_samples, length
 from xdpx.trainer.loss.calls import Inputs, LossCalls
 from xdpx.trainer.loss.counts import LossTally

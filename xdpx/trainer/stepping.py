@@ -21,7 +21,7 @@ from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
 from xdpx.optimizers.pytorch.scheduling import steps_on_metric
 from xdpx.trainer.accelerator import Accelerator
-from xdpx.trainer.data.placing import find_batch_size
+from xdpx.trainer.data.feeding import find_batch_size
 from xdpx.trainer.loss.calls import LossCalls
 from xdpx.trainer.parts import TrainerRun
 from xdpx.utils.decisions import due

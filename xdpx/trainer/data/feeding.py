@@ -1,9 +1,12 @@
-"""The data of a Trainer: which set is scored, and which batch is the last."""
+"""The data of a Trainer: which set is scored, which batch is the last, and how many samples it has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 
 def eval_set(asked: Any, given: Any) -> tuple[str, Any]:
@@ -31,3 +34,21 @@ def with_last(loader: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         following = next(batches, None)
         yield current, following is None
         current = following
+
+
+def find_batch_size(tree: object) -> int | None:
+    """Return the first dimension of the first tensor or array that has one, None if there is none."""
+    if type(tree) is dict:  # asked at every step, and the first column nearly always says it
+        for value in tree.values():
+            if isinstance(value, Tensor) and value.ndim:
+                return value.shape[0]
+            break
+    if isinstance(tree, Tensor | np.ndarray):
+        return tree.shape[0] if tree.ndim else None
+    if isinstance(tree, Mapping):
+        parts: Any = tree.values()
+    elif isinstance(tree, list | tuple):
+        parts = tree
+    else:
+        return None
+    return next((size for size in map(find_batch_size, parts) if size is not None), None)

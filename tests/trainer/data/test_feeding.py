@@ -3,7 +3,7 @@ import pytest
 import torch
 from transformers import BatchEncoding
 
-from xdpx.trainer.data.placing import find_batch_size
+from xdpx.trainer.data.feeding import find_batch_size
 
 
 @pytest.mark.parametrize(
