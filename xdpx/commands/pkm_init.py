@@ -122,7 +122,7 @@ class PKMInit:
         )
 
     def _seen(self, predictor: Predictor, plan: InferencePlan) -> dict[int, tuple[Tensor, Tensor]]:
-        """Give what goes into the feed-forward parts, and what comes out, (N, H) each."""
+        """Return what goes into the feed-forward parts, and what comes out, (N, H) each."""
         import torch
 
         from xdpx.engines.pytorch.transfer import to_device
@@ -170,7 +170,7 @@ class PKMInit:
             raise ConfigError(self.source, faults)
 
     def _placed(self, states: Tensor) -> Memory:
-        """Give a memory whose keys lie where the states are."""
+        """Return a memory whose keys lie where the states are."""
         from xdpx.models.pytorch.memory_start import place_keys
         from xdpx.models.pytorch.modules.product_keys import (
             LocalMemory,
@@ -202,7 +202,7 @@ class PKMInit:
         return {"mem_k_dim": known.k_dim, "mem_heads": known.nheads, "mem_knn": known.knn, "mem_keys": known.nkeys}
 
     def _keys(self, layers: list[int], alpha: float | None) -> dict[str, Any]:
-        """Give the keys of a run that begins with these memories."""
+        """Return the keys of a run that begins with these memories."""
         known = self.parameters
         cells = {"mem_cells": known.ncells}
         kind = cells if alpha is None else {"distance_fn": "euc", "kernel_alpha": alpha}

@@ -383,7 +383,7 @@ def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
 
 
 def identity(path: str) -> dict[str, Any]:
-    """What tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
+    """Return what tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
     if is_table(path):
         return {"path": path, "read": time.time()}
     if io.isdir(path):

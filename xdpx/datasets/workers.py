@@ -105,7 +105,7 @@ def _result(future: Future[Result], pool: ProcessPoolExecutor) -> Result:
 
 
 def available_cores() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

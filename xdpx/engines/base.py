@@ -140,7 +140,7 @@ def schedule_state(schedule: Schedule | None) -> dict[str, Any]:
 
 
 def resume_schedule(schedule: Schedule | None, saved: Mapping[str, Any]) -> None:
-    """Give a schedule the state that it had; one of another kind begins anew."""
+    """Put a schedule into the state that it had; one of another kind begins anew."""
     state = dict(saved.get("schedule") or {})
     if schedule is not None and state.pop("of", None) == type(schedule).__name__:
         schedule.load_state_dict(state)

@@ -42,7 +42,7 @@ class QALoader(Loader):
         return WIDTHS[0]
 
     def is_labelled(self, row: Row) -> bool | None:
-        """An answer is no label: it is text."""
+        """Tell whether a row fits: an answer is no label but text, so none is labelled."""
         return False if len(row) in WIDTHS else None
 
     def expected(self) -> str:

@@ -121,7 +121,7 @@ class _Found:
         return ranking.hit_rate(query, gain, score, self.number)
 
     def cut(self) -> thresholds.Cut:
-        """The best threshold for everything that is not negative."""
+        """Return the best threshold for everything that is not negative."""
         return best_threshold(self["prob"], self.one_label, self.negative)
 
 

@@ -128,7 +128,7 @@ class Processor(ABC):
         return sum(int(value.sum()) for value in net_input.values() if value.dtype == np.bool_)
 
     def full_length(self, fields: Fields) -> int:
-        """Length in tokens that a record would have if nothing were cut; too long when above `max_len`."""
+        """Return the length in tokens that a record would have if nothing were cut; too long when above `max_len`."""
         return sum(len(fields[name]) for name in self.text_fields) + self.num_special
 
     def meta(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class BertQAProcessor(BertProcessor):
         return super().columns(labelled=False)
 
     def full_length(self, fields: Fields) -> int:
-        """Length before the context is cut, with special tokens; windows cut nothing."""
+        """Return the length before the context is cut, with special tokens; windows cut nothing."""
         question: int = min(len(fields["question"]), self.parameters.max_question_length)
         length = question + sum(len(fields[name]) for name in self.text_fields[1:4]) + self.num_special
         return length if self.parameters.doc_stride is None else min(length, self.parameters.max_len)

@@ -82,7 +82,7 @@ class BertTokenProcessor(BertProcessor):
         return samples.replaced("target", sets.parts(samples.numbers("target"), first, counts))
 
     def full_length(self, fields: Fields) -> int:
-        """Length of a window, with its special tokens: nothing is cut."""
+        """Return the length of a window, with its special tokens: nothing is cut."""
         length: int = min(super().full_length(fields), self.parameters.max_len)
         return length
 

@@ -46,7 +46,7 @@ class BertCLSinglePromptProcessor(BertLMProcessor):
         return {**columns, "length": np.asarray(columns["length"]) + len(self._prompt)}, kept
 
     def full_length(self, fields: Fields) -> int:
-        """Length of a block behind the prompt, were nothing cut."""
+        """Return the length of a block behind the prompt, were nothing cut."""
         return super().full_length(fields) + len(self._prompt)
 
     def collate(

@@ -88,7 +88,7 @@ class Ragged:
         return np.arange(len(self.values)) + np.repeat(starts - self.offsets[:-1], self.lengths)
 
     def mask(self, width: int) -> NDArray[np.bool_]:
-        """True where a row padded to `width` holds a value, shape (N, T)."""
+        """Return an array that is true where a row padded to `width` holds a value, shape (N, T)."""
         return np.arange(width) < self.lengths[:, None]
 
     def _gather(self, starts: Integers, lengths: Integers) -> Ragged:

@@ -50,7 +50,7 @@ class PairProcessor(ColumnProcessor):
         return with_targets({"tokens1": first, "tokens2": second, "length": first.lengths + second.lengths}, targets)
 
     def full_length(self, fields: Fields) -> int:
-        """Length of the longer text before it is cut."""
+        """Return the length of the longer text before it is cut."""
         return max(len(fields["tokens1"]), len(fields["tokens2"]))
 
     def collate(

@@ -42,7 +42,7 @@ class ApartProcessor(BertProcessor):
         return with_targets({**columns, "length": np.sum(lengths, axis=0)}, targets)
 
     def full_length(self, fields: Fields) -> int:
-        """Length of the longest text before it is cut, with its special tokens."""
+        """Return the length of the longest text before it is cut, with its special tokens."""
         return max(len(fields[name]) for name in self.text_fields) + self.num_special
 
 

@@ -288,7 +288,7 @@ class Accelerator:
     clear = free_memory
 
     def verify_device_map(self, model: nn.Module) -> bool:
-        """Whether some part of a model is spread over several devices."""
+        """Tell whether some part of a model is spread over several devices."""
         return any(len(getattr(part, "hf_device_map", ())) > 1 for part in model.modules())
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:

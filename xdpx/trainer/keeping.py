@@ -51,7 +51,7 @@ class SaveMethods(Protocol):
 
 
 def _in_shards(run: TrainerRun) -> bool:
-    """Whether each process writes its own share into a checkpoint."""
+    """Tell whether each process writes its own share into a checkpoint."""
     options = run.args.fsdp_options() if run.parts.strategy.shards else None
     return options is not None and options.state_dict_type == "SHARDED_STATE_DICT"
 
@@ -150,7 +150,7 @@ def copies_of(run: TrainerRun, folder: str) -> MemoryFolders | None:
 
 
 def _is_spread(run: TrainerRun) -> bool:
-    """Whether all processes write into a checkpoint, which a thread of one could not do."""
+    """Tell whether all processes write into a checkpoint, which a thread of one could not do."""
     return _in_shards(run) or run.parts.strategy.writes_own_state
 
 

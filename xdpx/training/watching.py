@@ -331,7 +331,7 @@ class _Watch:
             stacks.write(self._folder, self._rank, about, stacks.own())
 
     def _is_its_keeper(self, verdict: Verdict) -> bool:
-        """Whether this is the first process of its machine that is well."""
+        """Tell whether this is the first process of its machine that is well."""
         others = {*verdict.ranks, *self._left}
         return self._rank == min(rank for rank, each in self._members.items() if each.is_near and rank not in others)
 

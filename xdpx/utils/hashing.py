@@ -50,11 +50,11 @@ class HashingWriter(_io.BufferedIOBase):
         return cast(IO[Any], _Text(cast(IO[bytes], self), encoding="utf-8", newline=newline))
 
     def writable(self) -> bool:
-        """True."""
+        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Return true."""
         return True
 
     def tell(self) -> int:

@@ -86,7 +86,7 @@ class Pulse:
             self.enter(*before)
 
     def alive(self) -> None:
-        """Give a sign of life: what takes long is under way."""
+        """Show a sign of life: what takes long is under way."""
         self._since = time.monotonic()
 
     def standing(self, hang_seconds: float) -> Standing:

@@ -29,11 +29,11 @@ class RangeReader(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """True."""
+        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Return true."""
         return True
 
     def tell(self) -> int:
@@ -79,11 +79,11 @@ class RemoteWriter(io.BufferedIOBase):
         self._sent_at = time.monotonic()
 
     def writable(self) -> bool:
-        """True."""
+        """Return true."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Return true."""
         return True
 
     def tell(self) -> int:

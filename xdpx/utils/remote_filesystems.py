@@ -320,7 +320,7 @@ class _Counter:
         self.relative_update(value - self._done)
 
     def set_size(self, size: int) -> None:
-        """Nothing to do: the size is known before."""
+        """Do nothing: the size is known before."""
 
 
 def _send(fs: AbstractFileSystem, files: LocalFiles, local_path: str, key: str, counter: _Counter) -> None:

@@ -43,11 +43,11 @@ class FeatureConverter(Configurable):
 
     @abstractmethod
     def limits(self, lengths: Mapping[str, int]) -> tuple[int, ...]:
-        """Tokens of a row, one number per array side by side, from the tokens that each feature may have."""
+        """Return the tokens of a row, one number per array side by side, from the tokens that each feature may have."""
 
     @abstractmethod
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Tokens that each example takes of a row, shape (N, number of limits)."""
+        """Return the tokens that each example takes of a row, shape (N, number of limits)."""
 
     @abstractmethod
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:
@@ -95,7 +95,7 @@ class LanguageModelFeatures(FeatureConverter):
         return (sum(lengths[name] for name in self.feature_names),)
 
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Tokens of both features together, shape (N, 1)."""
+        """Return the tokens of both features together, shape (N, 1)."""
         total: NDArray[np.int64] = np.sum([lengths[name] for name in self.feature_names], axis=0)
         return total[:, None]
 
@@ -148,7 +148,7 @@ class SequenceModelFeatures(FeatureConverter):
         return (lengths["inputs"], lengths["targets"])
 
     def row_lengths(self, lengths: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Tokens of each feature, shape (N, 2)."""
+        """Return the tokens of each feature, shape (N, 2)."""
         return np.stack([lengths["inputs"], lengths["targets"]], axis=1)
 
     def convert(self, features: Features, where: Packed, limits: tuple[int, ...]) -> NestedMap:

@@ -138,7 +138,7 @@ class Examples:
         return self.codec.encode(column)
 
     def _room(self, name: str) -> int:
-        """Tokens of a feature before its end is put there."""
+        """Return the tokens of a feature before its end is put there."""
         return self.lengths[name] - (name in self.task.hparams.add_eos)
 
     def _ended(self, name: str, column: Ragged) -> Ragged:

@@ -178,7 +178,7 @@ class SeqIOInput(BaseInput):
         self.stream.go_to({key: state_number(state, key, self) for key in self.stream.place()})
 
     def _identity(self) -> State:
-        """What must be equal for a place to mean the same."""
+        """Return what must be equal for a place to mean the same."""
         packed = {"packing_window": self.hparams.packing_window, "limits": list(self.limits)}
         sizes = {"sizes": list(self.pool.sizes), "seed": self.seed}
         return {**sizes, **packed} if self.converter.hparams.pack else sizes

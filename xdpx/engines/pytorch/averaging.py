@@ -128,8 +128,8 @@ class AverageInPlace(Average):
 def keeps_average(optimizer: Any) -> bool:
     """Tell whether an optimizer declares that it keeps an average of the weights by itself.
 
-    It does so by having `eval()`, which puts the average into the model, and `train()`, which goes back to the weights
-    that are trained; each does nothing the second time. The classes of schedulefree have both.
+    It does so by two methods: `eval` puts the average into the model, `train` goes back to the weights that are
+    trained; each does nothing the second time. The classes of schedulefree have both.
     """
     return all(callable(getattr(optimizer, name, None)) for name in ("train", "eval"))
 

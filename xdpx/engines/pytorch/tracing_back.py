@@ -67,7 +67,7 @@ def origin_of(model: nn.Module, batches: Sequence[Any], take_again: TakeAgain) -
 
 @contextmanager
 def _left_as_it_was(model: nn.Module) -> Generator[None]:
-    """Give gradients, buffers and torch's random generators back as they were."""
+    """Put gradients, buffers and torch's random generators back as they were."""
     cuda = list({each.device for each in model.parameters() if each.device.type == "cuda"})
     gradients = [(weight, weight.grad) for weight in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]

@@ -137,7 +137,7 @@ class RunTables:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """A disk that is full does not end a training: it is said once, and no more is written."""
+        """Say once that the disk is full, and write no more: that does not end a training."""
         self._train = self._valid = None
         log.warning(f"No more is written to {TRAIN_LOG} and {VALID_LOG}: {error}")
 

@@ -150,13 +150,13 @@ def _can_be_cut(dataset: object) -> bool:
 
 
 def _is_transformed(dataset: object) -> bool:
-    """Whether samples pass through a function of the user's (`with_transform`) as they are read."""
+    """Tell whether samples pass through a function of the user's (`with_transform`) as they are read."""
     how = getattr(dataset, "format", None)
     return isinstance(how, Mapping) and how.get("type") == "custom"
 
 
 def _needed_by(collator: Any, dataset: Any, unused: list[str]) -> bool:
-    """Whether a user's collator asks for a column that would be left out, tried on the first sample."""
+    """Tell whether a user's collator asks for a column that would be left out, tried on the first sample."""
     if collator is None or not length(dataset) or _is_shipped(collator):
         return False
     with untouched():

@@ -164,7 +164,7 @@ class _Host(NamedTuple):
 
 
 def _deals(options: LoaderOptions, world: Ranks) -> bool:
-    """Whether the first rank reads for all of them."""
+    """Tell whether the first rank reads for all of them."""
     return options.dispatch_batches is True and world.size > 1
 
 

@@ -137,7 +137,7 @@ def pass_over(items: Iterator[Any], count: int, *, unit: str) -> None:
 
 
 def is_stateful(source: object) -> bool:
-    """Whether a stream can say where it stands, and be put there."""
+    """Tell whether a stream can say where it stands, and be put there."""
     return callable(getattr(source, "state_dict", None)) and callable(getattr(source, "load_state_dict", None))
 
 

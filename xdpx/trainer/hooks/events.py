@@ -240,13 +240,13 @@ class CallbackHandler:
 
 
 def _says_something(method: Any) -> bool:
-    """Whether a method is more than that of a `TrainerCallback`, ours or the original's."""
+    """Tell whether a method is more than that of a `TrainerCallback`, ours or the original's."""
     silent = getattr(method, "__module__", "") in SILENT and str(method.__qualname__).startswith("TrainerCallback.")
     return callable(method) and not silent
 
 
 def _is_a(callback: object, kind: type) -> bool:
-    """Whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
+    """Tell whether a callback is of a class; for a class of the original, also whether it is ours of that name."""
     if not kind.__module__.startswith("transformers."):
         return isinstance(callback, kind)
     return any(base.__name__ == kind.__name__ for base in type(callback).__mro__)

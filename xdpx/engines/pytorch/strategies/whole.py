@@ -207,6 +207,6 @@ class Distributed(Single):
 
 
 def _spread(model: nn.Module) -> bool:
-    """Whether parts of the model were put on several devices, or quantised for one, when it was loaded."""
+    """Tell whether parts of the model were put on several devices, or quantised for one, when it was loaded."""
     places = getattr(model, "hf_device_map", None) or {}
     return len(set(places.values())) > 1 or bool(getattr(model, "is_quantized", False))
