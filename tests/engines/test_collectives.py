@@ -34,9 +34,9 @@ def test_trees_keep_their_kinds():
 
 def test_what_was_taken_apart_can_be_put_together():
     tree = {"a": [torch.ones(2), 5], "b": torch.zeros(())}
-    outline, tensors = collectives.apart(tree)
+    outline, tensors = collectives.flatten(tree)
     assert [tuple(each.shape) for each in tensors] == [(2,), ()]
-    together = collectives.together(outline, lambda place: tensors[place.index])
+    together = collectives.unflatten(outline, lambda place: tensors[place.index])
     assert together["a"][0] is tree["a"][0]
     assert together["a"][1] == 5
     assert together["b"] is tree["b"]

@@ -20,7 +20,7 @@ class ToyEngine:
     packages = events = ()
     tell: Any = None
 
-    def shown(self, state: Any) -> tuple[None, None]:
+    def model_and_optimizer(self, state: Any) -> tuple[None, None]:
         return None, None
 
     def closing_line(self) -> str:

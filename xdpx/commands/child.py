@@ -42,7 +42,7 @@ def perform(run: Run) -> int:
         raise
 
 
-def together(run: Run, count: int) -> int:
+def run_in_processes(run: Run, count: int) -> int:
     """Do one run in so many processes of this machine, and return its exit code."""
     threads = threads_of_each(count)
     most = int(run.values.get("max_restarts") or 0) if not run.values.get("auto_suffix") else 0

@@ -119,7 +119,7 @@ class Evaluate:
         """Score every input, print the table, keep it where asked for."""
         count = self.parameters.nproc or 1
         if adopt_launch(LaunchKeys(self.parameters.nproc)) == 0 and count > 1:
-            return child.together(self._run, count)
+            return child.run_in_processes(self._run, count)
         self._score_all()
         return 0
 

@@ -99,7 +99,7 @@ class Predict:
         """Predict every file, one after another."""
         count = self.parameters.nproc or 1
         if adopt_launch(LaunchKeys(self.parameters.nproc)) == 0 and count > 1:
-            return child.together(self._run, count)
+            return child.run_in_processes(self._run, count)
         self._predict_all()
         return 0
 

@@ -57,7 +57,7 @@ class Train:
         if adopt_launch(self._launch_keys) == 0:
             count = devices.processes_to_start(self._run, self._settings)
             if count > 1:
-                return child.together(self._run, count)
+                return child.run_in_processes(self._run, count)
         from xdpx.runs.training import train
 
         return 0 if train(self._run).finished else EXIT_CODE

@@ -218,7 +218,7 @@ class Engine(Updater, Protocol):
         """Name what is computed on, as its maker calls it; of a CPU also what decides the last bits."""
         ...
 
-    def shown(self, state: State) -> tuple[Any, Any]:
+    def model_and_optimizer(self, state: State) -> tuple[Any, Any]:
         """Return the model and the optimizer that callbacks are shown; None for what there is not."""
         ...
 

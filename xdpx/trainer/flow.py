@@ -79,7 +79,7 @@ class Flow(Callback):
         preemption: Preemption,
     ) -> None:  # fmt: skip
         self._methods, self._run, self._trial, self._ignore_keys = methods, run, trial, ignore_keys
-        self._asked = StopWhenAsked(preemption, any_told=self._any_told) if preemption.listens else None
+        self._asked = StopWhenAsked(preemption, any_asked=self._any_asked) if preemption.listens else None
         self._filters = run.args.filters_losses
         self._epoch: int | None = None  # 0-based; None between epochs
         self._grad_norm: Any = None
@@ -191,7 +191,7 @@ class Flow(Callback):
         told = [self._methods, *self._run.callback_handler.callbacks]
         return any(not type(each).__module__.startswith("xdpx.") for each in told)
 
-    def _any_told(self, told: bool, number: int) -> bool:
+    def _any_asked(self, told: bool, number: int) -> bool:
         """Tell whether a rank was told to stop; all ranks agree, for all must take part in the saving."""
         if self._run.parts.world.size == 1:
             return told

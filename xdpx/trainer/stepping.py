@@ -15,7 +15,7 @@ from xdpx.engines.base import Facts, GradientSize, Traced
 from xdpx.engines.origin import Origin
 from xdpx.engines.pytorch.gradients import sizes_of
 from xdpx.engines.pytorch.nonfinite import Guard
-from xdpx.engines.pytorch.out_of_memory import heard_by_all
+from xdpx.engines.pytorch.out_of_memory import raised_on_all
 from xdpx.engines.pytorch.profiling import traced
 from xdpx.engines.pytorch.tracing_back import origin_of
 from xdpx.engines.pytorch.update import LOSS, LossShares, UpdateTaker
@@ -92,10 +92,10 @@ class OverrideEngine:
         run.accumulation = len(group)
         run.fire("on_step_begin")
         agreed = run.args.auto_find_batch_size and run.parts.begins_anew_together
-        with heard_by_all(agreed) if agreed else NOTHING:
+        with raised_on_all(agreed) if agreed else NOTHING:
             sums = self._taker.add_gradients(state, group, partial(self._micro_batch, state, group.num_items))
         losses.optimizer, losses.max_norm = run.optimizer, run.args.max_grad_norm
-        with heard_by_all(agreed) if agreed else NOTHING:
+        with raised_on_all(agreed) if agreed else NOTHING:
             taken = self._taker.take(run.state.global_step + 1, sums)
         if run.inspects and due(run.state.global_step + 1, run.state.logging_steps):
             self._sizes = sizes_of(run.model)

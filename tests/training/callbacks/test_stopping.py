@@ -96,6 +96,6 @@ def test_where_the_run_is_to_go_on_after_a_signal_it_is_saved_once() -> None:
     preemption, asked = Preemption(), list[int]()
     step: Any = Step(7, None, {}, None)  # type: ignore[arg-type]
     saving: Any = SimpleNamespace(ask=lambda: asked.append(1))
-    callback = StopWhenAsked(preemption, any_told=lambda told, number: number == 7, saving=saving)
+    callback = StopWhenAsked(preemption, any_asked=lambda told, number: number == 7, saving=saving)
     assert [callback.on_step(None, step) for _ in range(2)] == [None, None]  # type: ignore[arg-type]
     assert asked == [1]

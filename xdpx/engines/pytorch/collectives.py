@@ -93,13 +93,13 @@ def all_have(value: object) -> bool:
     return int(sum_over_ranks(torch.tensor(int(bool(value))))) == num_processes()
 
 
-def apart(tree: object) -> tuple[Any, list[Tensor]]:
-    """Take the tensors out of nested dicts, lists and tuples: a `Place` stands for each. `together` undoes it."""
+def flatten(tree: object) -> tuple[Any, list[Tensor]]:
+    """Take the tensors out of nested dicts, lists and tuples: a `Place` stands for each. `unflatten` undoes it."""
     tensors: list[Tensor] = []
     return map_tensors(lambda each: _noted(each, tensors), tree), tensors
 
 
-def together(outline: Any, give: Callable[[Place], Any]) -> Any:
+def unflatten(outline: Any, give: Callable[[Place], Any]) -> Any:
     """Put something in every place of an outline."""
     return _map(outline, Place, give)
 
@@ -114,8 +114,8 @@ def broadcast_tree(tree: object) -> Any:
     """Return the nested dicts, lists and tuples of the first process; tensors travel one by one, to the host."""
     if num_processes() == 1:
         return tree
-    outline, tensors = apart(tree if rank() == 0 else None)
-    return together(broadcast_object(outline), lambda place: receive(place, tensors))
+    outline, tensors = flatten(tree if rank() == 0 else None)
+    return unflatten(broadcast_object(outline), lambda place: receive(place, tensors))
 
 
 def gather_rows(tree: object, *, pad: float = -100) -> Any:
@@ -136,11 +136,11 @@ def gather_rows(tree: object, *, pad: float = -100) -> Any:
     if num_processes() == 1:
         return tree
     _refuse_others(tree)
-    outline, tensors = apart(tree)
+    outline, tensors = flatten(tree)
     if not tensors:
         return tree
     sizes = _sizes_of_all(tensors)
-    return together(outline, lambda place: _gathered(tensors[place.index], sizes[place.index], pad))
+    return unflatten(outline, lambda place: _gathered(tensors[place.index], sizes[place.index], pad))
 
 
 def gather_with_gradient(rows: Tensor) -> tuple[Tensor, int]:

@@ -283,7 +283,7 @@ class PyTorchEngine:
             return f"{self.device} ({torch.cuda.get_device_name(self.device)})"
         return f"{self.device} ({platform.processor() or platform.machine()}, {torch.get_num_threads()} threads)"
 
-    def shown(self, state: PyTorchState) -> tuple[Any, Any]:
+    def model_and_optimizer(self, state: PyTorchState) -> tuple[Any, Any]:
         """Return the model that is trained, and its optimizer."""
         return state.task.model, state.optimizer
 

@@ -130,7 +130,7 @@ class HeardByAll(MemoryError):
 
 
 @contextmanager
-def heard_by_all(active: bool) -> Generator[None]:
+def raised_on_all(active: bool) -> Generator[None]:
     """Where memory runs out on one process, raise on all of them, so that all begin anew. On all processes.
 
     Args:
@@ -159,7 +159,7 @@ def with_fitting_batches(
         attempt: is called with a number of samples.
         size: samples to begin with.
         begin_anew: undoes what an attempt that failed has changed.
-        together: whether other processes take part: one alone must not begin anew, see `heard_by_all`.
+        together: whether other processes take part: one alone must not begin anew, see `raised_on_all`.
 
     Raises:
         RuntimeError: not even one sample fits.

@@ -105,7 +105,7 @@ class SpmdEngine:
         self._finite: Any = None
         self._most_inflight = self.options.max_inflight or (INFLIGHT_IMITATED if imitated else 0)
 
-    def shown(self, state: SpmdState) -> tuple[Any, Any]:
+    def model_and_optimizer(self, state: SpmdState) -> tuple[Any, Any]:
         """Return what callbacks are shown as model and optimizer: nothing, both are arrays on the devices."""
         return None, None
 
@@ -200,7 +200,7 @@ class SpmdEngine:
         del wanted
         return {
             "format": FORMAT,
-            "num_updates": int(transfer.whole(state["step"])),
+            "num_updates": int(transfer.array_to_host(state["step"])),
             "tensors": transfer.to_tensors(state),
         }
 
@@ -231,7 +231,7 @@ class SpmdEngine:
         """Tell whether every weight is finite; on all processes. Waits for the devices, once."""
         if self._finite is None:
             self._finite = jax.jit(_all_finite, out_shardings=self.plan.everywhere)
-        return bool(transfer.whole(self._finite(state["params"])))
+        return bool(transfer.array_to_host(self._finite(state["params"])))
 
     def with_weights(self, weights: Mapping[str, Any]) -> SpmdState:
         """Return a state that only scores.

@@ -209,7 +209,7 @@ class PairedEngine:
         _, pair = self._parts()
         arrays = state.arrays
         kept = None if arrays["opt_state"] is None else pair.task.learner.averaged(arrays["opt_state"])
-        host = jax.tree.map(transfer.whole, arrays["params"] if kept is None else kept)
+        host = jax.tree.map(transfer.array_to_host, arrays["params"] if kept is None else kept)
         table = {name: torch.from_numpy(np.array(value)) for name, value in pair.layout.exchange.give(host).items()}
         # A tied tensor stands under all of its names.
         return {name: table[self._aliases.get(name, name)] for name in [*table, *self._aliases]}
@@ -310,7 +310,7 @@ class PairedEngine:
         host = platform.processor() or platform.machine()
         return f"jax {jax.__version__}, mesh {mesh_text(self._mesh)} ({host})"
 
-    def shown(self, state: PairedState) -> tuple[Any, Any]:
+    def model_and_optimizer(self, state: PairedState) -> tuple[Any, Any]:
         """Return the host's model, which has names and sizes, but no weights; optimizers are no objects here."""
         return state.task.model, None
 

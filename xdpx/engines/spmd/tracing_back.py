@@ -93,7 +93,7 @@ def facts_of(name: str, array: Any) -> TensorFacts:
     kind, shape = str(array.dtype), tuple(array.shape)
     if not jnp.issubdtype(array.dtype, jnp.floating) or not array.size:
         return TensorFacts(name, kind, shape)
-    numbers, rows = jax.tree.map(transfer.whole, _counted(array))
+    numbers, rows = jax.tree.map(transfer.array_to_host, _counted(array))
     return _facts(name, kind, shape, np.asarray(numbers), np.asarray(rows))
 
 

@@ -152,7 +152,7 @@ def _parts_here(value: Any) -> list[Any]:
     return [parts[start].data for start in sorted(parts)]
 
 
-def whole(value: Any) -> np.ndarray[Any, Any]:
+def array_to_host(value: Any) -> np.ndarray[Any, Any]:
     """Return a copy of a whole array on the host; all processes must ask for it."""
     if value.is_fully_addressable or value.is_fully_replicated:
         return np.array(value)
@@ -161,7 +161,9 @@ def whole(value: Any) -> np.ndarray[Any, Any]:
 
 def to_tensors(tree: Any) -> dict[str, Any]:
     """Return the arrays of a tree by name as torch tensors on the host, which every file of ours can hold."""
-    return {path_name(path): _tensor(whole(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+    return {
+        path_name(path): _tensor(array_to_host(leaf)) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    }
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Any:

@@ -196,7 +196,7 @@ class _Training:
         callbacks: list[Callback] = [
             logging, Summarising(parts, accumulator, after=after, texts=self._texts(session)), evaluating, decoding,
             StoppingEarly(parts, evaluating, decoding, self.ranks),
-            StopWhenAsked(self.preemption, any_told=_any_told, saving=saving if ends_not else None),
+            StopWhenAsked(self.preemption, any_asked=_any_asked, saving=saving if ends_not else None),
             CollectingGarbage(train.gc_interval_steps), Profiling(parts),
         ]  # fmt: skip
         saves = parts.options.enable_checkpoint_saving
@@ -278,7 +278,7 @@ def _copies(parts: Parts) -> MemoryShares | None:
     return MemoryShares(parts.folder, ranks_for("copies", parts.options), interval=interval)
 
 
-def _any_told(told: bool, number: int) -> bool:
+def _any_asked(told: bool, number: int) -> bool:
     """Tell whether the job is to end after update `number`: a lone process is told itself, several are by JAX."""
     return told or world.preempted(number)
 

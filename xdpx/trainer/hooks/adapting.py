@@ -143,7 +143,7 @@ class CallbackAdapter:
     def begin(self, session: Session) -> None:
         """Tell that training begins, or goes on."""
         state, args, engine = self.state, self.args, session.engine
-        self.handler.model, self.handler.optimizer = engine.shown(session.state)
+        self.handler.model, self.handler.optimizer = engine.model_and_optimizer(session.state)
         engine.tell = self.fire
         unheard = self.handler.waiting_in_vain(engine.events)
         if unheard:

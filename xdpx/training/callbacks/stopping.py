@@ -93,7 +93,7 @@ class SavesOnDemand(Protocol):
         ...
 
 
-def any_told(told: bool, number: int) -> bool:
+def any_asked(told: bool, number: int) -> bool:
     """Tell whether this process or another one was told to stop, after update `number`; alike on all processes."""
     del number
     return any_process(told)
@@ -104,20 +104,25 @@ class StopWhenAsked(Callback):
 
     Args:
         preemption: notes signals to this process.
-        any_told: how the processes find out, after each update, that one of them was told to stop.
+        any_asked: how the processes find out, after each update, that one of them was told to stop.
         saving: saves at once where the run is to go on after the signal; None: it ends.
     """
 
     def __init__(
-        self, preemption: Preemption, *, any_told: Callable[[bool, int], bool] = any_told,
+        self, preemption: Preemption, *, any_asked: Callable[[bool, int], bool] = any_asked,
         saving: SavesOnDemand | None = None,
     ) -> None:  # fmt: skip
-        self._preemption, self._any_told, self._saving, self._has_saved = preemption, any_told, saving, False
+        self._preemption, self._any_asked, self._saving, self._has_saved = (
+            preemption,
+            any_asked,
+            saving,
+            False,
+        )
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
         """Stop when a signal came in, or save and go on."""
         received = self._preemption.received
-        if self._has_saved or not self._any_told(received is not None, step.number):
+        if self._has_saved or not self._any_asked(received is not None, step.number):
             return None
         received = received or "a signal to another process"
         if self._saving is None:

@@ -26,7 +26,7 @@ from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.options import AUTOCAST
 from xdpx.engines.pytorch.strategies.base import FsdpLike, Result
 from xdpx.engines.pytorch.strategies.state_dicts import HandsOver, unwrapped
-from xdpx.engines.pytorch.strategies.units import apart, kept_whole, units_of
+from xdpx.engines.pytorch.strategies.units import units_of, unsharded_parameters, without_tied
 from xdpx.engines.pytorch.strategies.whole import NOTHING
 from xdpx.engines.pytorch.world import World, join_alone
 
@@ -73,7 +73,7 @@ class Sharded(HandsOver):
             return model
         _refuse_empty_weights(model)
         self._take_first_weights(model)
-        units = units_of(model, self.options) if self._layers is None else apart(model, self._layers(model))
+        units = units_of(model, self.options) if self._layers is None else without_tied(model, self._layers(model))
         if self.options.activation_checkpointing:
             for unit in units or [model]:
                 recompute(unit)
@@ -170,7 +170,7 @@ class Sharded(HandsOver):
 
     def _kept_whole(self, model: nn.Module) -> set[nn.Parameter]:
         """Return the parameters that are not sharded, on the device, and let processes average their gradients."""
-        kept = kept_whole(model, self.options)
+        kept = unsharded_parameters(model, self.options)
         for parameter in kept:
             parameter.data = parameter.data.to(self.world.device)
             if parameter.requires_grad:

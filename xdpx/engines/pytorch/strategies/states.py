@@ -86,7 +86,7 @@ def whole_optimizer_state(optimizer: Optimizer, *, wanted: bool, copied: bool = 
 
 def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Take over a whole state; see `Strategy.load_optimizer_state`. On all processes."""
-    outline, tensors = collectives.apart(dict(saved))
+    outline, tensors = collectives.flatten(dict(saved))
     travel = not collectives.all_have(saved)
     outline = collectives.broadcast_object(outline) if travel else outline
     refuse_other_groups(optimizer, outline)
@@ -94,13 +94,13 @@ def fill_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     for index, parameter in enumerate(parameters_of(optimizer)):
         if index in outline["state"]:
             # One whole tensor at a time: a shard alone stays.
-            state[index] = collectives.together(
+            state[index] = collectives.unflatten(
                 outline["state"][index],
                 lambda place, parameter=parameter: like(  # type: ignore[misc]
                     parameter, collectives.receive(place, tensors) if travel else tensors[place.index]
                 ),
             )
-    groups = collectives.together(outline["param_groups"], lambda place: _plain(place, tensors, travel=travel))
+    groups = collectives.unflatten(outline["param_groups"], lambda place: _plain(place, tensors, travel=travel))
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 

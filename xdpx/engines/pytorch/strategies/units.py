@@ -27,20 +27,20 @@ def units_of(model: nn.Module, options: FsdpLike) -> list[nn.Module]:
         found = _by_size(model, options.min_num_params)
     else:
         found = []
-    return apart(model, found)
+    return without_tied(model, found)
 
 
-def apart(model: nn.Module, found: Sequence[nn.Module]) -> list[nn.Module]:
+def without_tied(model: nn.Module, modules: Sequence[nn.Module]) -> list[nn.Module]:
     """Leave out of modules those that share a weight with the rest of the model: as shards they would not be tied."""
     everywhere, alone = _uses(model), []
-    for module in found:
+    for module in modules:
         inside = _uses(module)
         if not any(count > inside[key] > 0 for key, count in everywhere.items()):
             alone.append(module)
     return alone
 
 
-def kept_whole(model: nn.Module, options: FsdpLike) -> set[nn.Parameter]:
+def unsharded_parameters(model: nn.Module, options: FsdpLike) -> set[nn.Parameter]:
     """Return the parameters that no process may share out: single numbers, and those of the modules to be ignored."""
     kept = {each for each in model.parameters() if each.dim() == 0}
     if options.ignored_modules:
