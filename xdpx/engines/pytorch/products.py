@@ -50,7 +50,7 @@ class Products:
         rows = given.reshape(-1, layer.in_features)
         enough = rows if len(rows) >= AT_LEAST else rows.expand(AT_LEAST, -1).contiguous()
         # What torch.compile calls, too; there is no public function.
-        found = torch.ops.mkldnn._linear_pointwise(enough, self._weight(layer), layer.bias, "none", [], "")
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(enough, self._weight(layer), layer.bias, "none", [], "")
         return found[: len(rows)].view(*given.shape[:-1], layer.out_features)
 
     def _weight(self, layer: nn.Linear) -> Tensor:
@@ -67,4 +67,5 @@ class Products:
 def is_there() -> bool:
     """Tell whether torch was built with oneDNN for this kind of processor."""
     on_x86 = platform.machine().lower() in {"x86_64", "amd64"}
-    return on_x86 and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    built = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return on_x86 and built and hasattr(torch.ops.mkldnn, "_linear_pointwise")
