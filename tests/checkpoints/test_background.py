@@ -94,3 +94,18 @@ def test_tied_weights_stay_tied_in_the_copy() -> None:
     assert copy["embedding"].data_ptr() == copy["head"].data_ptr()
     assert copy["embedding"].data_ptr() != copy["other"].data_ptr()
     assert not copy["head"].requires_grad
+
+
+def test_what_is_being_written_is_not_overwritten_by_the_next_copy() -> None:
+    background, gate, live = Background(), threading.Event(), torch.zeros(4)
+    with background.copying():
+        first = copied({"weight": live})
+    written: list[list[float]] = []
+    background.start(lambda: (gate.wait(30), written.append(first["weight"].tolist())))
+    live.fill_(1)
+    threading.Timer(0.05, gate.set).start()
+    with background.copying():
+        second = copied({"weight": live})
+    assert written == [[0.0] * 4]
+    assert second["weight"].data_ptr() == first["weight"].data_ptr()
+    assert second["weight"].tolist() == [1.0] * 4

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from xdpx.logger import log
+from xdpx.utils.host_memory import HostMemory, copy_to_host
 
 VARIABLE = "XDPX_SAVE_IN_BACKGROUND"
 _NO = frozenset({"", "0", "false", "no", "off"})
@@ -22,11 +24,22 @@ class Background:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._memory = HostMemory()
 
     @property
     def is_busy(self) -> bool:
         """Whether something is being written."""
         return self._thread is not None and self._thread.is_alive()
+
+    @contextmanager
+    def copying(self) -> Generator[None]:
+        """Let what is copied to the host inside, for `start`, lie in the memory of what was written before it.
+
+        So it waits for that first, and raises what that has raised. The memory is kept until the next time.
+        """
+        self.wait()
+        with self._memory:
+            yield
 
     def start(self, work: Callable[[], object]) -> None:
         """Wait for the work before this one, then begin this one. Raises what the one before has raised."""
@@ -89,7 +102,7 @@ def _copied(value: Any, copies: dict[Any, Any]) -> Any:
         # Also of a tensor that requires gradients: a copy must not hold on to the graph.
         where = (value.device, value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if where not in copies or not value.numel():
-            copies[where] = value.detach().to("cpu", copy=True)
+            copies[where] = copy_to_host(value)
         return copies[where]
     if isinstance(value, Mapping):
         return {key: _copied(part, copies) for key, part in value.items()}

@@ -17,6 +17,7 @@ from xdpx.engines.pytorch.products import Products
 from xdpx.engines.pytorch.strategies.base import Strategy
 from xdpx.engines.pytorch.strategies.states import OtherWeights, fill_weights
 from xdpx.engines.pytorch.update import UpdateTaker
+from xdpx.utils.host_memory import copy_to_host
 
 
 @dataclass
@@ -65,7 +66,7 @@ def copied(tree: object) -> Any:
 def _copied(tree: object, seen: dict[int, Tensor]) -> Any:
     if isinstance(tree, Tensor):
         if id(tree) not in seen:
-            seen[id(tree)] = tree.detach().to("cpu", copy=True)
+            seen[id(tree)] = copy_to_host(tree)
         return seen[id(tree)]
     if isinstance(tree, Mapping):
         return {name: _copied(value, seen) for name, value in tree.items()}

@@ -157,7 +157,9 @@ class _Save:
             failure = self._write_now(path, ranks) or failure
             agree(ranks, failure, whole.target)
             if writes:
-                background.start(self._rest(path, owns, whole.target, stack.pop_all()))
+                with background.copying():
+                    rest = self._rest(path, owns, whole.target, stack.pop_all())
+                background.start(rest)
 
     def _write_now(self, path: str, ranks: Ranks) -> Exception | None:
         """Call the function that writes the model, on all processes: what it gathers from them must be complete."""

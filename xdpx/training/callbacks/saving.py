@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,8 +127,8 @@ class Checkpointing(Callback):
         with self._accumulator.stopwatch.paused(), pulse.doing("copying"):
             self._accumulator.settle()
             refuse_nonfinite(session)
-            self._copying.wait()
-            write = self._copy_of(session)
+            with self._copying.copying():
+                write = self._copy_of(session)
             if write is not None:
                 self._copying.start(write)
 
@@ -237,7 +237,8 @@ class Saving(Checkpointing):
 
     def _save_state(self, session: Session, then: Callable[[], object]) -> None:
         """Write the full state, and do something as soon as it is whole."""
-        full, number = self._full(session), session.number
+        with nullcontext() if self._background is None else self._background.copying():
+            full, number = self._full(session), session.number
 
         def write() -> None:
             self.checkpointer.save_state(number, full, facts=full["metadata"])

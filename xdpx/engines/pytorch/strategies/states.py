@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
 from xdpx.engines.pytorch.collectives import Place
+from xdpx.utils.host_memory import copy_to_host
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -153,7 +154,9 @@ def _whole(value: object, *, wanted: bool, copied: bool) -> Any:
     if not wanted:
         return gathered.new_empty(0)  # nobody keeps what is not wanted
     # What was gathered from several processes is a copy already.
-    return gathered.to("cpu", copy=copied and (not is_shard(value) or value.device_mesh.size() == 1))
+    if copied and (not is_shard(value) or value.device_mesh.size() == 1):
+        return copy_to_host(gathered)
+    return gathered.to("cpu")
 
 
 def _fill(target: Tensor, source: Tensor | None, *, travel: bool) -> None:
