@@ -137,12 +137,16 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
         report: is told of each dimension that is not split as its rule says.
     """
 
-    def variables(seed: Any) -> dict[str, Any]:
-        batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
-        return dict(task.init(jax.random.key(seed), batch))
+    axes: dict[str, Any] = {"step": None}
 
     def build(seed: Any) -> SpmdState:
-        values = without_boxes(variables(seed))
+        batch = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), spec)
+        boxed = dict(task.init(jax.random.key(seed), batch))
+        # Noted while tracing, as the model must be traced for it: a second trace takes seconds for a large one.
+        axes["params"] = _plain(logical_axes(boxed["params"]))
+        axes["non_trainable"] = _plain(logical_axes(boxed.get("non_trainable", {})))
+        task.learner.prepare(axes["params"])
+        values = without_boxes(boxed)
         params = _plain(values["params"])
         return {
             "step": jnp.zeros((), jnp.int32),
@@ -151,17 +155,8 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
             "opt_state": task.learner.init(params),
         }
 
-    seed = jax.ShapeDtypeStruct((), jnp.uint32)
-    boxed = jax.eval_shape(variables, seed)
-    params_axes = _plain(logical_axes(boxed["params"]))
-    task.learner.prepare(params_axes)
-    shapes = jax.eval_shape(build, seed)
-    axes = {
-        "step": None,
-        "params": params_axes,
-        "non_trainable": _plain(logical_axes(boxed.get("non_trainable", {}))),
-        "opt_state": task.learner.partition(shapes["opt_state"], params_axes),
-    }
+    shapes = jax.eval_shape(build, jax.ShapeDtypeStruct((), jnp.uint32))
+    axes["opt_state"] = task.learner.partition(shapes["opt_state"], axes["params"])
     placed = shardings_of(shapes, axes, rules, mesh, report=report)
     wanted = jax.tree.map(
         lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, placed
