@@ -20,7 +20,7 @@ from xdpx import main as experiments_door
 from xdpx import run as door
 from xdpx.commands.outcomes import exit_code
 from xdpx.datasets import workers
-from xdpx.utils.memory_errors import comes_of_out_of_memory, is_out_of_memory
+from xdpx.utils.memory import comes_of_out_of_memory, is_out_of_memory
 
 ROOT = Path(__file__).parents[2]
 BUG = "bug in xdpx"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from xdpx.config.faults import ConfigError
 from xdpx.utils.distributed_utils import LOST_PEER_CODE, is_lost_peer
-from xdpx.utils.memory_errors import comes_of_out_of_memory
+from xdpx.utils.memory import comes_of_out_of_memory
 from xdpx.utils.redaction import redact
 from xdpx.utils.retries import causes
 

@@ -17,7 +17,7 @@ from xdpx.training.preemption import EXIT_CODE
 from xdpx.training.status import Status, read_status
 from xdpx.utils import io
 from xdpx.utils.commit import LeaseHeld
-from xdpx.utils.memory_errors import comes_of_out_of_memory
+from xdpx.utils.memory import comes_of_out_of_memory
 
 SECONDS_TO_WAIT_FOR_OWNER = 60.0
 """A process whose driver was killed saves and ends by itself; whoever goes on with its run waits for it so long."""

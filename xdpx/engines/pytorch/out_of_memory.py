@@ -13,7 +13,7 @@ from torch import Tensor
 from xdpx.engines.base import Batch, OutOfMemory, Predictions, Split
 from xdpx.logger import log
 from xdpx.utils.distributed_utils import any_process
-from xdpx.utils.memory_errors import is_out_of_memory
+from xdpx.utils.memory import is_out_of_memory
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from xdpx.search.together import search_together
 from xdpx.search.trials import Order, Result
 from xdpx.training.status import read_status
 from xdpx.utils import commit, io
-from xdpx.utils.memory_errors import comes_of_out_of_memory
+from xdpx.utils.memory import comes_of_out_of_memory
 
 DECISIONS = "decisions.tsv"
 MOST_CHECKED = 64
