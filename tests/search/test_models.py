@@ -10,8 +10,7 @@ from xdpx.search.models import suggested, value_of
 from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Space
-from xdpx.search.standing import standings
-from xdpx.search.trials import Result, Trial
+from xdpx.search.trials import Result, Trial, standings
 
 pytest.importorskip("optuna")
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from xdpx.search.models import distribution_of, suggested, without_optuna
 from xdpx.search.spaces import Dimension, Space
-from xdpx.search.standing import standings
-from xdpx.search.trials import Trial
+from xdpx.search.trials import Trial, standings
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -17,8 +17,7 @@ from xdpx.config import parameters as declare
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.parameters import param
 from xdpx.search.spaces import Categorical, Dimension, Float, Int, Space, Value, Values
-from xdpx.search.standing import standings
-from xdpx.search.trials import Direction, Trial
+from xdpx.search.trials import Direction, Trial, standings
 from xdpx.search.tuners import GROUP, Random, Tuner
 
 if TYPE_CHECKING:
