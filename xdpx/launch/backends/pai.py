@@ -183,9 +183,11 @@ def _package(job: Job) -> str:
 
 def _script(job: Job) -> str:
     """Return what a worker runs, in the folder of the unpacked project."""
+    workers, gpus = layout(job.resources)
     there = replace(
         job, workdir=".", folder="submission", python="$XDPX_PYTHON",
-        resources=_of_worker(job.resources), environment={"PYTHONPATH": ".", "PYTHONUNBUFFERED": "1"},
+        resources=job.resources.model_copy(update={"nodes": workers, "gpus": gpus}),
+        environment={"PYTHONPATH": ".", "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     setup = ""
     if job.resources.tensorflow:
@@ -195,11 +197,6 @@ def _script(job: Job) -> str:
         )
     meeting = Meeting("${RANK:-0}", "${MASTER_ADDR:-127.0.0.1}", f"${{MASTER_PORT:-{PORT}}}")
     return node_script(there, meeting, how=f"bash {pai_package.SCRIPT}", task="${RANK:-0}", setup=setup)
-
-
-def _of_worker(resources: Resources) -> Resources:
-    workers, gpus = layout(resources)
-    return resources.model_copy(update={"nodes": workers, "gpus": gpus})
 
 
 def _first_words(text: str, log: str, code: str) -> Submitted:

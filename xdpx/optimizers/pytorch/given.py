@@ -49,7 +49,10 @@ class Given:
                 rate = group["lr"] * (now[index] / before[index])
             else:
                 rate = group["lr"] * ratio
-            _set_rate(group, rate)
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = float(rate)
         if hasattr(scheduler, "_last_lr"):
             scheduler._last_lr = [group["lr"] for group in groups]
 
@@ -61,10 +64,3 @@ def _parameters(thing: object) -> set[str]:
 
 def _some(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
-
-
-def _set_rate(group: dict[str, Any], rate: Any) -> None:
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = float(rate)

@@ -91,11 +91,9 @@ class HfArgumentParser(ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: object = None) -> Any:
         """Parse what is known of a command line; return (namespace, the rest)."""
         words = list(sys.argv[1:] if args is None else args)
-        return super().parse_known_args(self._in_todays_spelling(words), namespace)
-
-    def _in_todays_spelling(self, words: list[str]) -> list[str]:
         end = words.index("--") if "--" in words else len(words)
-        return [self._respelled(word) if word.startswith("--") else word for word in words[:end]] + words[end:]
+        today = [self._respelled(word) if word.startswith("--") else word for word in words[:end]]
+        return super().parse_known_args(today + words[end:], namespace)
 
     def _respelled(self, word: str) -> str:
         """Return an option with `_` for `-` where it is known so; one of earlier years is made known."""

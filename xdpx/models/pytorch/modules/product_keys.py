@@ -60,7 +60,10 @@ class ProductKeyMemory(nn.Module):
         heads, half = known.mem_heads, known.mem_k_dim // 2
         self.num_keys, self.num_read = known.mem_keys, min(known.mem_knn, known.mem_keys)
         self.shape = (heads, 2, half)
-        self.distance, self.alpha = known.distance_fn, self._alpha(known)
+        self.distance, self.alpha = known.distance_fn, known.kernel_alpha
+        learned = getattr(known, "init_kernel_alpha", None)
+        if learned is not None and known.distance_fn != "dot":
+            self.alpha = nn.Parameter(torch.tensor(float(learned)))
         self.query = self._query_net(known, width)
         self.norm = nn.LayerNorm(half) if known.query_norm == "layer" else nn.Identity()
         self.keys = nn.Parameter(torch.empty(heads, 2, known.mem_keys, half).uniform_(-1.0, 1.0) / half**0.5)
@@ -69,11 +72,6 @@ class ProductKeyMemory(nn.Module):
         self.values = nn.EmbeddingBag(known.mem_keys**2, width, mode="sum", sparse=known.mem_sparse)
         nn.init.normal_(self.values.weight, std=spread)
         self.input_dropout, self.query_dropout = Dropout(known.input_dropout), Dropout(known.query_dropout)
-
-    def _alpha(self, known: MemoryParameters) -> Any:
-        if getattr(known, "init_kernel_alpha", None) is None or known.distance_fn == "dot":
-            return known.kernel_alpha
-        return nn.Parameter(torch.tensor(float(known.init_kernel_alpha)))  # type: ignore[attr-defined]
 
     def _query_net(self, known: MemoryParameters, width: int) -> nn.Module:
         wide = known.mem_heads * known.mem_k_dim
