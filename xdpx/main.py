@@ -15,7 +15,7 @@ from xdpx.utils import utf8
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words of a command line ask for. Gives the exit code."""
+    """Do what the words of a command line ask for. Returns the exit code."""
     given = list(sys.argv[1:] if words is None else words)
     if "--version" in given:
         from xdpx import __version__

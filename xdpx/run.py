@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the words of a command line ask for. Gives the exit code."""
+    """Do what the words of a command line ask for. Returns the exit code."""
     given = list(sys.argv[1:] if words is None else words)
     if "--version" in given[:2]:
         from xdpx import __version__

@@ -13,7 +13,7 @@ from xdpx.utils import utf8
 
 
 def main(words: list[str] | None = None) -> int:
-    """Answer lines until the end of the input. Gives the exit code."""
+    """Answer lines until the end of the input. Returns the exit code."""
     from xdpx.commands.outcomes import exit_code
     from xdpx.commands.script import main as script
 

@@ -77,7 +77,7 @@ def output_folder(run: Run) -> str:
 
 
 def run_all(runs: Sequence[Run], *, jobs: int = 1, keep_going: bool = False, verbose: bool = False) -> int:
-    """Do the runs of one config. Gives the exit code: that of the first run that failed, or 0."""
+    """Do the runs of one config. Returns the exit code: that of the first run that failed, or 0."""
     if len(runs) == 1:
         if runs[0].total > 1 and has_finished(runs[0]):  # one of a loop, which --only chose
             sys.stderr.write(f"run {runs[0].index + 1} of {runs[0].total}: finished before\n")

@@ -32,7 +32,7 @@ TOKEN_VARIABLE = "XDPX_BOARD_TOKEN"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer until Ctrl-C. Gives the exit code."""
+    """Answer until Ctrl-C. Returns the exit code."""
     asked = asked_of(argv, _parser(), __doc__)
     if isinstance(asked, int):
         return asked

@@ -81,7 +81,7 @@ def _resuming(job: Job) -> list[str]:
 def check_line(
     jobs: list[Job], *, hindrances: list[Fault] | None = None, elsewhere: Iterable[str] = ()
 ) -> list[list[Run] | None]:
-    """Check every job of a line. Gives the runs of each; None for one that has none or that must wait for the others.
+    """Check every job of a line. Returns the runs of each; None for one that has none or that must wait for the others.
 
     Args:
         jobs: the commands.

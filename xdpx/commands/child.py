@@ -31,7 +31,7 @@ OUTPUTS = {"x-prepro": "data_dir", "x-train": "save_dir"}
 
 
 def perform(run: Run) -> int:
-    """Build the command of a run and do it. Gives its exit code; most commands give none, which is 0."""
+    """Build the command of a run and do it. Returns its exit code; most commands give none, which is 0."""
     try:
         return run.picked("command")(run).run() or 0
     except ConfigError as error:

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def cut(path: str, count: int, folder: str, *, first: int, lines: int) -> list[tuple[str, int]]:
-    """Write the parts of a file, each whole or not at all. Gives their paths and numbers of lines."""
+    """Write the parts of a file, each whole or not at all. Returns their paths and numbers of lines."""
     from xdpx.utils.replacing import replacing
 
     stem, extension = os.path.splitext(io.name(path))

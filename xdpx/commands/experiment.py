@@ -31,7 +31,7 @@ PRELOADED = (
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the words ask for. Gives the exit code."""
+    """Do what the words ask for. Returns the exit code."""
     line = parse(words)
     if line.asks("help") or not words:
         print(usage())

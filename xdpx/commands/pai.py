@@ -36,7 +36,7 @@ ASKED = ("pytorch", "nodes", "gpus", "cpus", "memory", "v100")
 
 
 def main(words: Sequence[str]) -> int:
-    """Check the commands, ask for what is missing, send them, and tell what PAI says. Gives the exit code."""
+    """Check the commands, ask for what is missing, send them, and tell what PAI says. Returns the exit code."""
     if not words or {"-h", "--help"} & set(words):
         print(usage())
         return 0

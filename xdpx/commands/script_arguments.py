@@ -90,7 +90,7 @@ def _works_on(path: str) -> bool:
 
 
 def run_config(name: str, words: Sequence[str], *, file_key: str = "") -> int:
-    """Check every run of the config that the words name, and do them, or with `--dry` print them. Gives the exit code.
+    """Check every run of the config that the words name, and do them or with `--dry` print them. Returns the exit code.
 
     Args:
         name: of the script; its parameters are registered as the command `x-script <name>`.

@@ -37,7 +37,7 @@ _PLAIN = str.maketrans("【［（】］），‘’“”＂＇", "[[(])],''\"\"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer line by line until the end of the input. Gives the exit code."""
+    """Answer line by line until the end of the input. Returns the exit code."""
     words = read_arguments(NAME, argv)
     need_paths(NAME, words, USAGE, exactly=min(max(len(words.paths), 1), 2))
     from xdpx.inference.session import load_run

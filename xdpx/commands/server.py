@@ -37,7 +37,7 @@ PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer until SIGTERM or Ctrl-C. Gives the exit code."""
+    """Answer until SIGTERM or Ctrl-C. Returns the exit code."""
     asked = asked_of(argv, _parser(), __doc__)
     if isinstance(asked, int):
         return asked

@@ -32,7 +32,7 @@ OWN_WORDS = frozenset({"x-exp", "x-io", "x-run", "x-script"})
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the words ask for. Gives the exit code."""
+    """Do what the words ask for. Returns the exit code."""
     if not argv or {"-h", "--help"} & set(argv):
         print(usage(list(BACKENDS)))
         return 0

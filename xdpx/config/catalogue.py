@@ -130,7 +130,7 @@ def _is_live(kind: str) -> bool:
 
 
 def compile_catalogue() -> tuple[str, list[str]]:
-    """Read every shipped class. Gives the text of the catalogue, and what is wrong with those that cannot be read.
+    """Read every shipped class. Returns the text of the catalogue, and what is wrong with those that cannot be read.
 
     Such a class keeps what the present catalogue says of it, so that half-done work elsewhere hurts nobody.
     """
@@ -158,7 +158,7 @@ def _shipped_names(kind: str, problems: list[str]) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the catalogue, or with `--check` compare it. Gives the exit code: 1 when stale or a class is unreadable."""
+    """Write the catalogue, or with `--check` compare it. Returns the exit code: 1 when stale, or a class unreadable."""
     from xdpx.utils import commit  # here: only writing needs it
 
     text, problems = compile_catalogue()

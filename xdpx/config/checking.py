@@ -48,7 +48,7 @@ class Draft:
         self.faults.append(Fault(key, problem, remedy, self.origins.get(key), **more))
 
     def including(self, faults: Iterable[Fault]) -> Draft:
-        """Put the faults found while reading first. Gives itself.
+        """Put the faults found while reading first. Returns itself.
 
         A key that has one may hold a stand-in for its value, and so may text with a reference left in it: what else is
         wrong with such a value says nothing.

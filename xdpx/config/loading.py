@@ -186,7 +186,7 @@ def _placed(faults: Iterable[Fault], run: Run) -> list[Fault]:
 
 
 def _check_further(drafts: list[Draft]) -> OSError | None:
-    """Look at the paths of every run. Gives the error of a filesystem that cannot be asked, to raise at the end."""
+    """Look at the paths of every run. Returns the error of a filesystem that cannot be asked, to raise at the end."""
     from xdpx.config.path_checks import PathFindings, check_paths
 
     seen: PathFindings = {}

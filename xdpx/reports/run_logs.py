@@ -188,7 +188,7 @@ class RowParser:
                 yield _columns(self._header, rows) if self._names is None else self._few(self._names, rows)
 
     def _few(self, names: Collection[str], lines: Sequence[str]) -> Columns:
-        """Return some columns: lines are cut no further than the last of them, so that few cost little of a wide log."""
+        """Return some columns: lines are cut no further than the last of them, so few cost little of a wide log."""
         places = {name: place for place, name in enumerate(self._header) if name in names}
         last = max(places.values(), default=0)
         cells = [line.split("\t", last + 1) for line in lines]

@@ -68,7 +68,7 @@ def count_jaxpr(jaxpr: Any) -> Count:
 
 
 def _walk(jaxpr: Any, marks_in: Sequence[str | None]) -> tuple[Count, list[str | None]]:
-    """Count a jaxpr; `marks_in` says which of its inputs are an iota or one-hot rows. Gives the outputs' marks too."""
+    """Count a jaxpr; `marks_in` says which of its inputs are an iota or one-hot rows. Returns marks of outputs, too."""
     marks: dict[Any, str | None] = dict(zip(jaxpr.invars, marks_in, strict=True))
     total = Count()
     for equation in jaxpr.eqns:

@@ -231,7 +231,7 @@ def newest_run(folder: str) -> str:
 
 
 def make_profile(folder: str, convert: Callable[[str], bytes] | None = None) -> str:
-    """Make `profile.pb` from the newest trace, beside it. Gives its path.
+    """Make `profile.pb` from the newest trace, beside it. Returns its path.
 
     Args:
         folder: any path; see `newest_run`.

@@ -235,7 +235,7 @@ def _kept_for_backward(task: SpmdTask, state: StatePlan, batch: Any) -> int:
 def _compiled(
     functions: Compiled, state: StatePlan, group: Sequence[Any], seconds: dict[str, float]
 ) -> tuple[Program, int]:
-    """Lower and compile the update. Gives its program and the bytes of its temporary buffers on one device."""
+    """Lower and compile the update. Returns its program and the bytes of its temporary buffers on one device."""
     update: Any = jitted(functions, state.placed, state.everywhere)[0]
     with _timed(seconds, "lower"):
         lowered = update.lower(state.shapes, group)

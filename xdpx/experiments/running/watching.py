@@ -19,7 +19,7 @@ from xdpx.utils import io
 
 
 def look_at_checkpoints(parts: Parts) -> str:
-    """Do what the mode says with one checkpoint, or with each as it comes; on all processes. Gives why it ended.
+    """Do what the mode says with one checkpoint, or with each as it comes; on all processes. Returns why it ended.
 
     Raises:
         ConfigError: there is nothing to do, or no checkpoint.
