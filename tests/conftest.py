@@ -38,7 +38,7 @@ settings.load_profile("xdpx")
 spmd_devices.imitate_devices()
 spmd_devices.compile_quickly()
 
-# Tracing a model makes millions of small objects: looking for cycles after each 700 took a tenth of the JAX rooms' seconds.
+# Tracing a model makes millions of small objects: looking for cycles after each 700 took a tenth of JAX's seconds.
 gc.set_threshold(100_000, 20, 50)
 
 if sys.platform == "linux":
@@ -116,7 +116,7 @@ def _own_path() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """Let what this process writes reach the disk when it may: no test cuts the power. Programs that are started wait."""
+    """Let what this process writes reach the disk when it may: no test cuts the power. Started programs wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

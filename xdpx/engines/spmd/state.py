@@ -136,7 +136,6 @@ def plan_state(task: SpmdTask, spec: Any, rules: Rules, mesh: Mesh, *, report: R
         mesh: the grid of devices.
         report: is told of each dimension that is not split as its rule says.
     """
-
     axes: dict[str, Any] = {"step": None}
 
     def build(seed: Any) -> SpmdState:
