@@ -1,7 +1,7 @@
-"""The tiny run of the commands' tests."""
+"""The tiny run of the commands' tests, and their data."""
 
 from __future__ import annotations
 
-from tests.commands.conftest import finished_run
+from tests.commands.conftest import data, finished_run
 
-__all__ = ["finished_run"]
+__all__ = ["data", "finished_run"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,9 @@ from xdpx import load_run
 from xdpx.checkpoints import tf_files, trusted
 from xdpx.commands.script import main as script
 from xdpx.config.faults import ConfigError
+from xdpx.config.loading import resolve
 from xdpx.models import models
+from xdpx.run import main as door
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
@@ -304,6 +307,38 @@ def test_export_pt_leaves_out_what_the_file_lacks_and_refuses_what_it_cannot_kno
         script(["export_pt", f"out_dir={tmp_path / 'x'}"])
     with pytest.raises(ConfigError, match=r"no 'brt_lm'|model_class.*'brt_lm'"):
         script(["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'x'}", "model_class=brt_lm"])
+
+
+@pytest.mark.parametrize("more", [{}, {"tf_names": [["a", "b"]]}, {"pretrained_model": None}])
+def test_weights_of_tensorflow_that_no_key_names_are_refused_in_training(
+    finished_run: Any, more: dict[str, Any]
+) -> None:
+    wanted = r"from_tf.*is switched off, because pretrained_model is null\. Set pretrained_model to something other"
+    with pytest.raises(ConfigError, match=wanted):
+        resolve({**finished_run.values, "from_tf": True, **more}, "x-train", source="test", paths=False)
+
+
+def test_a_run_that_began_with_tensorflow_goes_on_and_is_scored_when_its_files_are_gone(
+    tf: Any, data: Path, tmp_path: Path
+) -> None:
+    count = len((data / "vocab.txt").read_text().splitlines())
+    prefix = write_checkpoint(tf, tmp_path / "theirs", drawn({"net/words": (count, 4)}), "notes.json", {})
+    values = {"__parent__": str(data / "meta"), "data_dir": str(data), "save_dir": str(tmp_path / "run")}
+    values |= {"model": "cls_cnn", "embedding_dim": 4, "hidden_size": 6, "loss": "cross_entropy", "max_update": 2}
+    values |= {"batch_size": 8, "learning_rate": 0.01, "eval_interval": 1, "major_metric": "acc"}
+    values |= {"pretrained_model": prefix, "from_tf": True, "tf_format": "checkpoint", "save_full_checkpoint": True}
+    values |= {"tf_names": [["net/words", "embedding.table.weight"]]}
+
+    def run(command: str, **keys: Any) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(keys))
+        assert door([command, str(tmp_path / "config.json")]) == 0
+
+    run("x-train", **values, train_steps=1)
+    shutil.rmtree(tmp_path / "theirs")
+    run("x-train", **values, resume=True)
+    run("x-eval", save_dir=f"{tmp_path}/run", valid_subset="dev")
+    run("x-pred", save_dir=f"{tmp_path}/run", predict_file_map={f"{data.parent}/raw/dev.txt": f"{tmp_path}/found.tsv"})
+    assert len((tmp_path / "found.tsv").read_text().splitlines()) == 41
 
 
 # ---- out of XDPX

@@ -56,6 +56,25 @@ def test_two_architectures_are_refused() -> None:
     assert not models["bert_dpr_qa"].Parameters(q_auto_config="a", p_auto_config="a").conflicts()
 
 
+def test_weights_of_tensorflow_may_be_those_of_one_encoder_but_must_be_named() -> None:
+    kind = models["bert_dpr_qa"].Parameters
+    assert [key for key, _ in kind(from_tf=True).conflicts()] == ["from_tf"]
+    for key in ("pretrained_model", "q_pretrained_model", "p_pretrained_model"):
+        assert not kind(**{key: "bert_model.ckpt"}, from_tf=True).conflicts()
+
+
+def test_a_table_of_names_in_tensorflow_holds_for_both_encoders(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{name}.ckpt.index") for name in "qp"]
+    theirs = {path: {"own/words": torch.full((12, 8), float(number))} for number, path in enumerate(paths)}
+    for path in paths:
+        Path(path).touch()
+    names = [["own/words", "bert.embeddings.word_embeddings.weight"]]
+    model = build(q_pretrained_model=paths[0], p_pretrained_model=paths[1], from_tf=True, tf_names=names, **SIZES)
+    model.load_pretrained(theirs.__getitem__)
+    for encoder, path in ((model.bert, paths[0]), (model.passage, paths[1])):
+        assert torch.equal(encoder.embeddings.word_embeddings.weight, theirs[path]["own/words"])
+
+
 def test_every_question_chooses_among_the_passages_of_the_batch() -> None:
     model, loss = build(**SIZES), losses["bert_dpr"](losses["bert_dpr"].Parameters(temperature=0.5))
     found = loss.predictions(model, {"net_input": GIVEN})

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from xdpx.config import parameters as declare
-from xdpx.models.pytorch import weights
+from xdpx.models.pytorch import google_names, weights
 from xdpx.models.pytorch.base import ReadWeights
 from xdpx.models.pytorch.bert import Bert, new_linear
 from xdpx.models.pytorch.parameters import DualEncoderParameters
@@ -89,7 +89,8 @@ class BertDPRQA(Bert):
         super().load_pretrained(read_weights)
         known = self.parameters_used
         if known.p_pretrained_model:
-            found = Bert.adapt(self, weights.read(known.p_pretrained_model, read_weights))
+            table = google_names.user_table(known.tf_names)
+            found = Bert.adapt(self, weights.read(known.p_pretrained_model, read_weights, table=table))
             ours = {name: value for name, value in _for_passages(found).items() if name in self.state_dict()}
             weights.take_over(self, ours, strict_size=known.strict_size, source=known.p_pretrained_model)
 

@@ -19,7 +19,9 @@ class ModelParameters(declare.Parameters):
         True, doc="Stop when a weight has another size in the file.", when=("pretrained_model", "is not", None)
     )
     from_tf: bool = declare.param(
-        False, doc="Weights come from a checkpoint (its prefix) or a SavedModel (its folder) of TensorFlow: xdpx[tf]."
+        False,
+        doc="Weights come from a checkpoint (its prefix) or a SavedModel (its folder) of TensorFlow: xdpx[tf].",
+        when=("pretrained_model", "is not", None),
     )
     tf_names: list[list[Any]] = declare.param(
         [],
@@ -178,10 +180,16 @@ class DualEncoderParameters(BertParameters):
         None, doc="Weights of the encoder of passages, of the same architecture; null: those of questions."
     )
     bert_strict_size: bool = declare.param(True, doc="As strict_size, for old configs.")
+    from_tf: bool = declare.param(
+        False, doc="Weights come from checkpoints (their prefixes) or SavedModels of TensorFlow, of both: xdpx[tf]."
+    )
 
     def conflicts(self) -> list[tuple[str, str]]:
-        """Refuse two architectures."""
+        """Refuse two architectures, and weights of TensorFlow that are not named."""
         found = super().conflicts()
+        named = (self.pretrained_model, self.q_pretrained_model, self.p_pretrained_model)
+        if self.from_tf and not any(named):
+            found.append(("from_tf", "is true, but no weights are named: give q_pretrained_model."))
         if self.p_auto_config not in {None, self.q_auto_config or self.auto_model}:
             found.append(("p_auto_config", "names another architecture than q_auto_config. Use one for both."))
         return found
