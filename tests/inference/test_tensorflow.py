@@ -305,6 +305,9 @@ def test_export_pt_leaves_out_what_the_file_lacks_and_refuses_what_it_cannot_kno
         script(["export_pt", f"tf_path={tmp_path / 'nowhere'}", f"out_dir={tmp_path / 'x'}"])
     with pytest.raises(ConfigError, match=r"tf_ckpt_path.*and tf_path are both missing"):
         script(["export_pt", f"out_dir={tmp_path / 'x'}"])
+    for name in ("../lm.pt", "config.json", "lm.safetensors"):
+        with pytest.raises(ConfigError, match=rf"out_name.*is '{name}'"):
+            script(["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'x'}", f"out_name={name}"])
     with pytest.raises(ConfigError, match=r"no 'brt_lm'|model_class.*'brt_lm'"):
         script(["export_pt", f"tf_path={prefix}", f"out_dir={tmp_path / 'x'}", "model_class=brt_lm"])
 
@@ -342,6 +345,22 @@ def test_a_run_that_began_with_tensorflow_goes_on_and_is_scored_when_its_files_a
 
 
 # ---- out of XDPX
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["signature_def_key="], r"signature_def_key.*is empty\. Name the signature of token ids"),
+        (["signature_def_key=text"], r"is 'text', the signature that takes strings\."),
+        (["export_format=checkpoint", "out_name=../bert.ckpt"], r"out_name.*is '\.\./bert\.ckpt'\. Use a name without"),
+        (["export_format=checkpoint", "out_name="], r"out_name.*is ''\. Use a name without"),
+    ],
+)
+def test_names_that_a_signature_or_a_file_cannot_have_are_refused(
+    finished_run: Any, tmp_path: Path, more: list[str], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        script(["export_tf", f"save_dir={finished_run.root}/run", f"out_dir={tmp_path / 'out'}", *more, "--dry"])
 
 
 def test_a_saved_model_is_compared_with_its_run_and_names_labels(tf: Any, finished_run: Any, tmp_path: Path) -> None:

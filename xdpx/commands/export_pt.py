@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from xdpx.checkpoints import tf_files
+from xdpx.commands.script_arguments import run_config, unfit_name
 from xdpx.config import extras, parameters
 from xdpx.config.faults import ConfigError, Fault, unknown_name
 from xdpx.config.loading import Run
@@ -21,6 +23,8 @@ from xdpx.utils import io
 
 NAME = "export_pt"
 VOCABULARY = "vocab.txt"
+FOREIGN = (".safetensors", tf_files.INDEX, ".json", ".txt")
+"""Endings by which a file is read otherwise than torch writes it, or would be one of those beside the weights."""
 
 
 class ExportPT:
@@ -47,8 +51,10 @@ class ExportPT:
         )
 
         def conflicts(self) -> list[tuple[str, str]]:
-            """Refuse a place that is named twice, or not at all."""
-            found = []
+            """Refuse a place that is named twice, or not at all, and a name that means another kind of file."""
+            found = unfit_name("out_name", self.out_name)
+            if self.out_name.endswith(FOREIGN):
+                found.append(("out_name", f"is '{self.out_name}', but the file is one of torch. Let it end with .pt."))
             if (self.tf_ckpt_path is None) == (self.tf_path is None):
                 both = "are both missing" if self.tf_path is None else "are both given"
                 found.append(("tf_ckpt_path", f"and tf_path {both}. Give tf_ckpt_path."))
@@ -111,10 +117,8 @@ class ExportPT:
         print(f"{target}: {len(kept)} of {len(own)} weights of {known.model_class}, from {self._path}")
 
     def _weights(self) -> str:
-        from xdpx.checkpoints.tf_files import index_of
-
         if self.parameters.from_tf:
-            return index_of(self._path)
+            return tf_files.index_of(self._path)
         if not io.exists(self._path):
             raise FileNotFoundError(f"'{self._path}' does not exist.")
         return self._path
@@ -146,6 +150,4 @@ class ExportPT:
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_arguments import run_config
-
     return run_config(NAME, argv)

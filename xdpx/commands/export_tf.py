@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from xdpx.commands.exports import ExportCommand, ExportParameters
+from xdpx.commands.script_arguments import run_config, unfit_name
 from xdpx.config.parameters import param
 from xdpx.utils import io
 
@@ -48,6 +49,18 @@ class ExportTF(ExportCommand):
         )  # fmt: skip
         out_name: str = param("bert_model.ckpt", doc="Prefix of the files.", when=("export_format", "is", "checkpoint"))
         strict_size: bool = param(True, doc="Accepted without effect: sizes are those of the run.")
+
+        def conflicts(self) -> list[tuple[str, str]]:
+            """Refuse names that a signature or a file cannot have."""
+            from xdpx.inference.tf.texts import TEXT
+
+            found, name = super().conflicts(), self.signature_def_key
+            if not name.strip():
+                found.append(("signature_def_key", "is empty. Name the signature of token ids, e.g. serving_default."))
+            elif name == TEXT and self.init_tables:
+                problem = f"is '{TEXT}', the signature that takes strings. Use another name, or init_tables: false."
+                found.append(("signature_def_key", problem))
+            return found + unfit_name("out_name", self.out_name)
 
     def format(self) -> Format:
         """Return the SavedModel that the user wants."""
@@ -92,6 +105,4 @@ class ExportTF(ExportCommand):
 
 def main(argv: Sequence[str]) -> int:
     """Run it for every run of a config."""
-    from xdpx.commands.script_arguments import run_config
-
     return run_config(NAME, argv)

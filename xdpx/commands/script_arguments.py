@@ -49,6 +49,13 @@ def _unknown_flag(word: str, flags: Sequence[str]) -> Fault:
     return Fault(word, "no such flag.", f"Did you mean {near}?" if near else choices)
 
 
+def unfit_name(key: str, name: str) -> list[tuple[str, str]]:
+    """Return the conflict of a key that names a file of out_dir with a name that is empty, or leads elsewhere."""
+    if name.strip(" .") and not {"/", "\\"} & set(name):
+        return []
+    return [(key, f"is '{name}'. Use a name without / and \\; the folder is out_dir.")]
+
+
 FLAGS = ("--dry",)
 
 
