@@ -208,6 +208,9 @@ def test_the_batch_is_taken_again_from_its_file(
     assert "is the first module that gives NaN" in capsys.readouterr().out
     assert door.main(["x-script", "replay_nan", str(tmp_path / "run/checkpoint-4.pt")]) == 2
     assert door.main(["x-script", "replay_nan", str(tmp_path / "none.pt")]) == 2
+    capsys.readouterr()
+    assert door.main(["x-script", "replay_nan", path, "--fulll"]) == 2
+    assert "--fulll: is given, but the args.py of" in capsys.readouterr().err
 
 
 TRAINING = """
@@ -248,6 +251,8 @@ def test_a_trainer_takes_the_batch_again_by_its_script_and_says_the_same(
     capsys.readouterr()
     assert door.main(["x-script", "replay_nan", str(kept)]) == 0
     assert "its script builds the model" in capsys.readouterr().out
+    assert door.main(["x-script", "replay_nan", str(kept), "mended", "train.py"]) == 2
+    assert "mended train.py: is given, but" in capsys.readouterr().err
     assert door.main(["x-script", "replay_nan", str(kept), "train.py", "other weights at first"]) == 1
     told = capsys.readouterr().out
     assert said in told, "weights, batch and dropout are those of the file"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdpx.commands.script_arguments import need_paths, read_arguments
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.training.replaying import VARIABLE, Replayed, need_state, read, taken_again
 from xdpx.utils import io
 
@@ -39,13 +40,20 @@ def main(argv: Sequence[str]) -> int:
     if io.isfile(io.join(folder, RUN_FACTS)):
         need_state(saved, path)
         return _in_place_of_training(path, lambda: _run_experiment(words or _words_of(folder)))
-    if io.isfile(io.join(folder, ARGS_FILE)) and not words:
+    if io.isfile(io.join(folder, ARGS_FILE)):
+        _refuse(words, f"but the args.py of {folder} builds the model: nothing stands behind the file.")
         need_state(saved, path)
         return _replay(saved, folder)
+    _refuse(words, f"but {folder} is a Trainer's: its script, a .py file, stands behind the file.")
     _show(saved)
     command = " ".join(saved.get("command", [])) or "SCRIPT.py arguments..."
     print(f"{folder} is a Trainer's: its script builds the model. Type: x-script replay_nan {path} {command}")
     return 0
+
+
+def _refuse(words: Sequence[str], problem: str) -> None:
+    if words:
+        raise ConfigError(f"x-script {NAME}", [Fault(" ".join(words), f"is given, {problem}", f"Usage: {USAGE}")])
 
 
 def _in_place_of_training(path: str, work: Callable[[], object]) -> int:
