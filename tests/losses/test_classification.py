@@ -140,6 +140,16 @@ def circle_by_hand(similarity, target, *, scale, margin):
     return math.log1p(total)
 
 
+def test_the_similarity_of_cosines_is_exported_for_any_number_of_rows():
+    class Answering(torch.nn.Module):
+        def forward(self, cosines):
+            return losses["circle_siamese"](losses["circle_siamese"].Parameters()).probabilities(cosines)
+
+    rows = {0: torch.export.Dim.AUTO}
+    program = torch.export.export(Answering(), (torch.rand(3),), dynamic_shapes=(rows,)).module()
+    assert torch.equal(program(torch.ones(5)).round(), torch.tensor([[0.0, 1.0]] * 5))
+
+
 def test_circle_loss_compares_every_pair_of_a_batch():
     logits, target = LOGITS[:, :2], torch.tensor([0, 1, 1, 0])
     similarity = logits.softmax(dim=1)[:, 1]

@@ -83,8 +83,8 @@ class CircleSiamese(Circle):
         """
         if logits.dim() == 3 and logits.shape[1] == 2:
             logits = functional.cosine_similarity(logits[:, 0], logits[:, 1], dim=-1)
-        if logits.numel() != len(logits):
+        if logits.numel() != logits.shape[0]:
             problem = f"is 'circle_siamese', but the model gives {tuple(logits.shape)} for {len(logits)} pairs."
             remedy = "Set prediction: cosine (dssm, sbert_nli), use model: simcse, or loss: circle."
             raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
-        return (1 + logits.reshape(len(logits))) / 2
+        return (1 + logits.flatten()) / 2  # not by its length, which torch.export would write down as a number
