@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.formats import Exportable, Format, Network, first_line, refusal
 from xdpx.inference.tracing import in_torch, work_out_weights
 from xdpx.utils import io
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 COMPILED = "model.aoti.pt2"
 """What AOTInductor makes of the program: machine code of this kind of processor."""
@@ -40,7 +43,10 @@ class ProgramFormat(Format):
         with _quiet():
             try:
                 program = torch.export.export(exportable.network, example, dynamic_shapes=(free,))
+                refuse_fixed(fixed_axes(program, exportable), exportable)
                 torch.export.save(program, io.join(folder, self.file))
+            except ConfigError:
+                raise
             except Exception as error:  # torch has dozens of kinds for what it cannot follow
                 problem = f"cannot be followed by torch.export: {first_line(error).rstrip('.')}"
                 raise refusal(what, problem, "Use export_torchscript or export_onnx.") from error
@@ -73,6 +79,30 @@ class ProgramFormat(Format):
 
         with _quiet():
             return in_torch(load_program(io.join(folder, cls.file)), facts, threads)
+
+
+def fixed_axes(program: ExportedProgram, exportable: Exportable) -> list[str]:
+    """Name the axes of inputs that torch.export could not leave free, though batches differ in them."""
+    shaped = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
+    given = zip(exportable.inputs, program.graph_signature.user_inputs, strict=True)
+    sizes = [(name, axis, _number(size)) for name, place in given for axis, size in enumerate(shaped[place])]
+    return [
+        f"axis {axis} of {name} at {size}"
+        for name, axis, size in sizes
+        if size is not None and any(batch[name].shape[axis] != size for batch in exportable.batches)
+    ]
+
+
+def _number(size: Any) -> int | None:
+    """Return the size of an axis as a number, None where it is free."""
+    return size if isinstance(size, int) else size.node.maybe_as_int()
+
+
+def refuse_fixed(axes: Sequence[str], exportable: Exportable) -> None:
+    """Raise ConfigError where a program would hold for some shapes alone."""
+    if axes:
+        problem = f"has steps that torch.export writes out one by one, which fixes {', '.join(axes)}"
+        raise refusal(type(exportable.model).__name__, problem, "Use export_torchscript or export_onnx.")
 
 
 def without_compiler() -> list[Fault]:

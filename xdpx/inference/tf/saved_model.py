@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xdpx.config import extras
 from xdpx.config.faults import ConfigError
 from xdpx.inference.formats import Exportable, Format, Network, first_line
+from xdpx.inference.saved_program import fixed_axes, refuse_fixed
 from xdpx.inference.tf import texts
 from xdpx.inference.tf.graph import Graph, program_of
 from xdpx.inference.tracing import work_out_weights
@@ -63,6 +64,9 @@ class SavedModelFormat(Format):
             tf.config.threading.set_intra_op_parallelism_threads(1)
         program, names = followed(exportable)
         graph, held = Graph(tf, program), tf.Module()
+        axes = fixed_axes(program, exportable)
+        if axes and not _is_free(tf, graph, exportable):
+            refuse_fixed(axes, exportable)
         held.weights = graph.variables
         labels = self._label_table(tf, exportable, folder, held) if "pred_index" in names else None
 
@@ -128,6 +132,16 @@ class SavedModelFormat(Format):
             return {name: found[name].numpy() for name in facts["outputs"]}
 
         return run
+
+
+def _is_free(tf: Any, graph: Graph, exportable: Exportable) -> bool:
+    """Tell whether the operations of a graph run for batches of every shape, whatever torch.export thinks of them."""
+    try:
+        for batch in exportable.batches:
+            graph([tf.constant(batch[name].numpy()) for name in exportable.inputs])
+    except (tf.errors.OpError, ValueError):
+        return False
+    return True
 
 
 def followed(exportable: Exportable) -> tuple[ExportedProgram, list[str]]:
