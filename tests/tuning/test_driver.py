@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
 
+import xdpx
 from xdpx.run import main
 
 Words = Callable[..., list[str]]
@@ -84,3 +86,23 @@ def test_failed_trials_are_named_and_do_not_end_the_search(
     words = search(space=space, base={"clip_norm": 0}, tuner="grid", max_trials=2, parallel_runs=2)
     assert main([*words, f"save_dir={tmp_path}/second"]) == 2
     assert "all 2 failed" in capsys.readouterr().err
+
+
+def test_a_trial_of_folds_and_seeds_from_python_has_their_mean_and_its_interval(search: Words, tmp_path: Path) -> None:
+    words = search(schedule="full", folds=True, seeds=[1, 2], max_trials=1)
+    base = json.loads((tmp_path / "train.json").read_text())
+    base["__parent__"] = [base["__parent__"], [{"train_subset": "train"}, {"train_subset": "other"}]]
+    (tmp_path / "train.json").write_text(json.dumps(base))
+    (tmp_path / "tune.json").write_text(json.dumps(without(tmp_path / "tune.json", "assess_interval")))
+    found = xdpx.tune(words[1])
+    [row] = rows_of(tmp_path / "tuned/results.tsv")
+    logs = (tmp_path / "tuned/trial_0").glob("fold_*.seed_*/valid.log.tsv")
+    at_steps = list(zip(*([float(line["valid_acc"]) for line in rows_of(log)] for log in logs), strict=True))
+    best = max(at_steps, key=fmean)
+    assert len(best) == 4
+    assert found.score == pytest.approx(fmean(best))
+    reach = 3.182 * stdev(best) / 2  # of Student, three degrees of freedom
+    ends = [float(row[name]) for name in ("score", "low", "high")]
+    assert ends == pytest.approx([fmean(best), fmean(best) - reach, fmean(best) + reach], abs=1e-3)
+    assert found.trial == 0
+    assert found.values == {name: pytest.approx(float(row[name])) for name in ("learning_rate", "batch_size")}
