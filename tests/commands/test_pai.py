@@ -114,3 +114,9 @@ def test_on_a_terminal_what_is_missing_is_asked_for_until_it_fits(project: Path)
 @pytest.mark.parametrize(("name", "text"), [("memory", "129"), ("cpus", "x"), ("v100", "maybe"), ("pytorch", "190")])
 def test_an_answer_that_pai_does_not_take_is_named(name: str, text: str) -> None:
     assert trouble_of(name, text)
+
+
+@pytest.mark.parametrize("word", ["test", "benchmark", "coverage"])
+def test_what_only_the_repository_can_run_is_not_sent_and_says_how_to_run_it(word: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{word}: is not sent to PAI.* Run it on a machine with the repository"):
+        parse([word, "-w", "1"])

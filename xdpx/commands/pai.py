@@ -31,6 +31,9 @@ FLAGS = {
 }
 """{long flag: (short flag, field of Resources, what it says)}"""
 
+ONLY_HERE = {"test": "make test", "benchmark": "make bench", "coverage": "pip install pytest-cov; pytest --cov xdpx"}
+"""What the first XDPX also sent to PAI, and what does it now: jobs bring the package, without its tests."""
+
 SWITCHES = {"tensorflow": "install TensorFlow first, to read its checkpoints", "dry": "print what would be sent"}
 ASKED = ("pytorch", "nodes", "gpus", "cpus", "memory", "v100")
 
@@ -59,6 +62,9 @@ def parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """
     rest, given, faults, left = list[str](), dict[str, str](), list[Fault](), list(words)
     short = {flag: name for name, (flag, _, _) in FLAGS.items()}
+    if left and left[0] in ONLY_HERE:
+        remedy = f"Run it on a machine with the repository: {ONLY_HERE[left[0]]}."
+        raise ConfigError("pai.sh", [Fault(left[0], "is not sent to PAI, where jobs have no tests.", remedy)])
     while left:
         word = left.pop(0)
         name, equals, text = word.lstrip("-").partition("=")
