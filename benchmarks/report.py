@@ -53,14 +53,15 @@ def markdown(sections: dict[str, list[Row]]) -> str:
 
 
 def stamp() -> str:
-    """Return the date, the machine, and the versions of the packages that are installed."""
+    """Return the date, the machine, how busy it is, and the versions of the packages that are installed."""
     packages = []
     for name in ("torch", "transformers", "tokenizers", "datasets", "numpy", "jax", "flax", "optax"):
         with suppress(PackageNotFoundError):
             packages.append(f"{name} {version(name)}")
     python = f"Python {platform.python_version()}"
     return (
-        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()} · {python} · {', '.join(packages)}"
+        f"{date.today().isoformat()} · {os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[1]:.1f} · "
+        f"{python} · {', '.join(packages)}"
     )
 
 
