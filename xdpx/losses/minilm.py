@@ -16,7 +16,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.arithmetic import scaled_scores
 from xdpx.losses.base import Batch
 from xdpx.losses.parameters import LossParameters
-from xdpx.losses.taught import Imitation, told_by_teacher
+from xdpx.losses.taught import Imitation, told_by_teacher, unequal_heads
 from xdpx.models.pytorch.modules.activations import Heads, capture_activations
 
 
@@ -71,8 +71,10 @@ class MiniLMLoss(Imitation):
         theirs, ours = told_by_teacher(batch, "teacher_heads"), capture_activations(model, batch["net_input"]).heads[-1]
         mask = batch["net_input"]["attention_mask"].bool()
         pairs = zip(self._relations(theirs).items(), self._relations(ours).values(), strict=True)
-        if self.parameters.relation_heads is None and theirs.query.shape[1] != ours.query.shape[1]:
-            raise _other_heads(ours, theirs)
+        counts = unequal_heads(ours, theirs)
+        if counts and self.parameters.relation_heads is None:
+            remedy = "Set relation_heads to a divisor of both widths, or give the student as many heads."
+            raise ConfigError(THIS_RUN, [Fault("loss", f"is 'minilm', but {counts}.", remedy)])
         return {
             name: divergence(relation(*teacher, mask), relation(*student, mask), mask)
             for (name, teacher), student in pairs
@@ -114,9 +116,3 @@ def regrouped(each: Tensor, count: int) -> Tensor:
         problem = f"is {count}, by which a width of {width} cannot be divided."
         raise ConfigError(THIS_RUN, [Fault("relation_heads", problem, "Use a divisor of both widths.")])
     return joined.view(*joined.shape[:2], count, width // count).transpose(1, 2)
-
-
-def _other_heads(ours: Heads, theirs: Heads) -> ConfigError:
-    counts = f"the student has {ours.query.shape[1]} attention heads, the teacher {theirs.query.shape[1]}"
-    remedy = "Set relation_heads to a divisor of both widths, or give the student as many heads."
-    return ConfigError(THIS_RUN, [Fault("loss", f"is 'minilm', but {counts}.", remedy)])

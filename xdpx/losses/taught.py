@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.losses.base import Gathered, Loss
 from xdpx.metrics import ratio
+from xdpx.models.pytorch.modules.activations import Heads
 
 
 class Taught(Loss):
@@ -45,6 +46,12 @@ def told_by_teacher(batch: Mapping[str, Any], name: str) -> Any:
             THIS_RUN, [Fault("loss", problem, "Use task: distill, with teacher_model and student_model.")]
         )
     return batch[name]
+
+
+def unequal_heads(ours: Heads, theirs: Heads) -> str:
+    """Return how many attention heads a student and its teacher have, in words; '' where they have as many."""
+    student, teacher = ours.query.shape[1], theirs.query.shape[1]
+    return "" if student == teacher else f"the student has {student} attention heads, the teacher {teacher}"
 
 
 class Imitation(Taught):

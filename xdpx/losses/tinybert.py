@@ -17,7 +17,7 @@ from xdpx.losses.base import Batch
 from xdpx.losses.bert import texts_of_tokens
 from xdpx.losses.cross_entropy import CrossEntropy
 from xdpx.losses.parameters import TinyBertParameters, TinyBertTaskParameters
-from xdpx.losses.taught import Imitation, Taught, told_by_teacher
+from xdpx.losses.taught import Imitation, Taught, told_by_teacher, unequal_heads
 from xdpx.metrics import ratio
 from xdpx.models.pytorch.modules.activations import Activations, Heads, capture_activations
 
@@ -118,7 +118,9 @@ def intermediate(
     mask, found = batch["net_input"]["attention_mask"].bool(), {}
     layers = uniform_map(len(ours.heads), len(theirs.heads))
     if attention:
-        _refuse_other_heads(ours.heads[0], theirs.heads[0])
+        if counts := unequal_heads(ours.heads[0], theirs.heads[0]):
+            remedy = "Give the student as many heads, or set it to false."
+            raise ConfigError(THIS_RUN, [Fault("attention_distill", f"is true, but {counts}.", remedy)])
         gaps = [score_gap(own, theirs.heads[layer - 1], mask) for own, layer in zip(ours.heads, layers, strict=True)]
         found["attention_loss"] = torch.stack(gaps).sum(dim=0)
     if hidden:
@@ -175,13 +177,6 @@ def _output(activations: Activations, index: int) -> Tensor:
     key = ("mlm_predict_distill", "nsp_predict_distill")[index]
     remedy = "Use tinybert_for_gd as student and bert_pretrain as teacher, or set it to false."
     raise ConfigError(THIS_RUN, [Fault(key, "is true, but student or teacher predicts no such thing.", remedy)])
-
-
-def _refuse_other_heads(ours: Heads, theirs: Heads) -> None:
-    if ours.query.shape[1] != theirs.query.shape[1]:
-        counts = f"the student has {ours.query.shape[1]} attention heads, the teacher {theirs.query.shape[1]}"
-        remedy = "Give the student as many heads, or set it to false."
-        raise ConfigError(THIS_RUN, [Fault("attention_distill", f"is true, but {counts}.", remedy)])
 
 
 def _refuse_other_width(ours: Tensor, theirs: Tensor) -> None:
