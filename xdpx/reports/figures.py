@@ -181,7 +181,7 @@ def _metric_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str],
         return _group_chart(runs, title, [(name, f"valid_{name}") for name in members], blank)
     curves = [curve for run in runs for curve in _metric_curves(run, members[0])]
     best, best_label = _best(runs[0], members[0])
-    unit = _unit(members[0], runs[0].logs)
+    unit = (runs[0].logs.loss_unit or "") if members[0] in {"loss", *_LIKELIHOODS} else ""
     if unit and any(run.logs.loss_unit not in {None, unit} for run in runs):
         others = ", ".join(f"{run.label} in {run.logs.loss_unit}" for run in runs if run.logs.loss_unit != unit)
         log.warning(f"{title}: this run is in {unit}, but {others} (1 bit = 0.693 nats): not comparable", once=True)
@@ -189,11 +189,6 @@ def _metric_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[str],
     return replace(
         blank, title=title, curves=curves, best=best, best_label=best_label, strokes=_TRAIN_AND_VALID, y_label=unit
     )
-
-
-def _unit(metric: str, logs: RunLogs) -> str:
-    """Return the unit of a metric, '' where it has none or is not known."""
-    return (logs.loss_unit or "") if metric == "loss" or metric in _LIKELIHOODS else ""
 
 
 def _group_chart(runs: Sequence[_DrawnRun], title: str, members: Sequence[tuple[str, str]], blank: Chart) -> Chart:

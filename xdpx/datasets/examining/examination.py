@@ -163,9 +163,7 @@ def _look_closely(found: Examination, sample: Sample, files: dict[str, RawFile],
     Most of each look is spent in numpy, which lets other threads run; what is found is told in the order of the looks.
     """
     loader = found.run.build("loader")
-    work: dict[str, Callable[[], list[Finding]]] = {
-        name: partial(_all_of, look) for name, look in looks(sample, files, found.run, loader)
-    }
+    work: dict[str, Callable[[], Iterable[Finding]]] = dict(looks(sample, files, found.run, loader))
     if noise_rows and has_classes(found.run, loader, sample):
         work["noise"] = partial(_doubt, found, sample, noise_rows)
     _ = sample.texts, sample.words  # nearly all need them
@@ -176,13 +174,9 @@ def _look_closely(found: Examination, sample: Sample, files: dict[str, RawFile],
             found.findings.add(findings)
 
 
-def _all_of(look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    return list(look())
-
-
-def _timed(work: Callable[[], list[Finding]]) -> tuple[list[Finding], float]:
+def _timed(work: Callable[[], Iterable[Finding]]) -> tuple[list[Finding], float]:
     start = time.monotonic()
-    return work(), time.monotonic() - start
+    return list(work()), time.monotonic() - start
 
 
 def _doubt(found: Examination, sample: Sample, most: int) -> list[Finding]:

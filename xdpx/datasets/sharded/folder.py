@@ -98,14 +98,12 @@ class ShardFolder:
         if facts.get("fingerprint") != self.facts["fingerprint"]:
             told = "; ".join(self._changed_keys()) or "the config"
             faults.append(Fault("config", f"is another one than this was begun with: {told}.", remedy))
-        faults += self._changed_files(facts.get("sources", {}), remedy)
+        before, now = facts.get("sources", {}), self._sources
+        for split in sorted({*before, *now}):
+            if before.get(split) != now.get(split):
+                path = (now.get(split) or before[split])["path"]
+                faults.append(Fault("data_files", f"{path} is not the file that this was begun with.", remedy))
         return faults
-
-    def _changed_files(self, before: Mapping[str, Any], remedy: str) -> list[Fault]:
-        now = self._sources
-        changed = [split for split in sorted({*before, *now}) if before.get(split) != now.get(split)]
-        paths = [(now.get(split) or before[split])["path"] for split in changed]
-        return [Fault("data_files", f"{path} is not the file that this was begun with.", remedy) for path in paths]
 
     def _changed_keys(self) -> list[str]:
         with suppress(OSError, ValueError, KeyError):

@@ -97,8 +97,8 @@ class PyTorchEngine:
         self._read_weights = read_weights
         self._in_parts = InParts(split)
         self.exact = ExactRows() if self.options.exact else None
-        self.tell: Callable[[str], object] = _nobody
-        self.hear_nonfinite: Callable[[int], object] = _nothing
+        self.tell: Callable[[str], object] = _unheard
+        self.hear_nonfinite: Callable[[int], object] = _unheard
         if self.device.type == "cpu":
             keep_freed_memory()
         else:
@@ -501,12 +501,8 @@ class _Scheduled:
         return self._rate
 
 
-def _nobody(event: str) -> None:
-    """Hear of an event that no callback waits for."""
-
-
-def _nothing(number: int) -> None:
-    """Hear of an update that is not finite, where nobody hunts for the reason."""
+def _unheard(event: object) -> None:
+    """Hear of an event that nothing waits for."""
 
 
 def _set_mode(model: nn.Module, *, training: bool) -> None:

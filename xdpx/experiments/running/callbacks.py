@@ -302,13 +302,11 @@ class Profiling(Callback):
             # The profiler writes local files only, and a run's folder may be anywhere.
             self._place = tempfile.TemporaryDirectory(prefix="xdpx-trace-")
             jax.profiler.start_trace(self._place.name)
-        elif self._since is not None and self._is_long_enough(step.number):
-            self._end(session)
+        elif self._since is not None:
+            first, begun = self._since
+            if step.number - first >= self._least and time.monotonic() - begun >= self._seconds:
+                self._end(session)
         return None
-
-    def _is_long_enough(self, number: int) -> bool:
-        first, begun = self._since or (0, 0.0)
-        return bool(number - first >= self._least and time.monotonic() - begun >= self._seconds)
 
     def _end(self, session: Session) -> None:
         jax.block_until_ready(session.state)
