@@ -151,7 +151,7 @@ def test_files_that_a_callback_adds_later_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_where_there_is_nothing_nothing_is_found(any_root: str) -> None:
-    assert find(any_root) == folders.Found(None)
+    assert find(any_root) == folders.NewestCheckpoint(None)
     assert check(io.join(any_root, "checkpoint-1")) == ["checkpoint-1: there is no such folder."]
 
 

@@ -237,7 +237,7 @@ def commit_folder(
 
 
 @dataclass(frozen=True)
-class Found:
+class NewestCheckpoint:
     """The newest checkpoint that can be used, None when there is none; why each newer one cannot; what was changed."""
 
     path: str | None
@@ -272,7 +272,7 @@ def _never_resumable(path: str) -> bool:
     return manifest is None or not any(name.partition("/")[0] in parts.ANY_OPTIMIZER for name in manifest.files)
 
 
-def find(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> Found:
+def find(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> NewestCheckpoint:
     """Look for the newest checkpoint, as `newest` does, and return the reasons instead of logging them."""
     place = io.plain(parent)
     recover(place)
@@ -287,9 +287,9 @@ def find(parent: StrPath, *, resumable: bool = True, changed: bool = False) -> F
         if not faults and not other_weights and not is_finite(path):
             faults = ["weights in it are NaN or infinite."]
         if not faults:
-            return Found(path, tuple(skipped), tuple(changes))
+            return NewestCheckpoint(path, tuple(skipped), tuple(changes))
         skipped.append(f"{path}: {' '.join(faults)}")
-    return Found(None, tuple(skipped))
+    return NewestCheckpoint(None, tuple(skipped))
 
 
 def check(path: StrPath, *, hashes: bool = True) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from xdpx.checkpoints import folders
-from xdpx.checkpoints.folders import ALONE, Found, Ranks
+from xdpx.checkpoints.folders import ALONE, NewestCheckpoint, Ranks
 from xdpx.checkpoints.retention import prune, shelf_of_folders
 from xdpx.logger import log
 from xdpx.utils import io
@@ -59,14 +59,14 @@ def newest(parent: StrPath, *, ranks: Ranks = ALONE) -> str | None:
 
     Each one that is passed over is named in the log, with the reason.
     """
-    found = find(parent) if ranks.rank == 0 else Found(None)
+    found = find(parent) if ranks.rank == 0 else NewestCheckpoint(None)
     for reason in found.skipped:
         log.warning(f"Not used: {reason}")
     path = ranks.broadcast(found.path)
     return None if path is None else str(path)
 
 
-def find(parent: StrPath) -> Found:
+def find(parent: StrPath) -> NewestCheckpoint:
     """Look for the newest checkpoint, as `newest` does, on this process, and return the reasons instead of logging."""
     place = io.plain(parent)
     recover(place)
@@ -75,9 +75,9 @@ def find(parent: StrPath) -> Found:
         path = io.join(place, folder_name(step))
         faults = problems(path)
         if not faults:
-            return Found(path, tuple(skipped))
+            return NewestCheckpoint(path, tuple(skipped))
         skipped.append(f"{path}: {' '.join(faults)}")
-    return Found(None, tuple(skipped))
+    return NewestCheckpoint(None, tuple(skipped))
 
 
 def problems(folder: StrPath) -> list[str]:

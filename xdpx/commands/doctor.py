@@ -44,7 +44,7 @@ TELLING = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HF_HOME", "HF_ENDPOINT", 
 """Variables that change how a run behaves; printed where they are set."""
 
 
-class Found(NamedTuple):
+class Fact(NamedTuple):
     """One line: what is there, and, where that is wrong, what to do."""
 
     text: str
@@ -74,20 +74,20 @@ def main(argv: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def _python() -> Iterator[Found]:
+def _python() -> Iterator[Fact]:
     import xdpx
     from xdpx.utils import git
 
     folder = str(Path(xdpx.__file__).parent)
     commit = git.head(folder)
-    yield Found(f"xdpx {xdpx.__version__}{f', commit {commit[:10]}' if commit else ''} in {folder}")
-    yield Found(f"Python {platform.python_version()} ({sys.executable})")
-    yield Found(f"{platform.platform()}, {platform.machine()}")
+    yield Fact(f"xdpx {xdpx.__version__}{f', commit {commit[:10]}' if commit else ''} in {folder}")
+    yield Fact(f"Python {platform.python_version()} ({sys.executable})")
+    yield Fact(f"{platform.platform()}, {platform.machine()}")
     if locale.getpreferredencoding(False).upper().replace("-", "") != "UTF8":
-        yield Found(f"text is taken for {locale.getpreferredencoding(False)}", "Set LANG=C.UTF-8 or PYTHONUTF8=1.")
+        yield Fact(f"text is taken for {locale.getpreferredencoding(False)}", "Set LANG=C.UTF-8 or PYTHONUTF8=1.")
 
 
-def _packages() -> Iterator[Found]:
+def _packages() -> Iterator[Fact]:
     """Compare what is installed with what this version of XDPX asks for; of extras, those that are there in part."""
     base, extras = list[Requirement](), dict[str, list[Requirement]]()
     for line in metadata.requires("xdpx") or ():
@@ -102,21 +102,21 @@ def _packages() -> Iterator[Found]:
         there = [need for need in needs if _version(need.name)]
         (whole if len(there) == len(needs) else absent).append(extra)
         yield from (found for found in _compared(there, f"pip install -U 'xdpx[{extra}]'") if found.remedy)
-    yield Found(f"extras: {', '.join(whole) or 'none'}; not installed: {', '.join(absent) or 'none'}")
+    yield Fact(f"extras: {', '.join(whole) or 'none'}; not installed: {', '.join(absent) or 'none'}")
 
 
-def _compared(needs: Iterable[Requirement], line: str) -> Iterator[Found]:
+def _compared(needs: Iterable[Requirement], line: str) -> Iterator[Fact]:
     fitting = []
     for need in needs:
         version = _version(need.name)
         if not version:
-            yield Found(f"{need.name} is not installed", f"Run: {line}")
+            yield Fact(f"{need.name} is not installed", f"Run: {line}")
         elif not need.specifier.contains(version, prereleases=True):
-            yield Found(f"{need.name} {version}, where {need.specifier} is needed", f"Run: {line}")
+            yield Fact(f"{need.name} {version}, where {need.specifier} is needed", f"Run: {line}")
         else:
             fitting.append(f"{need.name} {version}")
     if fitting:
-        yield Found(", ".join(fitting))
+        yield Fact(", ".join(fitting))
 
 
 def _version(package: str) -> str:
@@ -126,25 +126,25 @@ def _version(package: str) -> str:
         return ""
 
 
-def _devices() -> Iterator[Found]:
+def _devices() -> Iterator[Fact]:
     gpus = _nvidia()
     for gpu in gpus:
-        yield Found(f"driver: {gpu}")
+        yield Fact(f"driver: {gpu}")
     for library in ("torch", "jax"):
         if not _version(library):
             continue
         probe, trouble = _probe(library)
         if probe is None:
-            yield Found(f"{library} {_version(library)} does not start: {trouble}", f"Install {library} anew.")
+            yield Fact(f"{library} {_version(library)} does not start: {trouble}", f"Install {library} anew.")
             continue
-        yield Found(f"{library} {probe['version']}, built for {probe['built_for']}")
+        yield Fact(f"{library} {probe['version']}, built for {probe['built_for']}")
         for device in probe["devices"]:
             memory = f", {device['memory_bytes'] / GIB:.1f} GiB" if device["memory_bytes"] else ""
             remedy = "Restart the driver, or hide the device with CUDA_VISIBLE_DEVICES." if device["trouble"] else ""
-            yield Found(f"{device['name']}{memory}{': ' if remedy else ''}{device['trouble']}", remedy)
+            yield Fact(f"{device['name']}{memory}{': ' if remedy else ''}{device['trouble']}", remedy)
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"} or os.environ.get("JAX_PLATFORMS") == "cpu"
         if gpus and not hidden and all("cpu" in device["name"].lower() for device in probe["devices"]):
-            yield Found(
+            yield Fact(
                 f"{library} does not use the GPU of this machine",
                 "Its build is for CPUs, or newer than the driver: install the build for the driver's CUDA version.",
             )
@@ -179,12 +179,12 @@ def _probe(library: str) -> tuple[Probe | None, str]:
     return probe, ""
 
 
-def _machine() -> Iterator[Found]:
+def _machine() -> Iterator[Fact]:
     from xdpx.datasets.workers import available_cores
 
     cores, all_cores = available_cores(), os.cpu_count() or 1
-    yield Found(f"{cores} processors" + (f" of {all_cores} may be used" if cores != all_cores else ""))
-    yield Found(f"{available_memory() / GIB:.1f} GiB of memory free of {total_memory() / GIB:.1f}")
+    yield Fact(f"{cores} processors" + (f" of {all_cores} may be used" if cores != all_cores else ""))
+    yield Fact(f"{available_memory() / GIB:.1f} GiB of memory free of {total_memory() / GIB:.1f}")
     yield from _disk("this folder", ".", LEAST_DISK, "Free some, or give a save_dir on another disk.")
     shared = "/dev/shm"
     if Path(shared).is_dir():
@@ -192,12 +192,12 @@ def _machine() -> Iterator[Found]:
         yield from _disk("shared memory", shared, LEAST_SHARED_MEMORY, remedy)
     files = _open_files()
     if files:
-        yield Found(f"{files:,} open files allowed", "Run: ulimit -n 65536" if files < LEAST_OPEN_FILES else "")
+        yield Fact(f"{files:,} open files allowed", "Run: ulimit -n 65536" if files < LEAST_OPEN_FILES else "")
 
 
-def _disk(name: str, folder: str, least: int, remedy: str) -> Iterator[Found]:
+def _disk(name: str, folder: str, least: int, remedy: str) -> Iterator[Fact]:
     free = io.local_files.usable_space(folder)
-    yield Found(f"{free / GIB:.1f} GiB free ({name})", remedy if free < least else "")
+    yield Fact(f"{free / GIB:.1f} GiB free ({name})", remedy if free < least else "")
 
 
 def _open_files() -> int:
@@ -208,24 +208,24 @@ def _open_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _environment() -> Iterator[Found]:
+def _environment() -> Iterator[Fact]:
     for name in TELLING:
         if name in os.environ:
-            yield Found(redact(f"{name}={os.environ[name]}"))
+            yield Fact(redact(f"{name}={os.environ[name]}"))
     left = [name for name in LEFT_BY_LAUNCHERS if name in os.environ]
     if left:
-        yield Found(
+        yield Fact(
             f"{', '.join(left)} are set: x-train takes itself for one of several processes",
             f"Where no launcher set them: unset {' '.join(left)}",
         )
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        yield Found("PYTHONDONTWRITEBYTECODE is set: every start compiles torch anew", "unset PYTHONDONTWRITEBYTECODE")
+        yield Fact("PYTHONDONTWRITEBYTECODE is set: every start compiles torch anew", "unset PYTHONDONTWRITEBYTECODE")
 
 
-def _storage(path: str) -> Iterator[Found]:
+def _storage(path: str) -> Iterator[Fact]:
     """Write, read and delete a small file, and tell how long each took."""
     if io.islocal(path) and not io.isdir(path):
-        yield Found(f"{path}: there is no such folder", "Make it, or name one that is there.")
+        yield Fact(f"{path}: there is no such folder", "Make it, or name one that is there.")
         return
     target, content = io.join(path, f"xdpx-doctor-{uuid.uuid4().hex[:8]}.txt"), "一个字节都不少\n" * 64
     works: dict[str, Callable[[], None]] = {
@@ -239,10 +239,10 @@ def _storage(path: str) -> Iterator[Found]:
         try:
             work()
         except Exception as error:  # whatever a storage raises is the finding
-            yield Found(f"{path}: nothing can be {verb}: {error}", "Check the address, the permission and the keys.")
+            yield Fact(f"{path}: nothing can be {verb}: {error}", "Check the address, the permission and the keys.")
             return
         told.append(f"{verb} {time.monotonic() - started:.2f} s")
-    yield Found(f"{path}: {', '.join(told)}")
+    yield Fact(f"{path}: {', '.join(told)}")
 
 
 def _write(path: str, content: str) -> None:

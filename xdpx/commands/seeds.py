@@ -20,7 +20,7 @@ NOT_COMPARED = RUN_ONLY_KEYS | {"seed", "__version__"}
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Runs of the same settings.
 
     Attributes:
@@ -55,7 +55,7 @@ class Group:
         return mean_interval(self.scores)
 
 
-def groups_of(runs: Sequence[RunLogs]) -> list[Group]:
+def groups_of(runs: Sequence[RunLogs]) -> list[SeedGroup]:
     """Return the runs that were scored, those of the same settings together, in the order in which they come."""
     found: dict[str, list[RunLogs]] = {}
     for run in runs:
@@ -68,14 +68,14 @@ def _settings(run: RunLogs) -> dict[str, Any]:
     return {key: value for key, value in run.settings.items() if key not in NOT_COMPARED}
 
 
-def _group(runs: Sequence[RunLogs]) -> Group:
+def _group(runs: Sequence[RunLogs]) -> SeedGroup:
     scores = np.array([float(run.major_scores[run.best_row or 0]) for run in runs])
     metric = str(runs[0].settings.get("major_metric", "best_score"))
     folders, seeds = [run.folder for run in runs], [run.settings.get("seed") for run in runs]
-    return Group(_settings(runs[0]), folders, metric, scores, seeds)
+    return SeedGroup(_settings(runs[0]), folders, metric, scores, seeds)
 
 
-def difference(first: Group, second: Group) -> dict[str, float]:
+def difference(first: SeedGroup, second: SeedGroup) -> dict[str, float]:
     """Return how far the mean of the second group is above that of the first, with its 95 % interval.
 
     Source: Welch, "The generalization of 'Student's' problem when several different population variances are involved",
@@ -91,13 +91,13 @@ def difference(first: Group, second: Group) -> dict[str, float]:
     return {"difference": gap, "low": gap - reach, "high": gap + reach}
 
 
-def differing(groups: Sequence[Group]) -> list[str]:
+def differing(groups: Sequence[SeedGroup]) -> list[str]:
     """Return the settings in which the groups differ."""
     keys = dict.fromkeys(key for group in groups for key in group.settings)
     return [key for key in keys if any(group.settings.get(key) != groups[0].settings.get(key) for group in groups)]
 
 
-def row_of(group: Group, keys: Sequence[str]) -> dict[str, Any]:
+def row_of(group: SeedGroup, keys: Sequence[str]) -> dict[str, Any]:
     """Return a row of a table: in which settings the group is another one, and how its runs score."""
     low, high = group.interval
     several = len(group.scores) > 1

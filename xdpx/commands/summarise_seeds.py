@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from xdpx.commands.script_arguments import need_paths, read_arguments
 
 if TYPE_CHECKING:
-    from xdpx.commands.seeds import Group
+    from xdpx.commands.seeds import SeedGroup
 
 NAME = "summarise_seeds"
 USAGE = "x-script summarise_seeds ROOT... [-WORD...] [--json]"
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _told(group: Group, keys: Sequence[str]) -> dict[str, object]:
+def _told(group: SeedGroup, keys: Sequence[str]) -> dict[str, object]:
     several = len(group.scores) > 1
     return {
         "settings": {key: group.settings.get(key) for key in keys}, "metric": group.metric, "mean": group.mean,
@@ -60,7 +60,7 @@ def _told(group: Group, keys: Sequence[str]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def compared(groups: Sequence[Group], keys: Sequence[str]) -> Iterator[str]:
+def compared(groups: Sequence[SeedGroup], keys: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each group of several seeds after the first one: whether it differs from that."""
     from xdpx.commands.seeds import difference
 

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from xdpx.utils import commit, io
 from xdpx.utils.aside import text_of
-from xdpx.utils.leases import Watch
+from xdpx.utils.leases import OwnerWatch
 
 FILE = "status.json"
 MakingStatus = Literal["", "running", "failed", "finished"]
@@ -53,7 +53,7 @@ class Waiting:
     """Look again and again whether the x-prepro that makes the splits of a folder is still at work."""
 
     def __init__(self, data_dir: str) -> None:
-        self._data_dir, self._watch = data_dir, Watch(data_dir)
+        self._data_dir, self._watch = data_dir, OwnerWatch(data_dir)
 
     def stopped(self) -> tuple[str, Sequence[str]]:
         """Return (how it ended, the splits that it did not make); ('', ()) while it is at work, or when it is done.

@@ -22,7 +22,7 @@ class Answer(NamedTuple):
     score: float
 
 
-class Found(NamedTuple):
+class QuestionAnswers(NamedTuple):
     """What was found for one question.
 
     Attributes:
@@ -64,7 +64,7 @@ def by_text(sample_W: NDArray[Any], window_W: NDArray[Any]) -> list[NDArray[np.i
     return np.split(order, begins[1:]) if len(order) else []
 
 
-def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[Any], texts: Texts) -> Found:
+def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[Any], texts: Texts) -> QuestionAnswers:
     """Put together what was found in the windows of one question.
 
     The best N answers of all windows are kept, each with its best score. That there is none is as likely as in the
@@ -87,7 +87,7 @@ def merged(pred_WNA: NDArray[Any], score_WN: NDArray[Any], nothing_W: NDArray[An
             break
         row = pred_WNA[window, number]
         best.setdefault(texts(row[row >= 0].tolist()), score)
-    return Found([Answer(text, score) for text, score in best.items()], float(nothing_W.min()))
+    return QuestionAnswers([Answer(text, score) for text, score in best.items()], float(nothing_W.min()))
 
 
 def right_answers(row_A: NDArray[Any], texts: Texts) -> list[str]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xdpx.config import parameters as declare
-from xdpx.losses.answers import Found, best_threshold, by_text, merged, right_answers
+from xdpx.losses.answers import QuestionAnswers, best_threshold, by_text, merged, right_answers
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import answer_f1, exact_match, ratio
@@ -125,7 +125,7 @@ class BertQALoss(Loss):
             cells |= dict.fromkeys(rows.tolist(), [found.text(threshold), listed][: len(self.columns())])
         return (cells[row] for row in range(len(cells)))
 
-    def _found(self, predictions: Mapping[str, Any], rows: NDArray[np.int64]) -> Found:
+    def _found(self, predictions: Mapping[str, Any], rows: NDArray[np.int64]) -> QuestionAnswers:
         pred, score, nothing = (np.asarray(predictions[name])[rows] for name in ("pred", "score", "nothing"))
         return merged(pred, score, nothing, self._text)
 

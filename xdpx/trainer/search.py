@@ -60,7 +60,7 @@ def default_space_ray(trial: object) -> dict[str, Any]:
     }
 
 
-Found = BestRun | list[BestRun] | None
+SearchResult = BestRun | list[BestRun] | None
 Space = Callable[[Any], dict[str, Any]]
 
 
@@ -75,7 +75,7 @@ class Trials:
     def __init__(self, run: TrainerRun, methods: StageMethods) -> None:
         self._run, self._methods, self._search = run, methods, run.search
 
-    def search(self, n_trials: int, direction: str | list[str], backend: Any, **kwargs: Any) -> Found:
+    def search(self, n_trials: int, direction: str | list[str], backend: Any, **kwargs: Any) -> SearchResult:
         """Run a search and return its best run, or one for each best trial when there are several directions.
 
         Raises:
@@ -119,7 +119,7 @@ class Trials:
             return None
         return BestRun(str(best.number), best.best, dict(best.values), found.decisions)
 
-    def _optuna(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> Found:
+    def _optuna(self, space: Space, n_trials: int, direction: str | list[str], **kwargs: Any) -> SearchResult:
         import optuna
 
         self._search.space, world = space, self._run.parts.world

@@ -249,7 +249,7 @@ def _read_holder(path: str) -> Holder | None:
     return holder
 
 
-class Watch:
+class OwnerWatch:
     """Tell, asked again and again, whether somebody owns a folder, without ever waiting for an answer.
 
     An owner on another machine counts as dead when its sign of life has not changed for `dead_after` seconds of being

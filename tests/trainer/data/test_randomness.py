@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers.trainer_utils import seed_worker as their_seed_worker
 
-from xdpx.trainer.data.randomness import WATCHED_BATCHES, Randomness, Watch, seed_worker, untouched
+from xdpx.trainer.data.randomness import WATCHED_BATCHES, Randomness, StateWatch, seed_worker, untouched
 
 
 def draw():
@@ -49,7 +49,7 @@ def test_a_worker_is_seeded_as_by_the_original():
 
 
 def test_generators_that_batches_do_not_draw_from_are_no_longer_looked_at():
-    watch = Watch()
+    watch = StateWatch()
     for _ in range(WATCHED_BATCHES):
         assert None not in watch.before()
         np.random.rand()

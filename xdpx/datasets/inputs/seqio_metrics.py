@@ -18,7 +18,7 @@ Kind = Literal["predict", "score"]
 KeyedOutputs = Sequence[tuple[str | None, Any]]
 
 
-class Judged(Protocol):
+class JudgedInput(Protocol):
     """What judging asks of an input: a `SeqIOInput`."""
 
     @property
@@ -69,7 +69,7 @@ def origins(batch: NestedMap) -> list[list[tuple[int, int, int]]]:
     return [[tuple(one) for one in row if one[0] >= 0] for row in stacked.tolist()]
 
 
-def judge(data: Judged, outputs: KeyedOutputs, kind: Kind) -> dict[str, float]:
+def judge(data: JudgedInput, outputs: KeyedOutputs, kind: Kind) -> dict[str, float]:
     """Compute the metrics of the input's task from the outputs of all hosts.
 
     Args:
@@ -100,7 +100,7 @@ def judge(data: Judged, outputs: KeyedOutputs, kind: Kind) -> dict[str, float]:
     return values
 
 
-def _functions(data: Judged, kind: Kind) -> Sequence[Callable[..., Any]]:
+def _functions(data: JudgedInput, kind: Kind) -> Sequence[Callable[..., Any]]:
     task = data.task
     if not isinstance(task, Task):
         raise refused(data.hparams, "mixture_name", "is a mixture.", "Evaluate each task by itself.")
@@ -111,7 +111,7 @@ def _functions(data: Judged, kind: Kind) -> Sequence[Callable[..., Any]]:
     return functions  # type: ignore[no-any-return]
 
 
-def _by_example(data: Judged, outputs: KeyedOutputs) -> dict[int, Any]:
+def _by_example(data: JudgedInput, outputs: KeyedOutputs) -> dict[int, Any]:
     size = data.hparams.batch_size
     found = {}
     for key, output in outputs:
@@ -121,7 +121,7 @@ def _by_example(data: Judged, outputs: KeyedOutputs) -> dict[int, Any]:
     return found
 
 
-def _refuse_missing(data: Judged, found: Mapping[int, Any]) -> None:
+def _refuse_missing(data: JudgedInput, found: Mapping[int, Any]) -> None:
     count = data.pool.sizes[0]
     missing = sorted(set(range(count)) - set(found))
     if missing:
@@ -131,7 +131,7 @@ def _refuse_missing(data: Judged, found: Mapping[int, Any]) -> None:
         )
 
 
-def _target(data: Judged, row: int) -> Any:
+def _target(data: JudgedInput, row: int) -> Any:
     """Return the target of an example as metric functions see it: all of it, however little of it the model saw."""
     part = data.pool.parts[0]
     ids = part.untrimmed(row, "targets")[: data.hparams.eval_metrics_targets_length]
@@ -139,7 +139,7 @@ def _target(data: Judged, row: int) -> Any:
     return _postprocessed(data, value, row, is_target=True)
 
 
-def _said(data: Judged, row: int, output: Any, kind: Kind) -> Any:
+def _said(data: JudgedInput, row: int, output: Any, kind: Kind) -> Any:
     p = data.hparams
     entry = p.eval_metrics_prediction if kind == "predict" else p.eval_metrics_score
     if isinstance(output, Mapping):
@@ -152,7 +152,7 @@ def _said(data: Judged, row: int, output: Any, kind: Kind) -> Any:
     return float(np.asarray(output)) if np.ndim(output) == 0 else np.asarray(output)
 
 
-def _postprocessed(data: Judged, value: object, row: int, *, is_target: bool) -> Any:
+def _postprocessed(data: JudgedInput, value: object, row: int, *, is_target: bool) -> Any:
     part = data.pool.parts[0]
     postprocess = part.task.hparams.postprocess
     return value if postprocess is None else postprocess(value, example=part.raw(row), is_target=is_target)

@@ -23,7 +23,7 @@ gather_objects = distributed_utils.gather_objects
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorSlot:
     """Stands for a tensor while the tree around it travels."""
 
     index: int
@@ -94,17 +94,17 @@ def all_have(value: object) -> bool:
 
 
 def flatten(tree: object) -> tuple[Any, list[Tensor]]:
-    """Take the tensors out of nested dicts, lists and tuples: a `Place` stands for each. `unflatten` undoes it."""
+    """Take the tensors out of nested dicts, lists and tuples: a `TensorSlot` stands for each. `unflatten` undoes it."""
     tensors: list[Tensor] = []
     return map_tensors(lambda each: _noted(each, tensors), tree), tensors
 
 
-def unflatten(outline: Any, give: Callable[[Place], Any]) -> Any:
+def unflatten(outline: Any, give: Callable[[TensorSlot], Any]) -> Any:
     """Put something in every place of an outline."""
-    return _map(outline, Place, give)
+    return _map(outline, TensorSlot, give)
 
 
-def receive(place: Place, tensors: list[Tensor]) -> Tensor:
+def receive(place: TensorSlot, tensors: list[Tensor]) -> Tensor:
     """Return, on the host, the tensor that the first process has for a place; `tensors` is empty on the others."""
     have = tensors[place.index].detach().cpu() if tensors else torch.empty(place.shape, dtype=place.dtype)
     return broadcast_tensor_(have.contiguous())
@@ -193,9 +193,9 @@ def _refuse_others(tree: object) -> None:
         )
 
 
-def _noted(tensor: Tensor, tensors: list[Tensor]) -> Place:
+def _noted(tensor: Tensor, tensors: list[Tensor]) -> TensorSlot:
     tensors.append(tensor)
-    return Place(len(tensors) - 1, tensor.shape, tensor.dtype)
+    return TensorSlot(len(tensors) - 1, tensor.shape, tensor.dtype)
 
 
 def _map(tree: object, kind: type, change: Callable[[Any], Any]) -> Any:

@@ -38,7 +38,7 @@ class BertMix(Bert):
         known, width = parameters, int(self.config.hidden_size)
         _refuse_absent_layer(known.bert_seq_layer, int(self.config.num_hidden_layers))
         self.characters = Characters(width, known) if known.char_emb else None
-        self.words = Words(known) if known.word_emb else None
+        self.words = WholeWords(known) if known.word_emb else None
         size = sum(part.size for part in (self.characters, self.words) if part is not None)
         self.fusion, size = _fusion(size, known) if known.fusion else (nn.Identity(), size)
         hidden = known.encoder_hidden_size
@@ -128,7 +128,7 @@ class Characters(nn.Module):
         return largest_of_words(features, word_index_BT, num_words)
 
 
-class Words(nn.Module):
+class WholeWords(nn.Module):
     """A vector for each word as a whole."""
 
     def __init__(self, known: BertMixParameters) -> None:

@@ -31,7 +31,7 @@ def _inside(model: nn.Module) -> nn.Module | None:
     return wrapped if isinstance(wrapped, nn.Module) else None
 
 
-class Wishes(Protocol):
+class PreparingArguments(Protocol):
     """What is read from the arguments of a training."""
 
     use_liger_kernel: bool
@@ -41,7 +41,7 @@ class Wishes(Protocol):
     debug: Any
 
 
-def before_training(model: nn.Module, args: Wishes, processing_class: object = None) -> None:
+def before_training(model: nn.Module, args: PreparingArguments, processing_class: object = None) -> None:
     """Do to the model what the arguments ask for: kernels, checkpointing, tokens, a look-out for overflows."""
     if args.use_liger_kernel:
         apply_liger(model, args.liger_kernel_config)

@@ -18,7 +18,7 @@ from xdpx.logger import log
 from xdpx.optimizers import optimizers
 from xdpx.optimizers.pytorch.families import Family, construct
 from xdpx.optimizers.pytorch.lean_start import defer_compiler
-from xdpx.optimizers.pytorch.request import Chosen, Kwargs, Request, Wishes, pairs
+from xdpx.optimizers.pytorch.request import Chosen, Kwargs, OptimizerArguments, Request, pairs
 
 # ---- for x-train
 
@@ -77,7 +77,7 @@ def build(kind: Any, parameters: Any, groups: list[dict[str, Any]], learning_rat
 # ---- for a Trainer
 
 
-def class_and_kwargs(args: Wishes, model: nn.Module | None = None) -> Chosen:
+def class_and_kwargs(args: OptimizerArguments, model: nn.Module | None = None) -> Chosen:
     """Choose the class of the optimizer and the arguments it is built with; nothing is built or changed.
 
     Args:
@@ -131,7 +131,7 @@ def _parameters(declared: Any, request: Request) -> Any:
 
 
 def optimizer_for(
-    args: Wishes, model: nn.Module, groups: list[Kwargs], chosen: Chosen | None = None
+    args: OptimizerArguments, model: nn.Module, groups: list[Kwargs], chosen: Chosen | None = None
 ) -> torch.optim.Optimizer:
     """Build the optimizer that the arguments name.
 

@@ -16,7 +16,7 @@ Chosen = tuple[Any, Kwargs]
 TRUE = frozenset({"true", "1", "yes", "on", "y", "t"})
 
 
-class Wishes(Protocol):
+class OptimizerArguments(Protocol):
     """What is read from the arguments of a training."""
 
     optim: str
@@ -62,7 +62,7 @@ class Settings:
 class Request:
     """One optimizer that is asked for: by which name, for which model, with which extra keys."""
 
-    args: Wishes
+    args: OptimizerArguments
     model: nn.Module | None
     name: str
     extra: Mapping[str, str]

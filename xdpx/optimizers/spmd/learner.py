@@ -28,7 +28,7 @@ LIMITS = ("clip_gradient_norm_to_value", "clip_gradient_single_norm_to_value", "
 
 
 @dataclass(frozen=True)
-class Group:
+class WeightGroup:
     """Weights that one rule moves together: all have the same leading axes, over which it is vectorised."""
 
     key: str
@@ -159,14 +159,14 @@ class Learner(Configurable):
         kept = matching(only, weights, where=f"{where}inclusion") if only else set(weights)
         return kept - left_out
 
-    def groups(self, weights: Named) -> list[Group]:
+    def groups(self, weights: Named) -> list[WeightGroup]:
         """Return the groups of weights and their rules."""
         kept = set(weights) if self.hparams.keep_optimizer_state_for_excluded_vars else self.trained(weights)
         found = []
         for label, optimizer, names in self.shares(sorted(kept)):
             for stack, members in self._stacks(weights, names).items():
                 key = "_".join([label, *map(str, stack)])
-                found.append(Group(key, optimizer, self._rule(optimizer, len(stack)), members))
+                found.append(WeightGroup(key, optimizer, self._rule(optimizer, len(stack)), members))
         return found
 
     def shares(self, names: Sequence[str]) -> list[tuple[str, BaseOptimizer, Sequence[str]]]:
@@ -332,9 +332,6 @@ def _chosen(valid: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda after, before: jnp.where(valid, after, before), new, old)
 
 
-__all__ = ["Axes", "Group", "Learner", "MultiOptimizerLearner", "OptState"]
-
-
 def _start_average(params: Tree) -> dict[str, Any]:
     """Return the average before the first update: the weights as they are, in a place of their own."""
     return {"count": jnp.zeros((), jnp.int32), "average": jax.tree.map(lambda weight: jnp.array(weight), params)}
@@ -354,3 +351,6 @@ def _advance_average(kept: dict[str, Any], params: Tree, decay: float) -> dict[s
         return (now * average + (1.0 - now) * weight).astype(average.dtype)
 
     return {"count": kept["count"] + 1, "average": jax.tree.map(towards, kept["average"], params)}
+
+
+__all__ = ["Axes", "Learner", "MultiOptimizerLearner", "OptState", "WeightGroup"]

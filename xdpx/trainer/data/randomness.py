@@ -62,7 +62,7 @@ class Randomness(NamedTuple):
         return cls(python, numpy, saved["torch"])
 
 
-class Watch:
+class StateWatch:
     """Takes the states before each batch is made: all of them at first, then those that batches draw from."""
 
     def __init__(self) -> None:

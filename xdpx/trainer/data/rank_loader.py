@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.trainer.data.options import LoaderOptions
 from xdpx.trainer.data.plan import length, samples_per_batch
-from xdpx.trainer.data.randomness import Randomness, Watch, untouched
+from xdpx.trainer.data.randomness import Randomness, StateWatch, untouched
 from xdpx.trainer.data.streams import DealtStream, RankStream, is_stateful, pass_over, resumed
 
 Collator = Callable[[list[Any]], Any]
@@ -65,7 +65,7 @@ class Loader(DataLoader[Any]):
         self._entry: tuple[int, Mapping[str, Any] | None] | None = None
         self._start: Randomness | None = None
         self._ahead: dict[str, Any] = {}
-        self._watch = Watch() if resumable and options.num_workers == 0 else None
+        self._watch = StateWatch() if resumable and options.num_workers == 0 else None
         pinned = options.pin_memory and world.device.type not in {"cpu", "mps"} and torch.accelerator.is_available()
         self._non_blocking = pinned if options.non_blocking is None else options.non_blocking
         self._torch_options = {
@@ -210,7 +210,7 @@ class Loader(DataLoader[Any]):
             dataset.set_epoch(self.iteration)
         return iter(DataLoader(dataset, **self._torch_options))
 
-    def _watched(self, watch: Watch, fetched: Iterator[Any]) -> Any:
+    def _watched(self, watch: StateWatch, fetched: Iterator[Any]) -> Any:
         """Fetch the next batch, and remember what with, for whoever saves before it is given."""
         self._ahead["randomness"] = watch.before()
         if self.is_stream and is_stateful(self._source):

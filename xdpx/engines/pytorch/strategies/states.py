@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from xdpx.engines.pytorch import collectives
-from xdpx.engines.pytorch.collectives import Place
+from xdpx.engines.pytorch.collectives import TensorSlot
 from xdpx.utils.host_memory import copy_to_host
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _fill(target: Tensor, source: Tensor | None, *, travel: bool) -> None:
             collectives.broadcast_tensor_(target)
 
 
-def _plain(place: Place, tensors: list[Tensor], *, travel: bool) -> Tensor:
+def _plain(place: TensorSlot, tensors: list[Tensor], *, travel: bool) -> Tensor:
     return collectives.receive(place, tensors) if travel else tensors[place.index]
 
 
