@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from xdpx.runs import snapshot
 from xdpx.runs.snapshot import write_changed_snapshot, write_snapshot
 
 
@@ -26,6 +27,17 @@ def test_it_holds_the_package_the_users_modules_and_the_config(desk: Path) -> No
     assert not [
         name for name in names if "venv" in name or "__pycache__" in name or name.endswith((".bin", "huge.txt"))
     ]
+
+
+def test_files_are_told_apart_by_their_names_in_whatever_order_they_come(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list(snapshot._files("train"))
+    monkeypatch.setattr(snapshot, "_files", lambda config: iter(found[::-1]))
+    write_snapshot("run/snapshot.zip", config="train")
+    names = zipfile.ZipFile("run/snapshot.zip").namelist()
+    assert len(names) == len(set(names))
+    assert {"xdpx/runs/snapshot.py", "user/modules/mine.py", "config/train.hjson"} <= set(names)
 
 
 def test_a_resumed_run_keeps_its_code_only_when_it_changed(desk: Path) -> None:

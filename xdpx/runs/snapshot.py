@@ -16,6 +16,8 @@ from xdpx.utils import commit, io
 from xdpx.utils.redaction import holds_secret
 
 SNAPSHOT = "snapshot.zip"
+PACKAGE = "xdpx/"
+"""How the names of the package's own files begin in it."""
 KEPT = (".py", ".hjson", ".json", ".yaml", ".yml", ".toml", ".txt", ".md", ".sh", ".cfg", ".typed", ".j2")
 SKIPPED_FOLDERS = frozenset({"__pycache__", "venv", "env", "node_modules", "build", "dist"})
 LARGEST_FILE = 1_000_000
@@ -36,12 +38,12 @@ def write_snapshot(path: str, *, config: str = "", more: Mapping[str, str] | Non
     """
     secret = list[str]()
     found = [(name, file, _tag(file)) for name, file in _files(config)]
-    of_package = [each for each in found if each[0].startswith("xdpx/")]
+    of_package = [each for each in found if each[0].startswith(PACKAGE)]
     packed, total, own_left_out = _packed(tuple(of_package))
     left_out = [*own_left_out]
     text = BytesIO(packed)
     with zipfile.ZipFile(text, "a", zipfile.ZIP_DEFLATED) as archive:
-        others = [(name, file) for name, file, _ in found[len(of_package) :]]
+        others = [(name, file) for name, file, _ in found if not name.startswith(PACKAGE)]
         for name, file in (*others, *(more or {}).items()):
             size = io.size(file)
             if size > LARGEST_FILE or total + size > LARGEST_SNAPSHOT:
@@ -133,7 +135,7 @@ def changed_files(folder: str) -> tuple[str, list[str]] | None:
                 now[name] = source.read()
     changed = {name for name in now.keys() & then.keys() if now[name] != then[name]}
     gone = then.keys() - now.keys()
-    new = {name for name in now.keys() - then.keys() if name.startswith("xdpx/")}  # others may have held secrets
+    new = {name for name in now.keys() - then.keys() if name.startswith(PACKAGE)}  # others may have held secrets
     return newest, sorted(changed | gone | new)
 
 
