@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import xdpx
 from tests.scripts.conftest import trained
 from xdpx.commands import rounding
 from xdpx.commands.script import SHIPPED, main
 from xdpx.config.faults import ConfigError
+from xdpx.inference import exporting
 from xdpx.inference.formats import FORMATS, format_named
+from xdpx.inference.plan import InferenceParameters, make_plan
+from xdpx.inference.predictor import Predictor
 from xdpx.run import main as command
 
 TEXTS = ["good film", "very bad", "", "I 💛 \U0001d518 好", "good " * 200]
@@ -100,6 +104,45 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
         export("torchscript", run_dir, earlier)
     assert (earlier / "notes.txt").read_text() == (mine / "notes.txt").read_text() == "mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["earlier", "mine"]
+
+
+def test_pages_of_scores_do_not_stand_in_the_way_of_the_next_export(
+    exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
+) -> None:
+    out, rows = shutil.copytree(exported("torchscript"), tmp_path / "taken"), run_dir.parent / "rows.tsv"
+    (tmp_path / "eval.json").write_text(json.dumps({"save_dir": f"{out}/", "valid_subset": str(rows)}))
+    assert command(["x-eval", str(tmp_path / "eval.json")]) == 0
+    assert [path.name for path in (tmp_path / "taken.eval").glob("*.html")] == ["model-rows.tsv.html"]
+    assert export("torchscript", run_dir, out) == 0
+
+
+def test_an_export_that_answers_other_than_the_run_is_refused(
+    exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(run_dir, tmp_path / "other")
+    weights = torch.load(other / "checkpoint-5.pt", weights_only=True)
+    torch.save({name: 2 * value for name, value in weights.items()}, other / "checkpoint-5.pt")
+    plan = make_plan(InferenceParameters(save_dir=str(other), checkpoint="<last>"), "test")
+    predictor, outputs = Predictor(plan, cuda=False), exporting.Compared(0, 0.0, 0.0, 0, "12 rows")
+    chunks, _ = exporting.real_rows(predictor, str(run_dir.parent / "rows.tsv"), 12, "test")
+    with pytest.raises(ConfigError, match=r"answers other than the run: predictions for 12 rows differ by"):
+        exporting.compared(predictor, str(exported("torchscript")), chunks, outputs, 1e-4)
+    rounded = exporting.compared(predictor, str(exported("torchscript")), chunks, outputs, exporting.ANY_NUMBER)
+    assert rounded.predictions > 1e-4
+
+
+def test_rows_that_are_there_but_not_to_be_used_are_not_called_gone(run_dir: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run_dir, tmp_path / "run")
+    data = shutil.copytree(run_dir.parent / "data", tmp_path / "data")
+    (other / "args.py").write_text((run_dir / "args.py").read_text().replace(str(run_dir.parent), str(tmp_path)))
+    shutil.copy(data / "vocab.txt", other), shutil.copy(data / "target_map.txt", other)
+    keys = [f"save_dir={other}", "checkpoint=<last>", f"out_dir={tmp_path / 'out'}"]
+    assert main(["export_torchscript", *keys]) == 0
+    assert "no rows of dev, which is gone" in json.loads((tmp_path / "out/export.json").read_text())["compared"]["what"]
+    (data / "dev.pt").touch()
+    (data / "vocab.txt").write_text("[PAD]\n[UNK]\nother\n")
+    with pytest.raises(ConfigError, match=r"rows: .*vocab\.txt"):
+        main(["export_torchscript", *keys])
 
 
 def test_a_damaged_export_is_refused(exported: Callable[[str], Path], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from xdpx.utils import commit, io
 from xdpx.utils.owners import new_owner_id
 from xdpx.utils.progress import format_bytes
 
-if TYPE_CHECKING:
-    pass
-
 LENGTHS = ((12, 3, 7), (1,), (30, 2), (5, 5, 5, 5))
 """Tokens of the texts of batches that differ in rows and lengths; the first is followed through the network."""
 REAL_BATCHES = 4
@@ -43,6 +40,8 @@ INPUTS = "inputs.json"
 TIMED = (8, 32)
 """Lengths in tokens of which the time is taken, beside the longest."""
 MOST_WORDS = 50
+ANY_NUMBER = float(np.finfo(np.float64).max)
+"""So much may a rounded network differ: its scores decide. NaN and infinity are still refused."""
 CALIBRATED_ON = 32
 """Batches of real rows from which ranges are learned."""
 UNLIKE_TEXTS = (KeyError, TypeError, ValueError, IndexError, AttributeError)
@@ -118,7 +117,7 @@ def export(
     plan = make_plan(options.model_copy(update={"engine": "pytorch", "mesh": None, "nproc": None}), source)
     predictor = Predictor(plan, cuda=False, seed=options.seed)
     chunks, what = real_rows(predictor, rows, num_rows, source)
-    exportable = exportable_of(predictor, chunks)
+    exportable = exportable_of(predictor, chunks, calibrated=kind.quantise is not None)
     with staged(out_dir, {"format": kind.name, "checkpoint": plan.checkpoint}) as folder:
         facts = _contents(kind, exportable, predictor)
         facts["of_format"] = kind.write(exportable, folder)
@@ -126,12 +125,12 @@ def export(
         lines = [_size(kind, folder, out_dir, exportable)]
         if not facts["of_format"].get("without_head"):
             network = open_network(folder, facts, threads=None, source=out_dir)
-            most = float("inf") if kind.quantise else kind.most_difference
+            most = ANY_NUMBER if kind.quantise else kind.most_difference
             answers = answers_rows(predictor, chunks)
             batches = exportable.batches if answers else [*exportable.batches, *_real(predictor, chunks)]
             outputs = compared_outputs(exportable, network, batches, most)
             found = Compared(sum(len(each.samples) for each in chunks), outputs, 0.0, 0, what)
-            found = compared(predictor, folder, chunks, found) if answers else found
+            found = compared(predictor, folder, chunks, found, most) if answers else found
             facts["compared"] = found._asdict()
             lines += [*_difference(facts, found), *_times(exportable, folder, facts)]
         lines += judge(Trial(kind, exportable, predictor, folder, facts)) if judge is not None else []
@@ -142,8 +141,13 @@ def export(
 # ---- the network
 
 
-def exportable_of(predictor: Predictor, chunks: Sequence[Chunk]) -> Exportable:
+def exportable_of(predictor: Predictor, chunks: Sequence[Chunk], *, calibrated: bool = False) -> Exportable:
     """Return the network of a run, ready to be written.
+
+    Args:
+        predictor: of the run.
+        chunks: real rows, some of which go through the network.
+        calibrated: read rows of training, too, from which ranges are learned.
 
     Raises:
         ConfigError: it gives or takes something else than tensors.
@@ -167,7 +171,7 @@ def exportable_of(predictor: Predictor, chunks: Sequence[Chunk]) -> Exportable:
     names = [name for name in form if name is not None]
     return Exportable(
         network, list(batches[0]), names, batches, predictor.plan, predictor.processor, predictor.labels,
-        predictor.task.loss, model, form, _calibration(predictor, chunks),
+        predictor.task.loss, model, form, _calibration(predictor, chunks) if calibrated else [],
     )  # fmt: skip
 
 
@@ -194,8 +198,9 @@ def _calibration(predictor: Predictor, chunks: Sequence[Chunk]) -> list[Mapping[
     try:
         source = find_input(TRAINING, predictor.plan, "rows", THIS_RUN)
         chunks = [*predictor.chunks(source, most=CALIBRATED_ON * ROWS_PER_BATCH)]
-    except ConfigError:
-        pass
+    except ConfigError as error:
+        if not _is_gone(error):
+            raise
     return list(islice(_real(predictor, chunks), CALIBRATED_ON))
 
 
@@ -267,8 +272,8 @@ def real_rows(predictor: Predictor, name: str | None, most: int, source: str) ->
     try:
         chunks += predictor.chunks(find_input(wanted, plan, "rows", source), most=most)
         told.append(f"{sum(each.num_rows for each in chunks):,} rows of {wanted}")
-    except ConfigError:
-        if name is not None:
+    except ConfigError as error:
+        if name is not None or not _is_gone(error):
             raise
         told.append(f"no rows of {wanted}, which is gone")
     odd = odd_input(predictor)
@@ -276,6 +281,11 @@ def real_rows(predictor: Predictor, name: str | None, most: int, source: str) ->
         chunks += predictor.chunks(odd) if odd is not None else []
         told += [f"{len(odd.rows or ())} odd ones"] if odd is not None else []
     return chunks, ", ".join(told)
+
+
+def _is_gone(error: ConfigError) -> bool:
+    """Tell whether all that is wrong with an input is that it is not there."""
+    return all(fault.code == "missing_path" for fault in error.faults)
 
 
 def odd_input(predictor: Predictor) -> Input | None:
@@ -301,7 +311,7 @@ def answers_rows(predictor: Predictor, chunks: Sequence[Chunk]) -> bool:
     return True
 
 
-def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs: Compared) -> Compared:
+def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs: Compared, most: float) -> Compared:
     """Return how far an export is from its run, from raw text to probabilities.
 
     Args:
@@ -309,9 +319,10 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs
         folder: the export, whose own vocabulary and preprocessing number raw text.
         chunks: rows as the run reads them.
         outputs: how far the outputs of the two networks are apart.
+        most: how far predictions may be.
 
     Raises:
-        ConfigError: a raw row is read otherwise, or the loss wants more of the network than its outputs.
+        ConfigError: a raw row is read or answered otherwise, or the loss wants more of the network than its outputs.
     """
     again = Predictor(make_plan(InferenceParameters(save_dir=folder), folder))
     rows, worst, changed = 0, 0.0, 0
@@ -330,6 +341,9 @@ def compared(predictor: Predictor, folder: str, chunks: Sequence[Chunk], outputs
         if "pred" in wanted:
             apart = np.asarray(found["pred"]) != np.asarray(wanted["pred"])
             changed += int(apart.reshape(len(apart), -1).any(axis=1).sum())
+        if not worst <= most:
+            problem = f"answers other than the run: predictions for {outputs.what} differ by {worst:.1e}"
+            raise refusal("What was written", problem)
     return outputs._replace(rows=rows, predictions=worst, changed=changed)
 
 
