@@ -57,7 +57,7 @@ class Evaluate:
         page: str | None = param(
             None,
             doc="File of the page (HTML) with classes, confusions, scores by length and the worst errors; null: "
-            "<save_dir>/eval/<checkpoint>-<inputs>.html; '' writes none.",
+            "<save_dir>/eval/<checkpoint>-<inputs>.html, of an export in <save_dir>.eval; '' writes none.",
         )
         worst_errors: int = param(20, ge=0, doc="How many of the worst errors of each input to show with their texts.")
         intervals: bool = param(
@@ -303,9 +303,13 @@ def _holds_page(path: str) -> bool:
 
 
 def _place_of_page(plan: InferencePlan, save_dir: str, reports: list[dict[str, Any]]) -> str:
-    """Return where the page goes by itself: in the run's folder, named after the checkpoint and what was scored."""
+    """Return where the page goes by itself: in the run's folder, named after the checkpoint and what was scored.
+
+    An export is replaced as a whole by the next one, so its pages lie beside it.
+    """
     weights = io.name(plan.checkpoint or "initial").rpartition(".")[0] or "initial"
-    return io.join(save_dir, "eval", f"{'-'.join([weights, *(_as_name(each['name']) for each in reports)])[:120]}.html")
+    folder = f"{save_dir.rstrip('/')}.eval" if plan.exported else io.join(save_dir, "eval")
+    return io.join(folder, f"{'-'.join([weights, *(_as_name(each['name']) for each in reports)])[:120]}.html")
 
 
 def _as_name(text: str) -> str:
