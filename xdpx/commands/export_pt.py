@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from pydantic import ValidationError
+
 from xdpx.checkpoints import tf_files
 from xdpx.commands.script_arguments import run_config, unfit_name
 from xdpx.config import extras, parameters
@@ -41,7 +43,7 @@ class ExportPT:
         out_name: str = param("bert_model.pt", doc="Name of the file with the weights.")
         model_class: str = param("bert_pretrain", doc="Which of our models takes the weights.")
         extra_configs: dict[str, Any] = param({}, doc="Further keys of that model.")
-        num_classes: int = param(2, gt=0, doc="Classes of its classifier; 3 of StructBERT.")
+        num_classes: int | None = param(None, gt=0, doc="Classes of its classifier; 3 of StructBERT; null: 2.")
         strict_size: bool = param(True, doc="Stop when a weight has another size in the file.")
         from_tf: bool = param(True, doc="The weights are TensorFlow's; false: those of another program of torch.")
         tf_format: str | None = param(None, doc="Accepted without effect, for old configs: the path tells.")
@@ -127,25 +129,41 @@ class ExportPT:
         """Return the network with random weights.
 
         Raises:
-            ConfigError: no file tells its architecture, or a key is none of its own.
+            ConfigError: no file tells its architecture, or a key is missing or none of its own.
         """
         from xdpx.models import models
         from xdpx.models.pytorch import weights
 
         known = self.parameters
         kind, config = models[known.model_class], known.tf_config or known.bert_config or weights.config_file(source)
-        if config is None:
+        taken = kind.Parameters.model_fields
+        if config is None and "extra_config" in taken:
             problem = f"is missing, and no bert_config.json lies beside '{self._path}'."
             raise ConfigError(self.source, [Fault("tf_config", problem, "Name the file that tells its sizes.")])
-        taken = kind.Parameters.model_fields
         unknown = [unknown_name("extra_configs", key, [*taken]) for key in known.extra_configs if key not in taken]
+        if known.num_classes is not None and "num_classes" not in taken:
+            problem = f"is {known.num_classes}, but {known.model_class} has no classes."
+            unknown.append(Fault("num_classes", problem, "Leave it out, or name another model_class."))
         if unknown:
             raise ConfigError(self.source, unknown)
-        sizes = weights.read_table(config)
-        keys: dict[str, Any] = {"pretrained_model": None, "extra_config": sizes, "num_classes": known.num_classes}
+        sizes = weights.read_table(config) if config is not None else {}
+        keys: dict[str, Any] = {"pretrained_model": None, "extra_config": sizes, "num_classes": known.num_classes or 2}
         keys |= {"model_type": sizes.pop("model_type")} if "model_type" in sizes else {}
         keys |= {"load_cls_weights": True}
-        return kind(kind.Parameters(**{key: keys[key] for key in keys if key in taken}, **known.extra_configs))
+        return kind(self._typed(kind, {key: keys[key] for key in keys if key in taken} | known.extra_configs))
+
+    def _typed(self, kind: Any, keys: dict[str, Any]) -> Any:
+        """Return the parameters of a model. Raises ConfigError where one is missing or does not fit."""
+        try:
+            found = kind.Parameters(**keys)
+        except ValidationError as error:
+            named = [(str((each["loc"] or ("",))[0]), f"{each['msg']}.") for each in error.errors()]
+        else:
+            named = found.conflicts()
+        if named:
+            remedy = f"{self.parameters.model_class} needs it so: write it in extra_configs."
+            raise ConfigError(self.source, [Fault(f"extra_configs.{key}", text, remedy) for key, text in named])
+        return found
 
 
 def main(argv: Sequence[str]) -> int:
