@@ -1,11 +1,12 @@
 import ast
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from xdpx.commands.predict import kept_when_interrupted, logits_of
+from xdpx.commands.predict import _write_arrays, kept_when_interrupted, logits_of
 from xdpx.config.faults import ConfigError
 from xdpx.losses import losses
 
@@ -230,3 +231,13 @@ def test_what_cannot_be_done_is_refused_before_anything_is_built(finished_run, k
     wanted = {"predict_file_map": {"{root}/dev.txt": "{root}/out.tsv"}, "save_dir": "{root}/run"} | keys
     with pytest.raises(ConfigError, match=message):
         finished_run.perform("x-pred", **filled(wanted))
+
+
+def test_logits_that_a_loss_predicts_itself_are_written_once(tmp_path):
+    of_rows = {"prob": np.array([[0.3, 0.7]]), "logits": np.array([[1.0, 2.0]])}
+    predictor = SimpleNamespace(predict=lambda chunk: of_rows, task=SimpleNamespace(loss=None))
+    chunks = [SimpleNamespace(kept=np.arange(1), num_rows=1)] * 2
+    assert _write_arrays(chunks, predictor, str(tmp_path / "out.pt"), logits=True) == 2
+    written = torch.load(tmp_path / "out.pt")
+    assert written["logits"].tolist() == [[1.0, 2.0]] * 2
+    assert written["row"].tolist() == [0, 1]
