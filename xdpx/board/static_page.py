@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from html import escape
 
 import numpy as np
 
@@ -130,16 +131,11 @@ def _html(data: dict[str, object], title: str) -> str:
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     meta = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}; script-src {hashes}">\n<title>'
     head = page[:first].replace("<title>", meta, 1)
-    head = head.replace("<title>XDPX board</title>", f"<title>{_escaped(title)}</title>")
+    shown = escape(title, quote=False).encode("utf-8", "replace").decode()
+    head = head.replace("<title>XDPX board</title>", f"<title>{shown}</title>")
     body = f'<script id="data" type="application/json">{text}</script>\n'
     return head + body + "\n".join(f"<script>{script}</script>" for script in scripts) + "\n</body>\n</html>\n"
 
 
 def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _escaped(text: str) -> str:
-    for letter, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(letter, entity)
-    return text.encode("utf-8", "replace").decode()

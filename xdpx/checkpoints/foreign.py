@@ -38,19 +38,16 @@ def problems(folder: str, *, hashes: bool) -> list[str]:
     found = {io.name(entry.path): entry for entry in io.store(folder).children(folder)}
     if parts.INCOMPLETE in found:
         return [f"{parts.INCOMPLETE} says that it was not finished."]
-    if not any(name in found for name in parts.ANY_WEIGHTS) and not _adapters_below(folder):
-        return [f"{parts.WEIGHTS}: it is missing."]
+    if not any(name in found for name in parts.ANY_WEIGHTS):
+        below = io.listdir(folder, recursive=True, contains="adapter_model.")
+        if not {parts.ADAPTER, parts.OLD_ADAPTER} & {io.name(name) for name in below}:
+            return [f"{parts.WEIGHTS}: it is missing."]
     faults = [
         f"{name}: {fault}."
         for name, entry in sorted(found.items())
         if not entry.folder and _KNOWN.fullmatch(name) and (fault := _fault(entry.path, entry.size or 0, hashes))
     ]
     return faults + _missing_shards(folder, set(found))
-
-
-def _adapters_below(folder: str) -> bool:
-    names = io.listdir(folder, recursive=True, contains="adapter_model.")
-    return any(io.name(name) in {parts.ADAPTER, parts.OLD_ADAPTER} for name in names)
 
 
 def _fault(path: str, size: int, hashes: bool) -> str:

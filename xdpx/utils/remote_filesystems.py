@@ -330,15 +330,11 @@ def _send(fs: AbstractFileSystem, files: LocalFiles, local_path: str, key: str, 
         fs.pipe_file(key, files.read_bytes(local_path))
         counter.absolute_update(size)
     elif protocol.startswith("s3"):
-        # The default, ten parts of 50 MiB at a time, would hold half a gigabyte.
-        fs.put_file(local_path, key, callback=counter, chunksize=_part_size(size), max_concurrency=4)
+        # The default, ten parts of 50 MiB at a time, would hold half a gigabyte; 10,000 parts are the most allowed.
+        part_size = max(16 << 20, -(-size // 9_000))
+        fs.put_file(local_path, key, callback=counter, chunksize=part_size, max_concurrency=4)
     else:
         fs.put_file(local_path, key, callback=counter)
-
-
-def _part_size(size: int) -> int:
-    """Return a part size that stays within the 10,000 parts an object store allows."""
-    return max(16 << 20, -(-size // 9_000))
 
 
 def _modified(info: dict[str, Any]) -> float | None:
