@@ -14,7 +14,7 @@ import torch
 
 import xdpx
 from tests.scripts.conftest import trained
-from xdpx.commands import rounding
+from xdpx.commands import export_int8, rounding
 from xdpx.commands.script import SHIPPED, main
 from xdpx.config.faults import ConfigError
 from xdpx.inference import exporting
@@ -170,6 +170,41 @@ def test_eight_bits_tell_what_they_cost(
     assert "times as fast)" in told
     assert {"before", "after", "metric"} <= json.loads((out / "export.json").read_text())["rounding"].keys()
     assert len(xdpx.load_run(out).predict(TEXTS)) == len(TEXTS)
+
+
+def test_the_faster_way_to_eight_bits_is_kept_and_all_are_told(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("onnxruntime", "openvino", "nncf"):
+        pytest.importorskip(package)
+    out = tmp_path / "out"
+    for kept, seconds in (("openvino", [2.0, 1.0]), ("onnx", [1.0, 2.0])):  # one is replaced by the other
+        monkeypatch.setattr(export_int8.ExportInt8, "_in_turn", lambda command, tried, told=seconds: told)
+        assert export("int8", run_dir, out, "most_lost=100") == 0
+        told = capsys.readouterr().out
+        assert [told.count(way) for way in ("ONNX, dynamic", "OpenVINO, static", "acc before")] == (
+            [2, 1, 1] if kept == "onnx" else [1, 2, 1]
+        )
+        assert json.loads((out / "export.json").read_text())["format"] == kept
+        assert len(xdpx.load_run(out).predict(TEXTS)) == len(TEXTS)
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_way_to_eight_bits_that_is_not_installed_is_said(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(format_named("openvino"), "rounding_packages", ("no_such_package",))
+    assert export("int8", run_dir, tmp_path / "out", "most_lost=100") == 0
+    told = capsys.readouterr().out
+    assert "not kept: export_openvino needs " in told
+    assert "no_such_package, which this environment lacks. Run: pip install 'xdpx[openvino]'." in told
+    with pytest.raises(ConfigError, match="which this environment lacks"):
+        export("openvino", run_dir, tmp_path / "other", "quantise=int8")
+    monkeypatch.setattr(rounding, "scored", lambda predictor, source: {"acc": float("nan")})
+    with pytest.raises(ConfigError, match=r"quantise: takes acc on .* from nan to nan"):
+        export("int8", run_dir, tmp_path / "other", "most_lost=100")
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
 def test_eight_bits_that_cost_too_much_leave_nothing(

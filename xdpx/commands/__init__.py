@@ -17,6 +17,7 @@ commands: Registry[Any] = Registry(
         "x-script compare_runs": "xdpx.commands.compare_runs:CompareRuns",
         "x-script confusion_matrix": "xdpx.commands.confusion_matrix:ConfusionMatrix",
         "x-script export_hf": "xdpx.commands.export_hf:ExportHF",
+        "x-script export_int8": "xdpx.commands.export_int8:ExportInt8",
         "x-script export_onnx": "xdpx.commands.export_onnx:ExportOnnx",
         "x-script export_openvino": "xdpx.commands.export_openvino:ExportOpenVino",
         "x-script export_pt2": "xdpx.commands.export_pt2:ExportPt2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xdpx.config.faults import ConfigError, Fault
@@ -31,9 +32,11 @@ class ExportCommand:
 
     Attributes:
         format_name: its name in the table of formats.
+        other_formats: names of those that the folder may get instead.
     """
 
     format_name: ClassVar[str]
+    other_formats: ClassVar[tuple[str, ...]] = ()
 
     Parameters: type[ExportParameters] = ExportParameters
 
@@ -50,12 +53,11 @@ class ExportCommand:
     def check(self) -> list[Fault]:
         """Return what can be seen to be wrong, and which packages are missing, before the model is built."""
         from xdpx.inference.exporting import occupied
-        from xdpx.inference.formats import format_named
 
-        known = self.parameters
-        found = format_named(self.format_name).missing()
+        known, names = self.parameters, (self.format_name, *self.other_formats)
+        found = _unless_one_is_free([self._missing(name) for name in names])
         if io.is_writable(known.out_dir):
-            found += occupied(known.out_dir, self.format_name)
+            found += _unless_one_is_free([occupied(known.out_dir, name) for name in names])
         else:
             found.append(Fault("out_dir", f"'{known.out_dir}' cannot be written.", "Choose another place."))
         try:
@@ -67,6 +69,15 @@ class ExportCommand:
         except ConfigError as error:
             found += error.faults
         return found
+
+    def _missing(self, name: str) -> list[Fault]:
+        from xdpx.inference.formats import format_named
+
+        return format_named(name).missing(rounds=self.rounds())
+
+    def rounds(self) -> bool:
+        """Tell whether weights are rounded to 8 bits."""
+        return False
 
     def run(self) -> None:
         """Write, compare, and say what was measured."""
@@ -84,13 +95,23 @@ class ExportCommand:
         return None
 
 
-class QuantisingParameters(ExportParameters):
+def _unless_one_is_free(faults: Sequence[list[Fault]]) -> list[Fault]:
+    """Return what is wrong with the first of several choices; nothing where one of them is sound."""
+    return faults[0] if all(faults) else []
+
+
+class RoundingParameters(ExportParameters):
+    """The same, and what 8 bits may cost."""
+
+    most_lost: float = param(
+        0.5, ge=0, doc="Refuse 8 bits when they lose more points (hundredths) of major_metric on the rows."
+    )
+
+
+class QuantisingParameters(RoundingParameters):
     """The same, and how many bits weights have."""
 
     quantise: Literal["int8"] | None = param(None, doc="int8: round to 8 bits, and measure what that costs and gains.")
-    most_lost: float = param(
-        0.5, ge=0, doc="With quantise: refuse when more points (hundredths) of major_metric are lost on the rows."
-    )
 
 
 class QuantisingCommand(ExportCommand):
@@ -98,9 +119,13 @@ class QuantisingCommand(ExportCommand):
 
     Parameters: type[ExportParameters] = QuantisingParameters
 
+    def rounds(self) -> bool:
+        """Tell whether weights are rounded to 8 bits."""
+        return self.parameters.quantise is not None
+
     def judge(self) -> Judge | None:
         """Return what measures accuracy and time before and after rounding."""
-        if self.parameters.quantise is None:
+        if not self.rounds():
             return None
         from xdpx.commands.rounding import judge_rounding
 

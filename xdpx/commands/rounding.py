@@ -69,25 +69,30 @@ def scored(predictor: Predictor, source: Input) -> dict[str, float]:
 
 def seconds_of(trial: Trial, source: Input) -> tuple[float, float]:
     """Return the median seconds of CPU for one real row in full precision and rounded, in the same format."""
-    from xdpx.datasets.evaluation_data import EvaluationData
     from xdpx.inference.exported import open_network
 
-    exportable, predictor = trial.exportable, trial.predictor
-    chunk = next(predictor.chunks(source, most=4 * TIMED))
-    rows = [
-        {name: batch["net_input"][name] for name in exportable.inputs}
-        for _, batch in islice(EvaluationData(chunk.samples, predictor.processor, batch_size=1), 0, None, 4)
-    ]
+    exportable, rows = trial.exportable, single_rows(trial.predictor, trial.exportable.inputs, source)
     with TemporaryDirectory() as folder:
         facts = {**trial.facts, "of_format": type(trial.kind)().write(exportable, folder)}
         full = open_network(folder, facts, threads=1, source=folder)
         rounded = open_network(trial.folder, trial.facts, threads=1, source=trial.folder)
-        slow, fast = _medians([full, rounded], rows)
+        slow, fast = medians([full, rounded], rows)
         return slow, fast
 
 
-def _medians(networks: Sequence[Network], rows: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the median of each network, which take turns, so that what else the machine does hits both alike."""
+def single_rows(predictor: Predictor, inputs: Sequence[str], source: Input) -> list[dict[str, Any]]:
+    """Return what a network reads, by name, of real rows of all lengths, one by one."""
+    from xdpx.datasets.evaluation_data import EvaluationData
+
+    chunk = next(predictor.chunks(source, most=4 * TIMED))
+    return [
+        {name: batch["net_input"][name] for name in inputs}
+        for _, batch in islice(EvaluationData(chunk.samples, predictor.processor, batch_size=1), 0, None, 4)
+    ]
+
+
+def medians(networks: Sequence[Network], rows: Sequence[dict[str, Any]]) -> list[float]:
+    """Return the median seconds of CPU of each network; they take turns, so that what else runs here hits all alike."""
     times: list[list[float]] = [[] for _ in networks]
     for row in rows:
         for index, network in enumerate(networks):

@@ -29,6 +29,7 @@ SHIPPED = (
     "diff_params",
     "doctor",
     "export_hf",
+    "export_int8",
     "export_onnx",
     "export_openvino",
     "export_pt2",

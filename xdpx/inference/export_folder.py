@@ -50,6 +50,14 @@ def refuse_damaged(folder: str) -> None:
         raise OSError(f"{folder}: {' '.join(found)} {_ADVICE}")
 
 
+def copy_files(folder: str, target: str) -> None:
+    """Copy what was written as one export, without its manifest, into another folder."""
+    manifest = commit.read_manifest(folder, SET)
+    for name in manifest.files if manifest is not None else ():
+        io.makedirs(io.parent(io.join(target, name)))
+        io.copy(io.join(folder, name), io.join(target, name))
+
+
 def written_by_us(folder: str) -> Mapping[str, Any] | None:
     """Return what the manifest of an export says of it, None where the folder is no whole export."""
     manifest = commit.read_manifest(folder, SET)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xdpx.config.faults import ConfigError
 from xdpx.inference import export_folder
 from xdpx.inference.formats import Network, format_named
-from xdpx.utils import commit, io
+from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.config.loading import Run
@@ -107,10 +106,7 @@ class _Local:
 
     def __init__(self, folder: str) -> None:
         self.path, self._copy = folder, None
-        manifest = commit.read_manifest(folder, export_folder.SET)
-        if not io.islocal(folder) and manifest is not None:
+        if not io.islocal(folder):
             self._copy = TemporaryDirectory(prefix="xdpx-export-")
             self.path = self._copy.name
-            for name in manifest.files:
-                io.makedirs(os.path.dirname(io.join(self.path, name)))
-                io.copy(io.join(folder, name), io.join(self.path, name))
+            export_folder.copy_files(folder, self.path)

@@ -82,13 +82,15 @@ class Format:
         name: its key in `FORMATS`.
         file: name of what it writes, which a user hands to another program: a file, or a folder.
         packages: what must be importable to write it, and to open it again.
-        extra: of this package, that installs them.
+        rounding_packages: what must be importable beside them to round to 8 bits.
+        extra: of this package, that installs all of them.
         most_difference: between one of its outputs x and that of the trained network, as a share of 1 + |x|.
     """
 
     name: ClassVar[str]
     file: ClassVar[str]
     packages: ClassVar[tuple[str, ...]] = ()
+    rounding_packages: ClassVar[tuple[str, ...]] = ()
     extra: ClassVar[str] = "export"
     most_difference: ClassVar[float] = 1e-4
     quantise: str | None = None
@@ -117,9 +119,10 @@ class Format:
         raise NotImplementedError
 
     @classmethod
-    def missing(cls) -> list[Fault]:
-        """Name the packages that this environment lacks."""
-        lacking = [package for package in cls.packages if find_spec(package) is None]
+    def missing(cls, *, rounds: bool = False) -> list[Fault]:
+        """Name the packages that this environment lacks; with `rounds` also those that round to 8 bits."""
+        wanted = (*cls.packages, *(cls.rounding_packages if rounds else ()))
+        lacking = [package for package in wanted if find_spec(package) is None]
         problem = f"needs {' and '.join(lacking)}, which this environment lacks."
         return [Fault(f"export_{cls.name}", problem, f"Run: pip install 'xdpx[{cls.extra}]'.")] if lacking else []
 

@@ -24,6 +24,7 @@ class OpenVinoFormat(Format):
     name: ClassVar[str] = "openvino"
     file: ClassVar[str] = "model.xml"
     packages: ClassVar[tuple[str, ...]] = ("onnx", "openvino")
+    rounding_packages: ClassVar[tuple[str, ...]] = ("nncf",)
     extra: ClassVar[str] = "openvino"
 
     def __init__(self, *, quantise: str | None = None) -> None:
