@@ -162,13 +162,7 @@ class TrainingData:
         while (source := self._source(position.epoch, stop)) is not None:
             plan = self._plan(source, position.epoch)
             while position.group < plan.num_groups:
-                batches = [
-                    self.processor.collate(
-                        source.take(rows), epoch=position.epoch, seed=self.seed, training=True,
-                        pad_multiple=self.pad_multiple,
-                    )
-                    for rows in plan.group(position.group)
-                ]  # fmt: skip
+                batches = [self._collate(source, rows, position.epoch) for rows in plan.group(position.group)]
                 position = replace(position, group=position.group + 1)
                 yield position, batches
             position = Position(position.epoch + 1)
@@ -182,6 +176,11 @@ class TrainingData:
             group_size=self.parameters.update_freq,
             world_size=self.ranks.world_size,
             rank=self.ranks.rank,
+        )
+
+    def _collate(self, source: Source, rows: Integers, epoch: int) -> Batch:
+        return self.processor.collate(
+            source.take(rows), epoch=epoch, seed=self.seed, training=True, pad_multiple=self.pad_multiple
         )
 
     def _source(self, epoch: int, stop: Event) -> Source | None:
