@@ -76,6 +76,6 @@ def test_a_person_types_and_sees_probabilities(run):
             await page.until("document.querySelectorAll('.docs section').length >= 7")
 
     with Serving(
-        folders, open_run=lambda folder: Pairs(folder) if folder.endswith(".") else load_run(folder)
+        folders, open_run=lambda folder, threads: Pairs(folder) if folder.endswith(".") else load_run(folder)
     ) as server:
         asyncio.run(test(server.address))

@@ -18,6 +18,8 @@ import pytest
 from tests.serving.conftest import Serving
 from xdpx.inference.session import load_run
 from xdpx.serving.batching import Sizes
+from xdpx.serving.counting import Counts
+from xdpx.serving.models import Model
 from xdpx.serving.shapes import MOST_CHARACTERS, MOST_ROWS, Limits
 
 TEXTS = ["good film", "bad plot", "very good plot very good", "not good", "", "电影 😀"]
@@ -142,8 +144,8 @@ def test_pages_and_metrics_come_from_here_alone(serving):
 class Slow:
     """A run that answers slowly."""
 
-    def __init__(self, folder):
-        self.run = load_run(folder)
+    def __init__(self, folder, *, threads):
+        self.run = load_run(folder, threads=threads)
 
     def __getattr__(self, name):
         return getattr(self.run, name)
@@ -234,3 +236,15 @@ def test_hostile_requests_neither_end_the_server_nor_get_a_5xx(serving):
     assert {200, 400, 404, 405, 422} <= statuses.keys()
     assert max(statuses) < 500
     assert ask(f"{serving.address}/predict", {"text": "good"})[0] == 200
+
+
+@pytest.mark.parametrize(("copies", "cores", "expected"), [(None, 4, [2, 2]), (2, 3, [1, 1]), (1, 4, [None])])
+def test_copies_of_a_model_share_the_cores(run, copies, cores, expected):
+    asked = []
+
+    def opened(folder, *, threads):
+        asked.append(threads)
+        return load_run(folder, threads=threads)
+
+    Model("tiny", str(run), opened, Sizes(threads=copies), Counts(), cores=cores).close()
+    assert asked == expected

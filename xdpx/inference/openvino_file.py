@@ -51,7 +51,8 @@ class OpenVinoFormat(Format):
 
         # Else a processor that knows bfloat16 computes with that, and differs by 1 %.
         how: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-        how |= {"INFERENCE_NUM_THREADS": threads} if threads else {}
+        # Not tied to cores: several networks beside each other would all be tied to the first.
+        how |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False} if threads else {}
         try:
             compiled = openvino.Core().compile_model(io.join(folder, cls.file), "CPU", how)
         except RuntimeError as error:

@@ -116,6 +116,7 @@ class InferencePlan:
         given: keys that the user gives beside those of the run.
         exported: the export folder whose network computes, in place of weights; None for a run.
         exact: whether what a row gets depends on the row alone, to the last bit.
+        threads: of the CPU, for a batch of an export; None for as many as its library takes.
     """
 
     train: Run
@@ -125,6 +126,7 @@ class InferencePlan:
     given: frozenset[str] = frozenset()
     exported: str | None = None
     exact: bool = False
+    threads: int | None = None
 
     @property
     def data_dir(self) -> str:

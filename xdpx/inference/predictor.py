@@ -437,7 +437,7 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
     if plan.exported is not None:
         from xdpx.inference.exported import ExportedEngine
 
-        return ExportedEngine(run, plan.exported)
+        return ExportedEngine(run, plan.exported, threads=plan.threads)
 
     def make_task() -> Any:
         return run.picked("task").built(run, run.build("loss"))

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -233,6 +234,7 @@ def load_run(
     engine: Literal["pytorch", "spmd"] | None = None,
     extra_config: Mapping[str, Any] | None = None,
     exact: bool = False,
+    threads: int | None = None,
 ) -> TrainedRun:
     """Return a finished run, ready to predict.
 
@@ -244,6 +246,8 @@ def load_run(
         engine: what computes; by default as in training.
         extra_config: values that override those of the run, such as a data_dir that was moved.
         exact: give a row the same bits whatever rows it is predicted with; `cost_of_exact` tells what that costs.
+        threads: of the CPU, for a batch of an export; by default as many as its library takes. How many torch takes
+            is up to `torch.set_num_threads`.
 
     Raises:
         ConfigError: there is no run, or something of it is missing or does not fit; the text says what.
@@ -253,14 +257,15 @@ def load_run(
     given: dict[str, Any] = {"save_dir": os.fspath(save_dir), "checkpoint": checkpoint and os.fspath(checkpoint)}
     given |= {"batch_size": batch_size, "cuda": cuda, "engine": engine, "extra_config": dict(extra_config or {})}
     given |= {"exact": exact}
-    return opened(given)
+    return opened(given, threads=threads)
 
 
-def opened(given: Mapping[str, Any]) -> TrainedRun:
+def opened(given: Mapping[str, Any], *, threads: int | None = None) -> TrainedRun:
     """Return a finished run.
 
     Args:
         given: keys of `InferenceParameters`.
+        threads: as `load_run`.
 
     Raises:
         ConfigError: as `load_run`.
@@ -269,7 +274,7 @@ def opened(given: Mapping[str, Any]) -> TrainedRun:
     asked = {"valid_subset": [], **given}
     keys = resolve(asked, "x-eval", source=LOADED, strict=False, paths=False, unruled=frozenset({"command"}))
     options = InferenceParameters.model_validate({key: keys.values[key] for key in InferenceParameters.model_fields})
-    run = TrainedRun(make_plan(options, LOADED), options)
+    run = TrainedRun(replace(make_plan(options, LOADED), threads=threads), options)
     with run._turn(run._locks.computing):
         return run
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from xdpx.checkpoints.aliases import BEST, resolve
 from xdpx.config.spmd_keys import SPMD
@@ -23,7 +24,14 @@ MOST_COPIES = 2
 after every layer, which costs most where the machine has other work, too."""
 LOOKS = 2.0
 """Seconds between two looks for better checkpoints."""
-Open = Callable[[str], TrainedRun]
+
+
+class Open(Protocol):
+    """Opens a folder: `load_run`."""
+
+    def __call__(self, save_dir: str, *, threads: int | None) -> TrainedRun:
+        """Return what answers, with so many threads for a batch where it is an export; None for all there are."""
+        ...
 
 
 class Model:
@@ -108,13 +116,15 @@ class Model:
         self._batcher.close()
 
     def _started(self) -> tuple[TrainedRun, Batcher]:
-        run = self._open(self.folder)
-        copies = min(self._sizes.threads or (MOST_COPIES if _is_on_cpu(run) else 1), self._cores)
-        runs = [run, *(self._open(self.folder) for _ in range(copies - 1))]
-        for each in runs:  # what is built at the first row is built before anybody waits
-            each.answer(each.encode([_example(each)]))
+        copies = min(self._sizes.threads or MOST_COPIES, self._cores)
         # One alone computes with as many threads as x-pred does: what is exact depends on it.
         threads = max(1, self._cores // copies) if copies > 1 else None
+        run = self._open(self.folder, threads=threads)
+        if self._sizes.threads is None and not _is_on_cpu(run):
+            copies, threads = 1, None
+        runs = [run, *(self._open(self.folder, threads=threads) for _ in range(copies - 1))]
+        for each in runs:  # what is built at the first row is built before anybody waits
+            each.answer(each.encode([_example(each)]))
         batcher = Batcher(
             runs,
             self._sizes,
