@@ -18,7 +18,7 @@ TITLES = {
     "loop_overhead": "Loop",
     "watching": "What looks on by default",
     "preprocessing": "Preprocessing",
-    "one_answer": "One answer everywhere: batches of any size, from Python and by x-pred",
+    "one_answer": "One answer everywhere: batches of any size, by five doors",
     "check": "x-check: wrong labels and rows per second",
     "training": "Training",
     "tuning_real": "Search: samples until random search's best score on a real space",

@@ -1,4 +1,8 @@
-"""One answer everywhere: real rows in batches of several sizes, by x-pred and from Python, exact and as they come."""
+"""One answer everywhere: real rows in batches of several sizes by five doors, exact and as they come.
+
+The doors are x-pred, Python, x-serve and an export (ONNX), row by row; and the evaluation of training and x-eval, whose
+scores are compared. `XDPX_BENCH_ANSWERS=cls_cnn,re2` names the models.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Row
+from benchmarks.serving import FOLDER, Served, started
 from benchmarks.work import DATA, REPOSITORY, WORK, minilm
 
 ROWS = int(os.environ.get("XDPX_BENCH_ROWS", "10000"))
 SIZES = (1, 7, 32, 64)
+SERVED_AT_ONCE = (7, 64)
 UPDATES, TRAINED = 10, 640
 MOST_DIFFERENT = 1e-6
 MOST_COST = 1.3
@@ -27,8 +35,10 @@ MOST_COST = 1.3
 
 def measure() -> Iterator[Row]:
     """Train each model for a few updates, and predict the same rows in every way."""
+    asked = os.environ.get("XDPX_BENCH_ANSWERS", "").split(",")
     for name, family, table, keys in models():
-        yield from of_model(name, family, table, keys)
+        if asked == [""] or family in asked:
+            yield from of_model(name, family, table, keys)
 
 
 def models() -> Iterator[tuple[str, str, Path, dict[str, Any]]]:
@@ -54,7 +64,9 @@ def of_model(name: str, family: str, table: Path, keys: dict[str, Any]) -> Itera
     """Yield what is promised of one model."""
     folder = WORK / f"one_answer_{family}"
     run, texts = trained(folder, family, table, keys)
-    found = {exact: list(all_ways(folder, run, texts, exact=exact)) for exact in (True, False)}
+    found = {exact: [*all_ways(folder, run, texts, exact=exact)] for exact in (True, False)}
+    for exact in found:
+        found[exact] += [served(run.save_dir, texts, size, exact=exact) for size in SERVED_AT_ONCE]
     num = len({hashlib.sha256(each.tobytes()).hexdigest() for each in found[True]})
     ways = f"{len(found[True])} ways of predicting {len(texts):,} rows"
     yield Row(f"{name}: different hashes of {ways}, exact", f"{num}", "1", num == 1)
@@ -63,10 +75,38 @@ def of_model(name: str, family: str, table: Path, keys: dict[str, Any]) -> Itera
     yield Row(f"{name}: largest difference, as batches come", f"{most:.1e}", "<= 1e-06", most <= MOST_DIFFERENT)
     changed = max(int((each.argmax(1) != first.argmax(1)).sum()) for each in others)
     yield Row(f"{name}: labels changed", f"{changed}", "0", changed == 0)
-    apart = max(abs(value - run.scores[key]) for key, value in run.evaluate().items() if key in run.scores)
-    yield Row(f"{name}: scores of evaluate beside the log", f"{apart:.1e}", "<= 1e-06", apart <= MOST_DIFFERENT)
+    yield scores_row(name, run)
+    yield from of_export(name, folder, run.save_dir, texts, first)
     ratio = cost(run.save_dir, texts)
     yield Row(f"{name}: CPU seconds, exact over as batches come", f"{ratio:.2f}", f"<= {MOST_COST}", ratio <= MOST_COST)
+
+
+def scores_row(name: str, run: Any) -> Row:
+    """Return how far the exact scores of x-eval are from those that training logged, which scored exactly."""
+    import xdpx
+
+    scores = xdpx.load_run(run.save_dir, exact=True).evaluate()
+    apart = max(abs(value - run.scores[key]) for key, value in scores.items() if key in run.scores)
+    what = f"{name}: scores of x-eval beside those of training, exact (the log has eight digits)"
+    return Row(what, f"{apart:.1e}", "<= 1e-08", apart <= 1e-8)
+
+
+def of_export(name: str, folder: Path, save_dir: str, texts: list[Any], expected: NDArray[np.float32]) -> Iterator[Row]:
+    """Yield what is promised of an export to ONNX, computed by onnxruntime."""
+    import xdpx
+    from xdpx.run import main
+
+    place = folder / "onnx"
+    if main(["x-script", "export_onnx", f"save_dir={save_dir}", f"out_dir={place}", "num_rows=20"]) != 0:
+        yield Row(f"{name}: export to ONNX", "none", "one hash", False)
+        return
+    found = {exact: [*by_sizes(xdpx.load_run(place, exact=exact), texts)] for exact in (True, False)}
+    num = len({hashlib.sha256(each.tobytes()).hexdigest() for each in found[True]})
+    yield Row(f"{name}, exported: different hashes of {len(SIZES)} sizes of batches, exact", f"{num}", "1", num == 1)
+    most = max(float(np.abs(each - expected).max()) for each in found[False])
+    changed = max(int((each.argmax(1) != expected.argmax(1)).sum()) for each in found[False])
+    told = f"{most:.1e}, {changed} labels"
+    yield Row(f"{name}, exported: largest difference from the run", told, "<= 1e-4, 0", most <= 1e-4 and not changed)
 
 
 def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tuple[Any, list[Any]]:
@@ -88,7 +128,7 @@ def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tup
         "data_dir": xdpx.preprocess(prepro),
         "save_dir": str(folder / "run"),
     }
-    config |= {"max_update": UPDATES, "eval_interval": UPDATES, "overwrite": True, "plots": False}
+    config |= {"max_update": UPDATES, "eval_interval": UPDATES, "overwrite": True, "plots": False, "exact": True}
     config |= {"pretrained_model": str(minilm())} if family.startswith("bert") else {}
     cells = [line.rstrip("\n").split("\t") for line in lines[:held_out]]
     return xdpx.train(config), [row[0] if len(row) == 2 else tuple(row[:2]) for row in cells]
@@ -102,18 +142,39 @@ def all_ways(folder: Path, run: Any, texts: list[Any], *, exact: bool) -> Iterat
     from xdpx.run import main
 
     opened = xdpx.load_run(run.save_dir, exact=exact)
-    rows = opened.encode(texts)
     lines = [text if isinstance(text, str) else "\t".join(text) for text in texts]
     (folder / "plain.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    yield from by_sizes(opened, texts)
     for size in SIZES:
-        answers = [one for start in range(0, len(rows), size) for one in opened.answer(rows[start : start + size])]
-        yield np.array([list(one.probabilities.values()) for one in answers], np.float32)
         asked = {"save_dir": run.save_dir, "exact": exact, "batch_size": size, "binary": True, "concat_origin": False}
         asked["predict_file_map"] = {str(folder / "plain.tsv"): str(folder / "plain.pt")}
         (folder / "predict.json").write_text(json.dumps(asked), encoding="utf-8")
         if main(["x-pred", str(folder / "predict.json")]) != 0:
             raise RuntimeError(f"x-pred failed: {asked}")
         yield torch.load(folder / "plain.pt", weights_only=True)["prob"].numpy()
+
+
+def by_sizes(run: Any, texts: list[Any]) -> Iterator[NDArray[np.float32]]:
+    """Yield the probabilities of all rows from Python, in batches of each size."""
+    rows = run.encode(texts)
+    for size in SIZES:
+        answers = [one for start in range(0, len(rows), size) for one in run.answer(rows[start : start + size])]
+        yield np.array([list(one.probabilities.values()) for one in answers], np.float32)
+
+
+def served(save_dir: str, texts: list[Any], size: int, *, exact: bool) -> NDArray[np.float32]:
+    """Return the probabilities of all rows by x-serve, asked for so many rows at a time."""
+    words = [sys.executable, "-m", "xdpx.run", "x-serve", save_dir, "--port", "PORT", *(["--exact"] if exact else [])]
+    key = "texts" if isinstance(texts[0], str) else "pairs"
+    found: list[dict[str, Any]] = []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with started(Served("one_answer", words)) as (address, _):
+        for start in range(0, len(texts), size):
+            body = json.dumps({key: texts[start : start + size]}).encode()
+            asked = urllib.request.Request(f"{address}/predict_batch", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=600) as answer:
+                found += json.load(answer)
+    return np.array([list(one["probabilities"].values()) for one in found], np.float32)
 
 
 def cost(save_dir: str, texts: list[Any]) -> float:
