@@ -113,3 +113,64 @@ def test_a_network_that_is_not_called_whole_or_reads_no_rows_is_refused():
 def test_few_rows_are_filled_up_and_many_are_cut():
     counts = (32, 16, 8, 4)
     assert [next_count(counts, left) for left in (1, 4, 7, 17, 25, 99)] == [4, 4, 8, 16, 32, 32]
+
+
+# ---- the other doors
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The config of a tiny CNN whose training scores exactly, and a function that trains it."""
+    folder, dice = tmp_path_factory.mktemp("trained"), random.Random(3)
+    for split, rows in (("train", 40), ("dev", 30)):
+        texts = (" ".join(dice.choices(WORDS, k=dice.randint(1, 12))) for _ in range(rows))
+        (folder / f"{split}.txt").write_text("".join(f"{text}\t{index % 2}\n" for index, text in enumerate(texts)))
+    keys = {"loader": "single", "processor": "single", "tokenizer": "space", "parser": "csv", "max_len": 12}
+    data = xdpx.preprocess({"data_source": str(folder), "data_dir": str(folder / "data"), "workers": 1, **keys})
+    config = {
+        "__parent__": f"{data}/meta.hjson",
+        "data_dir": data,
+        "save_dir": str(folder / "run"),
+        "model": "cls_cnn",
+        "loss": "cross_entropy",
+    }
+    config |= {"embedding_dim": 4, "hidden_size": 8, "encoder_layers": 1, "max_update": 2, "eval_interval": 2}
+    config |= {"major_metric": "acc", "learning_rate": 0.1, "plots": False, "exact": True, "overwrite": True}
+    return lambda **more: xdpx.train(config | more)
+
+
+def test_training_scores_with_the_bits_of_x_eval(trained):
+    run = trained(batch_size=7)
+    found = xdpx.load_run(run.save_dir, exact=True).evaluate()["loss"]
+    assert run.scores["loss"] == pytest.approx(found, abs=5e-9)  # the log has eight digits
+
+
+def test_where_training_cannot_score_so_it_is_refused(trained):
+    for key in ("bf16", "compile"):
+        with pytest.raises(ConfigError, match=f"exact: is true, but {key}"):
+            trained(batch_size=7, **{key: True})
+
+
+def test_an_export_gives_a_row_the_same_bits_in_every_batch(trained, texts, tmp_path, capsys):
+    from xdpx.run import main
+
+    run = trained(batch_size=8)
+    for name in ("torchscript", "onnx"):
+        pytest.importorskip("onnxruntime" if name == "onnx" else "torch")
+        words = [f"save_dir={run.save_dir}", f"out_dir={tmp_path / name}", "num_rows=4"]
+        assert main(["x-script", f"export_{name}", *words]) == 0, capsys.readouterr().err
+        export = xdpx.load_run(tmp_path / name, exact=True)
+        rows, expected = export.encode(texts), bits(export.predict(texts))
+        for size in (1, 7):
+            found = [one for start in range(0, len(rows), size) for one in export.answer(rows[start : start + size])]
+            assert bits(found) == expected
+
+
+def test_an_export_that_rounds_rows_together_is_refused(trained, tmp_path, capsys):
+    from xdpx.run import main
+
+    pytest.importorskip("onnxruntime")
+    words = [f"save_dir={trained(batch_size=8).save_dir}", f"out_dir={tmp_path / 'int8'}", "num_rows=4"]
+    assert main(["x-script", "export_onnx", *words, "quantise=int8", "most_lost=100"]) == 0, capsys.readouterr().err
+    with pytest.raises(ConfigError, match="rounds the rows of a batch together"):
+        xdpx.load_run(tmp_path / "int8", exact=True)

@@ -17,6 +17,7 @@ from xdpx.processors.randomness import key, permute
 from xdpx.processors.samples import Ragged, Samples
 
 BATCHES_AHEAD = 4
+WIDTH_STEP, BERT_POSITIONS = 8, 512
 SAME_EVERY_TIME = 0
 """The epoch of evaluation: noise on a sample is the same at every evaluation of a run."""
 
@@ -126,6 +127,19 @@ class EvaluationData:
             )
             batch = {**batch, DRAWN: True} if self._is_drawn else batch
             yield rows, {**batch, SURPLUS: True} if index >= len(self._batches) else batch
+
+
+def exact_width(processor: Processor, positions: int | None) -> int:
+    """Return what the widths of batches are multiples of where rows are to get the same bits in each (`alike`).
+
+    Args:
+        processor: collates them; where it gives several texts, each with its width, steps are wider: else few rows
+            would share their widths.
+        positions: how many the network has; None where its config does not say.
+    """
+    longest, texts = processor.parameters.max_len, list(processor.schema.values()).count("ragged int32")
+    step = WIDTH_STEP * max(1, texts)
+    return step if -(-longest // step) * step <= (positions or max(longest, BERT_POSITIONS)) else 1
 
 
 def in_file_order(rows: list[NDArray[np.int64]], values: list[NDArray[Any]]) -> NDArray[Any]:

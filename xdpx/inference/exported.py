@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from xdpx.config.faults import ConfigError
+from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference import export_folder
 from xdpx.inference.formats import Network, format_named
 from xdpx.utils import io
@@ -35,15 +36,23 @@ class ExportedEngine:
         run: that was trained, for its task and loss.
         folder: any path.
         threads: of the CPU for one batch; None for as many as the format takes.
+        exact: give each row the same bits whatever rows it is scored with.
 
     Raises:
         OSError: a file of it is damaged.
         ConfigError: a package is missing, or it holds no network that gives what the loss reads.
     """
 
-    def __init__(self, run: Run, folder: str, *, threads: int | None = None) -> None:
+    def __init__(self, run: Run, folder: str, *, threads: int | None = None, exact: bool = False) -> None:
+        from xdpx.engines.pytorch.exact import ExactRows
+
         self._run = run
+        self.exact = ExactRows() if exact else None
         self._facts = export_folder.read(folder)
+        if exact and not format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"]):
+            problem = "is true, but this export rounds the rows of a batch together, by the range they have."
+            remedy = "Use export_openvino quantise=int8, whose ranges are fixed; or an export in full precision."
+            raise ConfigError(folder, [Fault("exact", problem, remedy)])
         export_folder.refuse_damaged(folder)
         self._place = _Local(folder)  # which lives as long as the network
         self._network = open_network(self._place.path, self._facts, threads=threads, source=folder)
@@ -70,7 +79,8 @@ class ExportedEngine:
 
         from xdpx.engines.pytorch.transfer import to_device
 
-        with torch.no_grad():
+        exactly = nullcontext() if self.exact is None else self.exact.inside(state.task)
+        with torch.no_grad(), exactly:
             found: Predictions = state.task.valid_step(to_device(batch, torch.device("cpu")))
             return found
 

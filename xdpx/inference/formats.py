@@ -119,6 +119,12 @@ class Format:
         raise NotImplementedError
 
     @classmethod
+    def keeps_rows_apart(cls, facts: Mapping[str, Any]) -> bool:
+        """Tell whether rows of a batch are computed apart from each other, of what `write` returned: mostly so."""
+        del facts
+        return True
+
+    @classmethod
     def missing(cls, *, rounds: bool = False) -> list[Fault]:
         """Name the packages that this environment lacks; with `rounds` also those that round to 8 bits."""
         wanted = (*cls.packages, *(cls.rounding_packages if rounds else ()))

@@ -65,6 +65,11 @@ class OnnxFormat(Format):
 
         return run
 
+    @classmethod
+    def keeps_rows_apart(cls, facts: Mapping[str, Any]) -> bool:
+        """Return False for 8 bits, whose range is that of all rows of a batch."""
+        return not facts.get("quantised")
+
 
 def content_of(exportable: Exportable) -> bytes:
     """Return the file of ONNX of a network: its inputs by name -> its outputs by name.

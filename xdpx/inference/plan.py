@@ -191,9 +191,6 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         refuse_altered(options.save_dir, advice=_COPY_AGAIN)
     values = _values_of_run(options, source) if options.save_dir else _values_of_config(options, source)
     extra = _extra_values(options.extra_config, source)
-    if exported and options.exact:
-        problem = "is true, but other libraries than PyTorch compute an export."
-        raise _refuse(source, "exact", problem, "Leave it out, or name the run that it was exported from.")
     checkpoint = _exported_network(options, source) if exported else _find_checkpoint(options, source)
     train_values = {**values, **_kept(_TRAINING_ONLY, values), **extra}
     train_values |= {"batch_size": options.batch_size} if options.batch_size else {}

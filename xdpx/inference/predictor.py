@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.spmd_keys import SPMD
 from xdpx.datasets import word_vocabulary
-from xdpx.datasets.evaluation_data import EvaluationData, in_file_order
+from xdpx.datasets.evaluation_data import EvaluationData, exact_width, in_file_order
 from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-WIDTH_STEP, BERT_POSITIONS = 8, 512
 TRIED_BATCHES = 4
 """So many batches' worth of rows are computed both ways to tell what exactness costs."""
 CHUNK_ROWS = 8192
@@ -397,19 +396,13 @@ class Predictor:
         most: int | None = None,
         drawn: list[NDArray[np.int64]] | None = None,
     ) -> EvaluationData:
+        positions = self.plan.train.values.get("max_position_embeddings")
         return EvaluationData(
             samples, self.processor, batch_size=batch_size, max_steps=most,
             seed=self.plan.train.values.get("seed") or 0, drawn=drawn,
             shuffled=self.plan.train.picked("task").shuffles_held_out,
-            pad_multiple=self._width_step if exact else 1, alike=exact,
+            pad_multiple=exact_width(self.processor, positions) if exact else 1, alike=exact,
         )  # fmt: skip
-
-    @cached_property
-    def _width_step(self) -> int:
-        """The widths that rows are padded to are multiples of it: of a few tokens, where the positions reach so far."""
-        longest = self.processor.parameters.max_len
-        positions = self.plan.train.values.get("max_position_embeddings") or max(longest, BERT_POSITIONS)
-        return WIDTH_STEP if -(-longest // WIDTH_STEP) * WIDTH_STEP <= positions else 1
 
     def _drawn(self, samples: Any, *, most: int | None = None) -> EvaluationData:
         """Cut samples into the batches that are scored: drawn by the sampler, where it decides them too."""
@@ -437,7 +430,7 @@ def _engine(plan: InferencePlan, *, cuda: bool | None, seed: int, split: Split) 
     if plan.exported is not None:
         from xdpx.inference.exported import ExportedEngine
 
-        return ExportedEngine(run, plan.exported, threads=plan.threads)
+        return ExportedEngine(run, plan.exported, threads=plan.threads, exact=plan.exact)
 
     def make_task() -> Any:
         return run.picked("task").built(run, run.build("loss"))

@@ -13,7 +13,7 @@ from xdpx.config.args_file import ARGS_FILE
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.spmd_keys import SPMD
-from xdpx.datasets.evaluation_data import EvaluationData
+from xdpx.datasets.evaluation_data import EvaluationData, exact_width
 from xdpx.datasets.plan import Position
 from xdpx.datasets.store import AGAIN, Store
 from xdpx.datasets.training_data import Ranks, TrainingData
@@ -113,9 +113,8 @@ def build_parts(run: Run, settings: TrainParameters, *, progress: Progress, save
     split = splitter(settings, processor, loss)
     build = _build_spmd_engine if settings.engine == SPMD else _build_engine
     engine = build(run, settings, seed=seed, loss=loss, total=total, split=split, texts=texts)
-    task = run.picked("task")
-    held_out = _held_out(settings, data, processor, seed=seed, shuffled=task.shuffles_held_out)
-    return Parts(engine, loss, data, held_out, total, seed, texts, task.train_metrics)
+    held_out = _held_out(run, settings, data, processor, seed=seed)
+    return Parts(engine, loss, data, held_out, total, seed, texts, run.picked("task").train_metrics)
 
 
 def _refuse_without_labels(run: Run, settings: TrainParameters, data: TrainingData, loss: TrainedLoss) -> None:
@@ -193,17 +192,23 @@ def _build_data(run: Run, settings: TrainParameters, processor: Any, *, seed: in
     return data
 
 
-def _held_out(settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int, shuffled: bool) -> HeldOut:
+def _held_out(run: Run, settings: TrainParameters, data: TrainingData, processor: Any, *, seed: int) -> HeldOut:
     store = Store.open(data.parameters.path_of(settings.valid_subset))
+    drawn = data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed)
+    if settings.exact and drawn is not None:
+        problem = f"is true, but the sampler '{run.values['sampler']}' decides which rows are scored together."
+        raise ConfigError(THIS_RUN, [Fault("exact", problem, "Leave it out.")])
+    positions = run.values.get("max_position_embeddings")
     split = EvaluationData(
         store,
         processor,
         batch_size=settings.batch_size,
         max_steps=settings.max_eval_steps,
         seed=seed,
-        pad_multiple=_pad_multiple(settings),
-        drawn=data.sampler.held_out(store, batch_size=settings.batch_size, seed=seed),
-        shuffled=shuffled,
+        pad_multiple=exact_width(processor, positions) if settings.exact else _pad_multiple(settings),
+        drawn=drawn,
+        shuffled=run.picked("task").shuffles_held_out,
+        alike=settings.exact,
     ).share(data.ranks, equally=settings.shares_weights)
     return lambda: (batch for _, batch in split)
 
@@ -342,6 +347,7 @@ def engine_options(settings: TrainParameters, seed: int, total: int = 0) -> Engi
         min_loss_scale=settings.min_loss_scale,
         tf32=settings.tf32,
         deterministic=settings.deterministic,
+        exact=settings.exact,
         compile="inductor" if settings.compile else None,
     )
 

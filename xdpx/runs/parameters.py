@@ -140,6 +140,9 @@ class EvaluationParameters(declare.Parameters):
     max_eval_steps: int | None = param(
         None, gt=0, doc="Score only so many batches; null scores all.", group="trainer/evaluation"
     )
+    exact: bool = param(
+        False, doc="Score each row with the bits that x-eval and x-pred with exact give it.", group="trainer/evaluation"
+    )
     major_metric: str = param(doc="Metric that decides what is best.", metric_of="loss", group="trainer/evaluation")
     ascending_metric: bool = param(True, doc="Whether higher is better.", group="trainer/evaluation")
     tolerance: int | None = param(
@@ -465,7 +468,17 @@ class TrainParameters(DeviceParameters, OptimizationParameters, EvaluationParame
         if self.use_bmuf and self.strategy != "ddp":
             problem = f"is {self.strategy}, which contradicts use_bmuf: processes that train by themselves need all."
             found.append(("strategy", f"{problem} Remove one of them."))
-        return [*found, *self._about_precision()]
+        return [*found, *self._about_precision(), *self._about_exactness()]
+
+    def _about_exactness(self) -> list[tuple[str, str]]:
+        others = {
+            "engine": (self.engine == "spmd", "is spmd"),
+            "compile": (self.compile, "is true"),
+            "nproc": ((self.nproc or 1) > 1, f"is {self.nproc}"),
+            "bf16": (self.precision != "fp32", "or fp16 is set"),
+        }
+        problem = "is true, but {} {}: x-pred would score with other bits. Remove one of them."
+        return [("exact", problem.format(key, how)) for key, (is_so, how) in others.items() if self.exact and is_so]
 
     def _about_precision(self) -> list[tuple[str, str]]:
         keys = ("fp16", "deepspeed_fp16", "bf16", "deepspeed_bf16")

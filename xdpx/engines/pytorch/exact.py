@@ -22,7 +22,7 @@ from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.engines.base import Task
 
 MOST_ROWS = 32
-MOST_TOKENS = 2048
+MOST_TOKENS = 1024
 """A batch is cut into pieces of at most so many rows and tokens: larger ones gain no speed on a CPU."""
 
 Inputs = Mapping[str, Any]
