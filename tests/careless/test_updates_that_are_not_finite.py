@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import runpy
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.trainer_work import Points, Square
 from tests.golden import x_train
 from tests.golden.record import hash_of
 from tests.golden.trainer import Overflowing
+from tests.processes import fork_ranks
 from tests.trainer.test_trainer import losses
 from xdpx import Trainer, TrainerCallback, TrainingArguments
 from xdpx import run as door
@@ -211,6 +213,36 @@ def test_the_batch_is_taken_again_from_its_file(
     capsys.readouterr()
     assert door.main(["x-script", "replay_nan", path, "--fulll"]) == 2
     assert "--fulll: is given, but the args.py of" in capsys.readouterr().err
+
+
+def test_what_one_rank_met_alone_is_named_and_taken_again_in_one_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    network = models["cls_cnn"]
+    forward, planted = network.forward, tmp_path / "planted"
+
+    def divided(self: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Divide by zero in the last row of batches of rank 1, and of the one that it left."""
+        found: Tensor = forward(self, tokens, mask)
+        bad = self.training and (planted.exists() or os.environ.get("RANK") == "1")
+        return found / (torch.arange(len(found)) < len(found) - bad)[:, None]
+
+    x_train.preprocessed(tmp_path, "single")
+    with mock.patch.object(network, "forward", divided):
+        keys = {**x_train.CNN, "dropout": 0.5, "batch_size": 6}
+        codes = fork_ranks(lambda rank: x_train.train(tmp_path, "run", "single", keys), 2, str(tmp_path / "words"))
+        assert codes == [70, 70]
+        [kept] = (tmp_path / "run/nonfinite").glob("*.pt")
+        planted.touch()
+        capsys.readouterr()
+        assert door.main(["x-script", "replay_nan", str(kept)]) == 1
+    said = kept.with_suffix(".txt").read_text().splitlines()
+    assert said.pop(1) == "on rank 1 of 2 processes; the others give finite numbers"
+    assert "'ClsCnn' (ClsCnn) is the first module that gives" in said[1]
+    assert "rows 2 of micro-batch 0" in said
+    assert "\n".join(said) in capsys.readouterr().out, "dropout was that of rank 1"
 
 
 TRAINING = """

@@ -31,7 +31,7 @@ class Engine:
         self.asked.append(number)
         return self.found
 
-    def snapshot(self, state: object) -> dict[str, Any]:
+    def snapshot(self, state: object, *, wanted: bool | None = None) -> dict[str, Any]:
         return {"num_updates": 3}
 
 
@@ -115,7 +115,7 @@ def test_of_two_processes_the_one_that_met_it_writes_and_both_end_with_the_same_
 
         engine = SimpleNamespace(
             origin=lambda state, group, number: origin_of(model.module, group, take_again),
-            snapshot=lambda state: {"rank": rank},
+            snapshot=lambda state, wanted: {"rank": rank} if wanted else {},
         )
         session = Session(engine, None, Progress(), 1, 1)  # type: ignore[arg-type]
         hunter = Hunter(str(tmp_path), Ranks(rank, 2, rank, barrier, broadcast_object, gather_objects))

@@ -66,7 +66,7 @@ def first_of(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[Tens
         ended: the same in the order in which they ended: a part before the whole.
         losses: what the losses hold.
     """
-    return _forward(begun, ended) or _loss(ended, losses) or _backward(begun, ended)
+    return _forward(begun, ended) or _loss(begun, ended, losses) or _backward(begun, ended)
 
 
 def _forward(begun: Sequence[Call], ended: Sequence[Call]) -> Origin | None:
@@ -96,10 +96,17 @@ def _between(call: Call, begun: Sequence[Call]) -> list[str]:
     return [f"in its own code, after '{parts[-1].name}'"] if parts else []
 
 
-def _loss(ended: Sequence[Call], losses: Sequence[TensorFacts]) -> Origin | None:
+def _loss(begun: Sequence[Call], ended: Sequence[Call], losses: Sequence[TensorFacts]) -> Origin | None:
+    """Return the loss, or, where the model gave it -inf, the first module that made some."""
     if not _are_bad(losses):
         return None
     whole = next((call for call in reversed(ended) if call.parent is None), None)
+    if whole is not None and any(facts.negative_inf for facts in whole.made):
+        made = [call for call in ended if _are_bad(call.made) and not _are_bad(call.given)]
+        call = next((call for call in made if not any(each.is_inside(call) for each in made)), whole)
+        note = "-inf is no fault in a mask, but here it comes as far as the loss: "
+        notes = [*_between(call, begun), note + "; ".join(facts.words() for facts in losses)]
+        return call.origin("forward", call.made, notes)
     return Origin("loss", "loss", made=losses, given=[] if whole is None else whole.made)
 
 

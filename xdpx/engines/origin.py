@@ -174,8 +174,12 @@ def with_ids(origin: Origin, ids: Sequence[object] | None) -> Origin:
 
 
 def in_rows(made: Sequence[TensorFacts], num_rows: int) -> tuple[int, ...]:
-    """Return the rows of a batch where one of some tensors is NaN or infinite; () where none of them has such rows."""
-    found = {row for facts in made if facts.shape and facts.shape[0] == num_rows for row in facts.rows}
+    """Return the rows of a batch where one of some tensors is NaN or infinite; () where none of them has such rows.
+
+    Rows of -inf count only where nothing else is found: masks have it.
+    """
+    bad = [facts for facts in made if facts.is_bad] or made
+    found = {row for facts in bad if facts.shape and facts.shape[0] == num_rows for row in facts.rows}
     return tuple(sorted(found))
 
 

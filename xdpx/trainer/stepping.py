@@ -152,9 +152,9 @@ class OverrideEngine:
         """Return the size of the gradient of each weight, clipped, as of the last update that was logged."""
         return self._sizes
 
-    def snapshot(self, state: nn.Module) -> dict[str, Any]:
+    def snapshot(self, state: nn.Module, *, wanted: bool | None = None) -> dict[str, Any]:
         """Copy the weights, the states of torch's random generators before the last update, and its targets' number."""
-        weights = self._run.parts.strategy.weights(state, copied=True)
+        weights = self._run.parts.strategy.weights(state, wanted=wanted, copied=True)
         return {"model": weights, "random": list(self._random), "num_items": self._num_items}
 
     def _hear(self, number: int) -> None:

@@ -106,7 +106,7 @@ class Hunter(Callback):
         rank, lines, told = self._of_all(lambda looks: _first(looks, self._ranks.size), mine)
         state = None
         with suppress(Exception):  # an engine that cannot copy its state leaves it to checkpoints
-            state = session.engine.snapshot(session.state)
+            state = session.engine.snapshot(session.state, wanted=rank == self._ranks.rank)
         group, _ = self._groups.get(number, (None, 0))
         path = self._write(group, number, state, lines) if rank == self._ranks.rank and group is not None else ""
         path = self._of_all("".join, path)
@@ -145,7 +145,7 @@ class Hunter(Callback):
         try:
             io.makedirs(io.join(self._folder, FOLDER))
             commit.write_text(f"{path}.txt", "\n".join(lines) + "\n")
-            _save(f"{path}.pt", number, group, state)
+            _save(f"{path}.pt", number, group, state, rank=rank)
         except (OSError, TypeError, ValueError) as error:
             log.warning(f"{path}: was not written: {error}")
             return ""
@@ -216,12 +216,13 @@ def _bytes_of(tree: Any) -> int:
         return 0
 
 
-def _save(path: str, number: int, group: Any, state: Any) -> None:
+def _save(path: str, number: int, group: Any, state: Any, *, rank: int) -> None:
     """Write what `x-script replay_nan` reads."""
     from xdpx.checkpoints.trusted import bytes_of, save_tensors
 
     kept = state if state is not None and bytes_of(state) <= SAVED_AT_MOST else None
     values = {"format": FORMAT, "number": number, "group": [plain(batch) for batch in group], "state": kept}
+    values["rank"] = rank  # of the process, which has random numbers of its own
     values["command"] = [str(word) for word in sys.argv]
     with commit.replacing(path, "wb") as file:
         save_tensors(values, file)

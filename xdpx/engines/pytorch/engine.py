@@ -143,6 +143,10 @@ class PyTorchEngine:
 
     def origin(self, state: PyTorchState, group: Sequence[Batch], number: int) -> Origin | None:
         """Return where NaN or infinity comes from. See `engines.base.Updater.origin`."""
+        return self._origin(state, group, number, self.strategy.world.rank)
+
+    def _origin(self, state: PyTorchState, group: Sequence[Batch], number: int, rank: int) -> Origin | None:
+        """Take an update again with the random numbers of a process, and return what made NaN or infinity."""
         _set_mode(state.task.model, training=True)
         if state.own_average is not None:
             state.own_average.hide()
@@ -158,7 +162,7 @@ class PyTorchEngine:
                     yield loss_sum.detach()
 
         def work(batches: list[Batch]) -> Origin | None:
-            self._seed_update(number)
+            self._seed_update(number, rank)
             return origin_of(state.task.model, batches, take_again)
 
         return self._in_parts.do(
@@ -169,7 +173,7 @@ class PyTorchEngine:
     def again(self, state: PyTorchState, saved: Mapping[str, Any], number: int) -> Origin | None:
         """Return where NaN or infinity came from in an update that was kept. See `engines.base.Updater.again`."""
         del state
-        return self.origin(self.restore(saved["state"]), saved["group"], number)
+        return self._origin(self.restore(saved["state"]), saved["group"], number, saved.get("rank", 0))
 
     def traced(self, state: PyTorchState, folder: str) -> AbstractContextManager[Traced]:
         """Return the context in which updates are traced by torch.profiler."""
@@ -395,10 +399,10 @@ class PyTorchEngine:
     def _hear(self, number: int) -> None:
         self.hear_nonfinite(number)
 
-    def _seed_update(self, num_update: int) -> None:
+    def _seed_update(self, num_update: int, rank: int) -> None:
         """Make dropout depend on (seed, number of the update, rank) alone, so that a resumed run repeats it."""
         # Odd multipliers keep neighbouring seeds and updates from meeting: seed 1 update 2 is not seed 2 update 1.
-        mixed = self.options.seed * 0x9E3779B97F4A7C15 + self.strategy.world.rank * 0xD1B54A32D192ED03 + num_update
+        mixed = self.options.seed * 0x9E3779B97F4A7C15 + rank * 0xD1B54A32D192ED03 + num_update
         mixed &= 0x7FFFFFFFFFFFFFFF
         torch.default_generator.manual_seed(mixed)
         if self.device.type == "cuda":
@@ -435,7 +439,7 @@ class PyTorchEngine:
 
     def _add_gradients(self, taker: UpdateTaker, state: PyTorchState, group: Sequence[Batch]) -> dict[str, Any]:
         """Sum the gradients of all loss sums of the next update; return the sums of its facts."""
-        self._seed_update(state.num_updates + 1)
+        self._seed_update(state.num_updates + 1, self.strategy.world.rank)
         state.optimizer.zero_grad(set_to_none=True)
         fused = backward_of(state.optimizer)
         if fused is not None and len(group) > 1:

@@ -36,7 +36,7 @@ def facts_of(name: str, tensor: Tensor) -> TensorFacts:
     all_bad = not bool(finite.any())
     ends = torch.stack(values[finite].aminmax()).tolist() if not all_bad else [float("nan")] * 2
     rows: tuple[int, ...] = ()
-    if nan + inf and values.dim() and not tensor.is_sparse:
+    if not bool(finite.all()) and values.dim() and not tensor.is_sparse:
         rows = tuple((~finite).reshape(len(values), -1).any(dim=1).nonzero().flatten().tolist())
     return TensorFacts(name, kind, shape, nan, inf, int(values.isneginf().sum()), ends[0], ends[1], rows)
 

@@ -101,7 +101,7 @@ def _facts(name: str, kind: str, shape: tuple[int, ...], numbers: Any, rows: Any
     nan, inf, negative = (int(each) for each in numbers[:3])
     finite = nan + inf + negative < int(np.prod(shape))
     smallest, largest = (float(each) for each in numbers[3:]) if finite else (float("nan"), float("nan"))
-    touched = tuple(np.flatnonzero(rows).tolist()) if nan + inf else ()
+    touched = tuple(np.flatnonzero(rows).tolist()) if nan + inf + negative else ()
     return TensorFacts(name, kind, shape, nan, inf, negative, smallest, largest, touched)
 
 
