@@ -6,17 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 import jax
-from flax import linen as nn
 
 from xdpx.checkpoints.spmd_files import named_leaves
 from xdpx.config.args_file import differences
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.experiments.describing import class_vars_text, model_params_text
 from xdpx.experiments.running.parts import Parts
-from xdpx.models.spmd.base_layer import BaseLayer
 from xdpx.reports.run_tables import TRAIN_LOG, VALID_LOG
 from xdpx.training import environment
 from xdpx.training.status import STATUS_FILE, Content, trouble_of_status
@@ -110,18 +107,7 @@ def _values(text: str) -> dict[str, str]:
 
 def resolved_text(parts: Parts) -> str:
     """Return every field of every layer as it was built, parents' types passed on, one on a line."""
-    found: dict[str, str] = {}
-
-    def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        layer = context.module
-        path = "/".join(layer.path) or "model"
-        if isinstance(layer, BaseLayer) and path not in found:
-            found[path] = layer.hparams.to_text()
-        return call(*args, **kwargs)
-
-    with nn.intercept_methods(note):
-        jax.eval_shape(parts.task.init, jax.random.key(0), parts.spec)
-    lines = [f"{path}.{line}" for path, text in sorted(found.items()) for line in text.splitlines()]
+    lines = [f"{path}.{line}" for path, text in sorted(parts.layers.items()) for line in text.splitlines()]
     return "\n".join(lines) + "\n"
 
 

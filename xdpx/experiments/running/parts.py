@@ -24,6 +24,7 @@ from xdpx.engines.spmd.peaks import Efficiency, device_named
 from xdpx.experiments.base_experiment import BaseExperiment
 from xdpx.experiments.planning import efficiency_of, engine_options, rules_of, specs_of
 from xdpx.experiments.running.options import SOURCE, RunOptions
+from xdpx.models.spmd.base_layer import layers_noted
 from xdpx.tasks.spmd.single_task import SingleTask
 from xdpx.utils.nested_map import NestedMap
 
@@ -64,10 +65,21 @@ class Parts:
         """Whether this process writes what is written once."""
         return self.ranks.rank == 0
 
-    @cached_property
+    @property
     def engine(self) -> SpmdEngine:
         """What trains and evaluates."""
-        return self._engine(averaged=self.train.eval_use_ema_states)
+        return self._planned[0]
+
+    @property
+    def layers(self) -> Mapping[str, str]:
+        """The fields of every layer as it was built, by its path."""
+        return self._planned[1]
+
+    @cached_property
+    def _planned(self) -> tuple[SpmdEngine, Mapping[str, str]]:
+        # The engine traces the model for its plan: to trace it again for its layers takes seconds for a large one.
+        with layers_noted() as layers:
+            return self._engine(averaged=self.train.eval_use_ema_states), layers
 
     @cached_property
     def decoding_engine(self) -> SpmdEngine:

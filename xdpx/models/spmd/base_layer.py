@@ -429,3 +429,19 @@ def _held(value: object) -> Any:
         )
     value.__dict__["_given_away"] = True
     return value.hparams
+
+
+@contextlib.contextmanager
+def layers_noted() -> Generator[dict[str, str]]:
+    """Note inside the fields of every layer that is called, as text by its path."""
+    found: dict[str, str] = {}
+
+    def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        layer = context.module
+        path = "/".join(layer.path) or "model"
+        if isinstance(layer, BaseLayer) and path not in found:
+            found[path] = layer.hparams.to_text()
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(note):
+        yield found
