@@ -106,6 +106,31 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["earlier", "mine"]
 
 
+def test_the_current_folder_is_never_replaced(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "desk").mkdir()
+    (tmp_path / "desk/notes.txt").write_text("mine")
+    monkeypatch.chdir(tmp_path / "desk")
+    for empty in ("", " "):
+        with pytest.raises(ConfigError, match="out_dir.*is empty, which means the current folder"):
+            main(["export_torchscript", f"save_dir={run_dir}", "checkpoint=<last>", f"out_dir={empty}"])
+        with pytest.raises(ConfigError, match="is empty"), exporting.staged(empty, {"format": "onnx"}):
+            pass
+    assert [path.name for path in tmp_path.rglob("*")] == ["desk", "notes.txt"]
+
+
+def test_what_came_into_a_folder_while_an_export_was_written_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def written_slowly() -> None:
+        with exporting.staged(str(out), {"format": "onnx"}):
+            out.mkdir()
+            (out / "notes.txt").write_text("mine")
+
+    with pytest.raises(ConfigError, match="holds something"):
+        written_slowly()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "notes.txt"]
+
+
 def test_pages_of_scores_do_not_stand_in_the_way_of_the_next_export(
     exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
 ) -> None:

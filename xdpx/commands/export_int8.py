@@ -62,7 +62,8 @@ class ExportInt8(ExportCommand):
             tried, told = self._tried(place)
             seconds = self._in_turn(tried)
             best = tried[seconds.index(min(seconds))]
-            with staged(self.parameters.out_dir, {"format": best.name, "checkpoint": best.facts["checkpoint"]}) as out:
+            facts = {"format": best.name, "checkpoint": best.facts["checkpoint"]}
+            with staged(self.parameters.out_dir, facts, replaces=[*WAYS]) as out:
                 export_folder.copy_files(best.folder, out)
         path = io.join(self.parameters.out_dir, best.facts["file"])
         kept = f"{path}: {WAYS[best.name]}, the fastest of those that lose at most {self.parameters.most_lost:g} points"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xdpx.config.faults import ConfigError, Fault
@@ -55,9 +54,10 @@ class ExportCommand:
         from xdpx.inference.exporting import occupied
 
         known, names = self.parameters, (self.format_name, *self.other_formats)
-        found = _unless_one_is_free([self._missing(name) for name in names])
+        missing = [self._missing(name) for name in names]
+        found = missing[0] if all(missing) else []
         if io.is_writable(known.out_dir):
-            found += _unless_one_is_free([occupied(known.out_dir, name) for name in names])
+            found += occupied(known.out_dir, names)
         else:
             found.append(Fault("out_dir", f"'{known.out_dir}' cannot be written.", "Choose another place."))
         try:
@@ -93,11 +93,6 @@ class ExportCommand:
     def judge(self) -> Judge | None:
         """Return what has the last word on an export; None for only the comparison."""
         return None
-
-
-def _unless_one_is_free(faults: Sequence[list[Fault]]) -> list[Fault]:
-    """Return what is wrong with the first of several choices; nothing where one of them is sound."""
-    return faults[0] if all(faults) else []
 
 
 class RoundingParameters(ExportParameters):

@@ -375,20 +375,34 @@ def _flat(column: Any) -> list[Any]:
 
 
 @contextmanager
-def staged(out_dir: str, facts: Mapping[str, Any]) -> Generator[str]:
-    """Let a folder be written aside, and give it its name at the end; after an error nothing has changed."""
+def staged(out_dir: str, facts: Mapping[str, Any], *, replaces: Sequence[str] = ()) -> Generator[str]:
+    """Let a folder be written aside, and give it its name at the end; after an error nothing has changed.
+
+    Args:
+        out_dir: becomes the folder. What it holds then is looked at once more: to write took a while.
+        facts: of its manifest, among them its `format`.
+        replaces: other formats of which an earlier export is replaced, too.
+
+    Raises:
+        ConfigError: `out_dir` is, or has become, something that is not to be replaced.
+    """
     parent, name, owner = io.parent(io.abspath(out_dir)), io.name(io.abspath(out_dir)), new_owner_id()
     folder = publishing.staging_of(parent, name, owner)
     io.makedirs(folder)
     try:
         yield folder
+        faults = occupied(out_dir, (facts["format"], *replaces))
+        if faults:
+            raise ConfigError(THIS_RUN, faults)
         publishing.publish(parent, name, owner, facts=facts, kind=export_folder.SET)
     finally:
         publishing.remove_tree(folder)
 
 
-def occupied(out_dir: str, kind: str) -> list[Fault]:
-    """Return why a folder cannot become an export, or be replaced by one."""
+def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
+    """Return why a folder cannot become an export, or be replaced by one of these formats."""
+    if not out_dir.strip():
+        return [Fault("out_dir", "is empty, which means the current folder.", "Choose a new folder.")]
     if not io.exists(out_dir):
         return []
     if io.isfile(out_dir):
@@ -398,7 +412,7 @@ def occupied(out_dir: str, kind: str) -> list[Fault]:
     earlier = export_folder.written_by_us(out_dir)
     if earlier is None:
         return [Fault("out_dir", f"'{out_dir}' holds something that is no whole export.", "Choose a new folder.")]
-    if earlier.get("format") != kind:
+    if earlier.get("format") not in kinds:
         problem = f"'{out_dir}' is an export to {earlier.get('format')}."
         return [Fault("out_dir", problem, "Only one of the same format is replaced: choose a new folder.")]
     foreign = export_folder.foreign_files(out_dir)
