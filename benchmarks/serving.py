@@ -20,6 +20,7 @@ import urllib.request
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.load import Body, closed_loop, paced
@@ -29,7 +30,11 @@ from benchmarks.work import DATA, REPOSITORY, WORK, command, minilm
 CLIENTS, SECONDS, ROUNDS = 32, float(os.environ.get("XDPX_BENCH_SERVING_SECONDS", "10")), 3
 FOLDER = WORK / "serving"
 ENDURED = int(os.environ.get("XDPX_BENCH_HOSTILE", "10000"))
-ROUNDED = "x-serve with 8 bits (ONNX)"
+ROUNDED = {
+    "onnx": "x-serve with 8 bits (ONNX)",
+    **({"openvino": "x-serve with 8 bits (OpenVINO)"} if find_spec("openvino") else {}),
+}
+"""Formats in which numbers are rounded to 8 bits, and what their servers are called."""
 Speeds = list[tuple[float, float]]
 """Rows per second, and rows per CPU second, of each round."""
 ONE_TEXT: Body = lambda text: {"text": text}  # noqa: E731
@@ -65,11 +70,11 @@ def trained() -> Path:
     return run
 
 
-def rounded(run: Path) -> Path:
-    """Return the folder of the run in ONNX, its numbers rounded to 8 bits; written once and kept."""
-    folder = FOLDER / "int8"
+def rounded(run: Path, name: str) -> Path:
+    """Return the folder of the run in a format, its numbers rounded to 8 bits; written once and kept."""
+    folder = FOLDER / f"{name}-int8"
     if not folder.exists():
-        command("x-script", "export_onnx", f"save_dir={run}", f"out_dir={folder}", "quantise=int8")
+        command("x-script", f"export_{name}", f"save_dir={run}", f"out_dir={folder}", "quantise=int8")
     return folder
 
 
@@ -77,7 +82,8 @@ def servers(run: Path) -> Iterator[Served]:
     """Yield what is measured, ours first."""
     ours = [sys.executable, "-m", "xdpx.run", "x-serve"]
     yield Served("x-serve", [*ours, str(run), "--port", "PORT"])
-    yield Served(ROUNDED, [*ours, str(rounded(run)), "--port", "PORT"])
+    for name, called in ROUNDED.items():
+        yield Served(called, [*ours, str(rounded(run, name)), "--port", "PORT"])
     peers = REPOSITORY / "benchmarks" / "peers"
     theirs = str(run / "transformers")
     yield Served("pipeline", [sys.executable, str(peers / "serve_pipeline.py"), theirs, "PORT"])
@@ -165,11 +171,13 @@ def speed_rows(found: dict[str, Speeds]) -> Iterator[Row]:
     ours = found["x-serve"]
     told = f"{spread([each[0] for each in ours], 0)} rows/s"
     yield Row(f"x-serve, rows of sst2 and chnsenticorp, {CLIENTS} clients", told, "–", kept=True)
-    yield ratio_row(ROUNDED, found[ROUNDED], "x-serve", ours, 2.0)
+    for called in ROUNDED.values():
+        yield ratio_row(called, found[called], "x-serve", ours, 2.0)
     for name, theirs in found.items():
-        if name not in {"x-serve", ROUNDED}:
+        if name not in {"x-serve", *ROUNDED.values()}:
             yield ratio_row("x-serve", ours, name, theirs, 5.0 if name == "pipeline" else 1.5)
-            yield ratio_row(ROUNDED, found[ROUNDED], name, theirs, None)
+            for called in ROUNDED.values():
+                yield ratio_row(called, found[called], name, theirs, None)
 
 
 def ratio_row(name: str, ours: Speeds, other: str, theirs: Speeds, least: float | None) -> Row:
