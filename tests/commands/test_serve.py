@@ -78,6 +78,9 @@ def test_the_documented_file_opens_the_prompt_although_it_lies_beside_our_tokeni
         ([".", "--host", "0.0.0.0"], "others could use your models. Add --token new"),
         ([".", "--token", "short"], "can be guessed"),
         (["a=.", "a=."], "'a' names several models"),
+        (["=."], "'.' has no name before its '='"),
+        ([".", "--rows", "many"], "is 'many'; use a whole number from 1"),
+        ([".", "--waiting", "0"], "is '0'; use a whole number from 1"),
     ],
 )
 def test_what_would_be_unsafe_or_empty_is_refused(words, told, capsys, monkeypatch):

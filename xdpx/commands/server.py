@@ -64,10 +64,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"is {number}; use 1 or more")
-    return number
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"is '{text}'; use a whole number from 1")
+    return int(text)
 
 
 def _folder(word: str) -> str:
@@ -90,6 +89,10 @@ def _faults(folders: Sequence[tuple[str, str]]) -> Iterator[Fault]:
     for name, folder in folders:
         if not io.isdir(folder):
             yield Fault("SAVE_DIR", f"'{folder}' is no folder.", "Name the folder of a run, or of an export.")
+        if not name:
+            yield Fault(
+                "SAVE_DIR", f"'{folder}' has no name before its '='.", "Write NAME=SAVE_DIR, or SAVE_DIR alone."
+            )
         if names.count(name) > 1:
             yield Fault("SAVE_DIR", f"'{name}' names several models.", "Write NAME=SAVE_DIR for each.")
             return
