@@ -89,8 +89,9 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds something that is no whole export"):
-        export("torchscript", run_dir, mine)
+    for way in (mine, mine / "new" / ".."):
+        with pytest.raises(ConfigError, match="holds something that is no whole export"):
+            export("torchscript", run_dir, way)
     earlier = shutil.copytree(exported("torchscript"), tmp_path / "earlier")
     with pytest.raises(ConfigError, match="is an export to torchscript"):
         export("pt2", run_dir, earlier)

@@ -403,19 +403,20 @@ def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
     """Return why a folder cannot become an export, or be replaced by one of these formats."""
     if not out_dir.strip():
         return [Fault("out_dir", "is empty, which means the current folder.", "Choose a new folder.")]
-    if not io.exists(out_dir):
+    place = io.abspath(out_dir)  # which is what is replaced: 'here/new/..' is 'here', though there is no 'new'
+    if not io.exists(place):
         return []
-    if io.isfile(out_dir):
+    if io.isfile(place):
         return [Fault("out_dir", f"'{out_dir}' is a file.", "Choose a new folder.")]
-    if not io.listdir(out_dir):
+    if not io.listdir(place):
         return []
-    earlier = export_folder.written_by_us(out_dir)
+    earlier = export_folder.written_by_us(place)
     if earlier is None:
         return [Fault("out_dir", f"'{out_dir}' holds something that is no whole export.", "Choose a new folder.")]
     if earlier.get("format") not in kinds:
         problem = f"'{out_dir}' is an export to {earlier.get('format')}."
         return [Fault("out_dir", problem, "Only one of the same format is replaced: choose a new folder.")]
-    foreign = export_folder.foreign_files(out_dir)
+    foreign = export_folder.foreign_files(place)
     problem = f"'{out_dir}' is an earlier export, but it also holds {', '.join(foreign[:3])}."
     return [Fault("out_dir", problem, "Move that away, or choose a new folder.")] if foreign else []
 
