@@ -311,6 +311,7 @@ TRAINED: dict[str, Trained] = {
     "sst2/grid": Trained("sst2/prepro_bert"),
     "demo/train": Trained("demo/prepro"),
     "tune/train": Trained("sst2/prepro_words"),
+    "cluster/train": Trained("sst2/prepro_words", {"nproc": None}),  # here a process; several are started elsewhere
     "results/bq_re2": Trained("bq/prepro"),
     "results/lcqmc_re2": Trained("lcqmc/prepro"),
     "results/chnsenticorp_cnn": Trained("chnsenticorp/prepro_chars"),
