@@ -107,6 +107,19 @@ def test_what_a_user_has_in_a_folder_is_never_replaced(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["earlier", "mine"]
 
 
+def test_what_an_export_cannot_do_is_refused_and_not_passed_over(
+    exported: Callable[[str], Path], run_dir: Path, tmp_path: Path
+) -> None:
+    for key, value in (("model", "gru"), ("hidden_size", 16)):
+        with pytest.raises(ConfigError, match=rf"extra_config\.{key}: would change the network, but .* is an export"):
+            xdpx.load_run(exported("torchscript"), extra_config={key: value})
+    assert xdpx.load_run(exported("torchscript"), extra_config={"max_len": 5}).predict(TEXTS)
+    with pytest.raises(ConfigError, match=r"exact .*is true, but other libraries"):
+        export("torchscript", run_dir, tmp_path / "out", "exact=true")
+    with pytest.raises(ConfigError, match=r"save_dir: is empty\. Name the folder of a run"):
+        xdpx.load_run("")
+
+
 def test_the_current_folder_is_never_replaced(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "desk").mkdir()
     (tmp_path / "desk/notes.txt").write_text("mine")

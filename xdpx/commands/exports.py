@@ -60,6 +60,9 @@ class ExportCommand:
             found += occupied(known.out_dir, names)
         else:
             found.append(Fault("out_dir", f"'{known.out_dir}' cannot be written.", "Choose another place."))
+        if known.exact:
+            problem = "is true, but other libraries than PyTorch compute an export."
+            found.append(Fault("exact", problem, "Leave it out."))
         try:
             plan = make_plan(known, self.source)
             if plan.exported is not None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from xdpx.config import parameters as declare
 from xdpx.config.args_file import ARGS_FILE, PREPRO_ARGS, newest_args
+from xdpx.config.catalogue import entry
 from xdpx.config.faults import ConfigError, Fault, nearest
 from xdpx.config.loading import Run, load, resolve
 from xdpx.config.parameters import param
@@ -186,6 +187,8 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         ConfigError: with everything that is wrong.
         Altered: a file that the model is built from does not hold what was written.
     """
+    if not options.save_dir and not options.config:
+        raise _refuse(source, "save_dir", "is empty.", "Name the folder of a run, or give config.")
     exported = options.save_dir if options.save_dir and export_folder.is_export(options.save_dir) else None
     if options.save_dir and not exported:
         refuse_altered(options.save_dir, advice=_COPY_AGAIN)
@@ -207,7 +210,9 @@ def make_plan(options: InferenceParameters, source: str) -> InferencePlan:
         _stay_off_the_network(train_values, values, options.save_dir, source)
     train = resolve(train_values, "x-train", source=source, strict=False, paths=False, unruled=_ONLY_TRAINS)
     _refuse_for_engine(train, options, source)
-    if not exported:
+    if exported:
+        _refuse_of_network(extra, train, exported, source)
+    else:
         refuse_altered(train.values["data_dir"], advice=AGAIN)
     prepro = _preprocessing(None if exported else train.values["data_dir"], extra, options, source)
     _refuse_unknown(extra, {**train.values, **(prepro.values if prepro else {})}, source)
@@ -227,6 +232,18 @@ def _refuse_other_tokens(plan: InferencePlan, source: str) -> None:
         fault = agreement.of_weights(key, str(weights), io.parent(vocabulary))
         if fault:
             raise ConfigError(source, [fault])
+
+
+def _refuse_of_network(extra: Mapping[str, Any], train: Run, folder: str, source: str) -> None:
+    """Refuse values that only a network reads: that of an export is a file, which they would not change."""
+    of_model, of_others = {"model"}, set[str]()
+    for (_, kind), name in train.picks.items():
+        (of_model if kind == "model" else of_others).update(item.key for item in entry(kind, name).parameters)
+    found = [key for key in extra if key == "model" or key in of_model - of_others]
+    if found:
+        problem = f"would change the network, but '{folder}' is an export, whose network is a file."
+        remedy = "Leave it out, or name the run that it was exported from."
+        raise ConfigError(source, [Fault(f"extra_config.{key}", problem, remedy) for key in found])
 
 
 def _refuse_for_engine(train: Run, options: InferenceParameters, source: str) -> None:
