@@ -39,7 +39,9 @@ class ExportPT:
         tf_path: str | None = param(None, doc="The same as tf_ckpt_path, for old configs.")
         tf_config: str | None = param(None, doc="The bert_config.json of the model; null: the one beside the weights.")
         bert_config: str | None = param(None, doc="The same as tf_config, for old configs.")
-        out_dir: str = param(doc="Folder for the weights, config.json and vocab.txt; theirs are replaced.")
+        out_dir: str = param(
+            doc="Folder for the weights, config.json and vocab.txt; theirs are replaced.", path="new_directory"
+        )
         out_name: str = param("bert_model.pt", doc="Name of the file with the weights.")
         model_class: str = param("bert_pretrain", doc="Which of our models takes the weights.")
         extra_configs: dict[str, Any] = param({}, doc="Further keys of that model.")
@@ -90,8 +92,6 @@ class ExportPT:
             found.append(Fault("tf_config", f"'{config}' does not exist.", "Check the path.", code="missing_path"))
         if known.model_class not in models:
             found.append(unknown_name("model_class", known.model_class, [*models]))
-        if not io.is_writable(known.out_dir):
-            found.append(Fault("out_dir", f"'{known.out_dir}' cannot be written.", "Choose another place."))
         return found
 
     def run(self) -> None:

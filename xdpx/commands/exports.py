@@ -8,7 +8,6 @@ from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import param
 from xdpx.inference.plan import InferenceParameters, find_input, make_plan
-from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.inference.exporting import Judge
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
 class ExportParameters(InferenceParameters):
     """Which run, where to, and on which rows both are compared."""
 
-    out_dir: str = param(doc="Folder to write: a new one, an empty one, or an earlier export to the same format.")
+    out_dir: str = param(
+        doc="Folder to write: a new one, an empty one, or an earlier export to the same format.", path="new_directory"
+    )
     rows: str | None = param(
         None,
         doc="Rows to compare on: a split of the run's data_dir, or a raw file; null: the valid_subset of training.",
@@ -56,10 +57,7 @@ class ExportCommand:
         known, names = self.parameters, (self.format_name, *self.other_formats)
         missing = [self._missing(name) for name in names]
         found = missing[0] if all(missing) else []
-        if io.is_writable(known.out_dir):
-            found += occupied(known.out_dir, names)
-        else:
-            found.append(Fault("out_dir", f"'{known.out_dir}' cannot be written.", "Choose another place."))
+        found += occupied(known.out_dir, names)
         if known.exact:
             problem = "is true, but other libraries than PyTorch compute an export."
             found.append(Fault("exact", problem, "Leave it out."))

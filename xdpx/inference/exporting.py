@@ -401,8 +401,6 @@ def staged(out_dir: str, facts: Mapping[str, Any], *, replaces: Sequence[str] = 
 
 def occupied(out_dir: str, kinds: Sequence[str]) -> list[Fault]:
     """Return why a folder cannot become an export, or be replaced by one of these formats."""
-    if not out_dir.strip():
-        return [Fault("out_dir", "is empty, which means the current folder.", "Choose a new folder.")]
     place = io.abspath(out_dir)  # which is what is replaced: 'here/new/..' is 'here', though there is no 'new'
     if not io.exists(place):
         return []
