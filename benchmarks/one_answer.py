@@ -168,7 +168,8 @@ def served(save_dir: str, texts: list[Any], size: int, *, exact: bool) -> NDArra
     key = "texts" if isinstance(texts[0], str) else "pairs"
     found: list[dict[str, Any]] = []
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with started(Served("one_answer", words)) as (address, _):
+    asks = Served("one_answer", words, body=lambda text: {"text": text} if key == "texts" else {"pair": [text, text]})
+    with started(asks) as (address, _):
         for start in range(0, len(texts), size):
             body = json.dumps({key: texts[start : start + size]}).encode()
             asked = urllib.request.Request(f"{address}/predict_batch", body, {"Content-Type": "application/json"})
