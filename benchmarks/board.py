@@ -1,6 +1,8 @@
 """The board: how soon its table, a hundred curves, and what was added to a log are seen, in a real browser.
 
 By default 1,000 generated runs; `XDPX_BOARD_RUNS=10000` makes as many as the promise is about (two gigabytes on disk).
+Forty runs are opened beside TensorBoard, which draws no more by itself, and beside trackio where `XDPX_BENCH_TRACKIO`
+names a Python that has it: from the start of each to its first charts.
 """
 
 from __future__ import annotations
@@ -11,20 +13,27 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.browser import Browser, program
+from benchmarks.browser import Browser, PageError, program
 from benchmarks.report import Row, spread
-from benchmarks.work import REPOSITORY
+from benchmarks.work import REPOSITORY, peer
 
 RUNS = int(os.environ.get("XDPX_BOARD_RUNS", "1000"))
 METRICS, POINTS, CURVES, REPEATS = 20, 1_000, 100, 5
+BESIDE = 40
+"""Runs that others are shown, too."""
+LONGEST = 120.0
+"""Seconds that another board is waited for."""
 TABLE, DRAWN, ADDED = 3.0, 1.0, 0.1
 """Seconds that are promised for 10,000 runs."""
 COUNTED = "state.whole && state.runs.size === {} && document.querySelectorAll('.row').length > 5"
@@ -97,6 +106,90 @@ async def _times(folder: Path, count: int) -> dict[str, list[float]]:
     return found
 
 
+@dataclass(frozen=True)
+class Other:
+    """Another board: the Python that has it, its command, where it tells its runs, its page, and when that is drawn."""
+
+    name: str
+    python: str
+    command: list[str]
+    ready: str
+    page: str
+    drawn: str
+
+
+def others(folder: Path) -> list[Other]:
+    """Return the boards that are installed; FOLDER and PORT stand in their commands."""
+    tensorboard = ["-m", "tensorboard.main", "--logdir", str(folder / "tensorboard"), "--port", "PORT"]
+    charts = "document.querySelectorAll('scalar-card line-chart').length > 0"
+    rows = f"document.querySelectorAll('tb-data-table-content-row, tbody tr').length >= {BESIDE}"
+    found = [Other("tensorboard", sys.executable, tensorboard, "data/runs", "#timeseries", f"{charts} && {rows}")]
+    if python := os.environ.get("XDPX_BENCH_TRACKIO"):
+        command = ["-m", "trackio.cli", "show", "--project", "bench"]
+        boxes = f"document.querySelectorAll('input[type=checkbox]').length >= {BESIDE}"
+        drawn = f"document.querySelectorAll('canvas').length > 0 && {boxes}"
+        found.append(Other("trackio", python, command, "", "?project=bench", drawn))
+    return found
+
+
+async def _first_charts(other: Other, folder: Path) -> float:
+    """Return the seconds from the start of a board to a page with all runs and charts, or to the end of patience."""
+    with socket.create_server(("127.0.0.1", 0)) as ear:
+        port = str(ear.getsockname()[1])
+    words = [other.python, *(word.replace("PORT", port) for word in other.command)]
+    environment = {**os.environ, "TRACKIO_DIR": str(folder / other.name), "GRADIO_SERVER_PORT": port, "BROWSER": "true"}
+    begun = time.perf_counter()
+    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            await asyncio.to_thread(_wait, f"http://127.0.0.1:{port}/{other.ready}", begun + LONGEST)
+            async with Browser() as page:
+                await page.open(f"http://127.0.0.1:{port}/{other.page}")
+                await _drawn(page, other, begun + LONGEST)
+                return time.perf_counter() - begun
+        finally:
+            process.terminate()
+
+
+async def _drawn(page: Browser, other: Other, end: float) -> None:
+    while time.perf_counter() < end:
+        with suppress(TimeoutError, PageError):  # a page that draws may not answer for long
+            await page.until(other.drawn, 10)
+            return
+        await page.open(await page.ask("location.href"))
+
+
+def _wait(address: str, end: float) -> None:
+    """Wait until a server knows all of the runs: a page that came earlier would not show them."""
+    while time.perf_counter() < end:
+        with suppress(OSError), urllib.request.urlopen(address, timeout=30) as answer:
+            text = answer.read().decode("utf-8", "replace")
+            if not address.endswith("runs") or all(f'"run{number}"' in text for number in range(BESIDE)):
+                return
+        time.sleep(0.1)
+
+
+async def _ours(folder: Path) -> float:
+    begun = time.perf_counter()
+    with served(folder) as address:
+        async with opened(address, BESIDE) as page:
+            await page.ask(CHOOSE.replace(str(CURVES), str(BESIDE)))
+            return time.perf_counter() - begun
+
+
+def _beside() -> Generator[Row]:
+    """Yield our seconds over those of each other board, each with the same sizes of its own files."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_runs(folder / "x-board", BESIDE)
+        ours = asyncio.run(_ours(folder / "x-board"))
+        for other in others(folder):
+            sizes = map(str, (BESIDE, METRICS, POINTS))
+            peer("board_runs.py", other.name, str(folder / other.name), *sizes, python=other.python)
+            theirs = asyncio.run(_first_charts(other, folder))
+            what = f"{BESIDE} runs, from the start to the first charts: x-board beside {other.name}"
+            yield Row(what, f"{ours:.1f} s against {theirs:.1f} s", "<= the other", ours <= theirs)
+
+
 CHOOSE = """(async () => {
   const begun = performance.now();
   choose(state.shown.slice(0, CURVES).map((run) => run.id), true);
@@ -138,7 +231,7 @@ def measure() -> list[Row]:
         found = asyncio.run(_times(folder, RUNS))
     size = f"{RUNS:,} runs × {METRICS} metrics × {POINTS:,} points"
     middle: Callable[[str], float] = lambda key: sorted(found[key])[len(found[key]) // 2]  # noqa: E731
-    return [
+    rows = [
         Row(f"x-board from its start to the whole table, {size}", f"{spread(found['cold'])} s", "–", kept=True),
         Row("the page to the whole table", f"{spread(found['table'])} s", f"< {TABLE:g} s", middle("table") < TABLE),
         Row(f"{CURVES} curves, chosen until drawn", f"{spread(found['curves'])} s", f"< {DRAWN:g} s",
@@ -146,3 +239,4 @@ def measure() -> list[Row]:
         Row("a row appended to a log until it is drawn", f"{spread(found['added'], 3)} s", f"< {ADDED:g} s",
             middle("added") < ADDED),
     ]  # fmt: skip
+    return [*rows, *_beside()]

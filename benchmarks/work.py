@@ -40,7 +40,11 @@ class PeerFailed(SystemExit):
 
 
 def peer(
-    script: str, *words: str, seconds: float | None = None, environment: Mapping[str, str] | None = None
+    script: str,
+    *words: str,
+    seconds: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """Run a script of benchmarks/peers and return the JSON of its last line.
 
@@ -49,11 +53,12 @@ def peer(
         words: its arguments.
         seconds: after which it is stopped; None waits for its end.
         environment: what is set for it beside what this process has.
+        python: that runs it.
 
     Raises:
         PeerFailed: it ended with an error, took too long, or said nothing.
     """
-    line = [sys.executable, str(REPOSITORY / "benchmarks/peers" / script), *words]
+    line = [python, str(REPOSITORY / "benchmarks/peers" / script), *words]
     paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     usual = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTHONPATH": paths}
     try:
