@@ -23,7 +23,7 @@ def values(seed: int, metrics: int, points: int) -> Iterator[tuple[int, dict[str
 
 def of_tensorboard(folder: Path, runs: int, metrics: int, points: int) -> None:
     """Write event files."""
-    from tensorboardX import SummaryWriter
+    from tensorboardX import SummaryWriter  # type: ignore[import-untyped]  # has no types
 
     for number in range(runs):
         with SummaryWriter(str(folder / f"run{number}")) as writer:
@@ -35,7 +35,7 @@ def of_tensorboard(folder: Path, runs: int, metrics: int, points: int) -> None:
 def of_trackio(folder: Path, runs: int, metrics: int, points: int) -> None:
     """Write its database."""
     os.environ["TRACKIO_DIR"] = str(folder)
-    import trackio
+    import trackio  # type: ignore[import-not-found]  # is in a Python of its own
 
     for number in range(runs):
         trackio.init(project="bench", name=f"run{number}")
