@@ -105,7 +105,13 @@ def started(server: Served) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
     environment["PYTHONPATH"] = str(REPOSITORY) if server.words[0] == sys.executable else ""
     words = [word.replace("PORT", port) for word in server.words]
     log = (FOLDER / f"{server.name}.log").open("wb")
-    with log, subprocess.Popen(words, stdout=log, stderr=log, env=environment, cwd=REPOSITORY) as process:
+    # A session of its own: what a server starts, as LitServe does its workers, ends with it.
+    with (
+        log,
+        subprocess.Popen(
+            words, stdout=log, stderr=log, env=environment, cwd=REPOSITORY, start_new_session=True
+        ) as process,
+    ):
         address = f"http://127.0.0.1:{port}"
         try:
             _wait(address, server, process)
@@ -114,7 +120,8 @@ def started(server: Served) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
             process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(30)
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _wait(address: str, server: Served, process: subprocess.Popen[bytes]) -> None:
