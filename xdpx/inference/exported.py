@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.faults import ConfigError
 from xdpx.inference import export_folder
 from xdpx.inference.formats import Network, format_named
 from xdpx.utils import io
@@ -38,6 +38,9 @@ class ExportedEngine:
         threads: of the CPU for one batch; None for as many as the format takes.
         exact: give each row the same bits whatever rows it is scored with.
 
+    Attributes:
+        one_by_one: whether rows are to be scored in batches of one, as the network computes those of a batch together.
+
     Raises:
         OSError: a file of it is damaged.
         ConfigError: a package is missing, or it holds no network that gives what the loss reads.
@@ -47,12 +50,9 @@ class ExportedEngine:
         from xdpx.engines.pytorch.exact import ExactRows
 
         self._run = run
-        self.exact = ExactRows() if exact else None
         self._facts = export_folder.read(folder)
-        if exact and not format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"]):
-            problem = "is true, but this export rounds the rows of a batch together, by the range they have."
-            remedy = "Use export_openvino quantise=int8, whose ranges are fixed; or an export in full precision."
-            raise ConfigError(folder, [Fault("exact", problem, remedy)])
+        self.one_by_one = not format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"])
+        self.exact = ExactRows() if exact and not self.one_by_one else None
         export_folder.refuse_damaged(folder)
         self._place = _Local(folder)  # which lives as long as the network
         self._network = open_network(self._place.path, self._facts, threads=threads, source=folder)

@@ -99,6 +99,8 @@ class Predictor:
         self.processor = plan.train.build("processor", vocabulary=self.vocabulary)
         self._sampler = plan.train.build("sampler")
         self.engine = _engine(plan, cuda=cuda, seed=seed, split=self.processor.split)
+        # By the range of all rows of a batch some networks round each: in batches of one a row has one answer.
+        self._one_by_one = plan.exported is not None and self.engine.one_by_one
         self.state = _state(self.engine, plan, seed=seed)
         if temperature != 1.0:
             _temper(self.task, plan, temperature)
@@ -151,6 +153,8 @@ class Predictor:
         """Yield the same, and with each batch where its samples stand in the input, and how long they are."""
         total: int | None = None
         found: Iterable[tuple[Places, Batch]]
+        if most is not None and self._one_by_one:
+            most *= self.plan.batch_size  # as many rows as with any other network
         if source.is_store:
             cut = self._drawn(Store.open(source.path), most=most).share(self._ranks)
             found, total = _placed(cut), len(cut)
@@ -286,7 +290,7 @@ class Predictor:
         for exact in (True, False) * 3:
             self.engine.exact = kept if exact else None
             begun = time.perf_counter()
-            for _, batch in self._batches_of(self._tried, batch_size=self.plan.batch_size, exact=exact):
+            for _, batch in self._batches_of(self._tried, batch_size=self._batch_size, exact=exact):
                 self.engine.predictions_to_host(self.engine.score(self.state, batch))
             seconds[exact] = min(seconds[exact], time.perf_counter() - begun)
         self.engine.exact = kept
@@ -296,10 +300,15 @@ class Predictor:
 
     def report(self) -> str:
         """Say how long the model took for a batch since the last report, and how many lines were skipped."""
-        text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self.plan.batch_size}"
+        text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self._batch_size}"
         skipped = self._counts.num_bad
         self._batches, self._seconds, self._counts = 0, 0.0, Counts()
         return f"{text}, {skipped} bad lines skipped" if skipped else text
+
+    @property
+    def _batch_size(self) -> int:
+        """Rows of a batch where nothing else is asked for."""
+        return 1 if self._one_by_one else self.plan.batch_size
 
     # ---- reading
 
@@ -379,13 +388,13 @@ class Predictor:
         batch_size: int | None = None,
     ) -> EvaluationData:
         """Cut samples into batches of similar length, the very ones that training scores."""
-        if self.plan.exact:
-            tried = min(len(samples), TRIED_BATCHES * self.plan.batch_size)
+        exact = self.plan.exact and not self._one_by_one
+        if exact:
+            tried = min(len(samples), TRIED_BATCHES * self._batch_size)
             if tried > len(self._tried or ()):
                 self._tried = samples.take(np.linspace(0, len(samples) - 1, tried).astype(np.int64))
-        return self._batches_of(
-            samples, batch_size=batch_size or self.plan.batch_size, most=most, drawn=drawn, exact=self.plan.exact
-        )
+        rows = self._batch_size if batch_size is None or self._one_by_one else batch_size
+        return self._batches_of(samples, batch_size=rows, most=most, drawn=drawn, exact=exact)
 
     def _batches_of(
         self,
