@@ -35,6 +35,7 @@ FOREIGN = {
     "jaxpr": "jaxprs of JAX, closed or open",
     "value": "enums of JAX and others",
     "flops": "cost estimates of JAX",
+    "_linear_pointwise": "oneDNN in torch",
     "sharding": "arrays of JAX",
     "loss_key": "hparams of a user's own aggregator",
 }
