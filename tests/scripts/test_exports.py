@@ -170,6 +170,19 @@ def test_an_export_that_answers_other_than_the_run_is_refused(
     assert rounded.predictions > 1e-4
 
 
+def test_rows_that_a_loss_compares_are_scored_together_though_8_bits_take_them_one_by_one(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    trained(tmp_path, "single", "cls_cnn", {"embedding_dim": 4, "hidden_size": 8, "loss": "circle"})
+    (tmp_path / "rows.tsv").write_text("good film\tpos\nvery bad\tneg\n" * 2)
+    assert export("onnx", tmp_path / "run", tmp_path / "out", "quantise=int8", "most_lost=100") == 0
+    rows = ["good film", "very bad"] * 2, ["pos", "neg"] * 2
+    wanted, found = (
+        xdpx.load_run(tmp_path / name, **how).evaluate(*rows) for name, how in (("run", LAST), ("out", {}))
+    )
+    assert wanted["loss"] > 1
+    assert found["loss"] == pytest.approx(wanted["loss"], rel=0.05)
+
+
 def test_rows_that_are_there_but_not_to_be_used_are_not_called_gone(run_dir: Path, tmp_path: Path) -> None:
     other = shutil.copytree(run_dir, tmp_path / "run")
     data = shutil.copytree(run_dir.parent / "data", tmp_path / "data")

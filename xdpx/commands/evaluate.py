@@ -308,7 +308,7 @@ def _place_of_page(plan: InferencePlan, save_dir: str, reports: list[dict[str, A
     An export is replaced as a whole by the next one, so its pages lie beside it.
     """
     weights = io.name(plan.checkpoint or "initial").rpartition(".")[0] or "initial"
-    folder = f"{save_dir.rstrip('/')}.eval" if plan.exported else io.join(save_dir, "eval")
+    folder = f"{io.abspath(save_dir)}.eval" if plan.exported else io.join(save_dir, "eval")
     return io.join(folder, f"{'-'.join([weights, *(_as_name(each['name']) for each in reports)])[:120]}.html")
 
 

@@ -153,7 +153,7 @@ class Predictor:
         """Yield the same, and with each batch where its samples stand in the input, and how long they are."""
         total: int | None = None
         found: Iterable[tuple[Places, Batch]]
-        if most is not None and self._one_by_one:
+        if most is not None and self._scores_one_by_one:
             most *= self.plan.batch_size  # as many rows as with any other network
         if source.is_store:
             cut = self._drawn(Store.open(source.path), most=most).share(self._ranks)
@@ -175,7 +175,7 @@ class Predictor:
             if self._sampler.draws_held_out:
                 parts.append(chunk.samples)
             else:
-                yield from _placed(self._cut(chunk.samples))
+                yield from _placed(self._cut(chunk.samples, one_by_one=self._scores_one_by_one))
         if parts:
             yield from _placed(self._drawn(concatenate(parts)))
 
@@ -223,7 +223,7 @@ class Predictor:
         Raises:
             ConfigError: the loss predicts no classes.
         """
-        batches = self._cut(chunk.samples, batch_size=batch_size)
+        batches = self._cut(chunk.samples, one_by_one=self._one_by_one, batch_size=batch_size)
         found = self._predicted(batches if alone else batches.share(self._ranks))
         parts = found if alone else collected(found)
         if not (alone or is_master()):
@@ -239,7 +239,8 @@ class Predictor:
         Raises:
             ConfigError: the loss predicts no classes.
         """
-        return self._in_order(self._predicted(self._cut(samples, batch_size=batch_size)))
+        batches = self._cut(samples, one_by_one=self._one_by_one, batch_size=batch_size)
+        return self._in_order(self._predicted(batches))
 
     def _predicted(self, batches: EvaluationData) -> Iterator[tuple[NDArray[np.int64], Any]]:
         for rows, batch in self._timed(batches):
@@ -290,7 +291,7 @@ class Predictor:
         for exact in (True, False) * 3:
             self.engine.exact = kept if exact else None
             begun = time.perf_counter()
-            for _, batch in self._batches_of(self._tried, batch_size=self._batch_size, exact=exact):
+            for _, batch in self._batches_of(self._tried, batch_size=self.plan.batch_size, exact=exact):
                 self.engine.predictions_to_host(self.engine.score(self.state, batch))
             seconds[exact] = min(seconds[exact], time.perf_counter() - begun)
         self.engine.exact = kept
@@ -300,15 +301,16 @@ class Predictor:
 
     def report(self) -> str:
         """Say how long the model took for a batch since the last report, and how many lines were skipped."""
-        text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {self._batch_size}"
+        rows = 1 if self._one_by_one else self.plan.batch_size
+        text = f"{self._seconds / max(self._batches, 1) * 1000:.1f} ms per batch of {rows}"
         skipped = self._counts.num_bad
         self._batches, self._seconds, self._counts = 0, 0.0, Counts()
         return f"{text}, {skipped} bad lines skipped" if skipped else text
 
     @property
-    def _batch_size(self) -> int:
-        """Rows of a batch where nothing else is asked for."""
-        return 1 if self._one_by_one else self.plan.batch_size
+    def _scores_one_by_one(self) -> bool:
+        """Whether rows are also scored one by one: not where the loss compares those of a batch with each other."""
+        return self._one_by_one and not self.task.loss.compares_rows
 
     # ---- reading
 
@@ -383,17 +385,18 @@ class Predictor:
         self,
         samples: Samples,
         *,
+        one_by_one: bool,
         most: int | None = None,
         drawn: list[NDArray[np.int64]] | None = None,
         batch_size: int | None = None,
     ) -> EvaluationData:
-        """Cut samples into batches of similar length, the very ones that training scores."""
+        """Cut samples into batches of similar length, the very ones that training scores; or into rows, one by one."""
         exact = self.plan.exact and not self._one_by_one
         if exact:
-            tried = min(len(samples), TRIED_BATCHES * self._batch_size)
+            tried = min(len(samples), TRIED_BATCHES * self.plan.batch_size)
             if tried > len(self._tried or ()):
                 self._tried = samples.take(np.linspace(0, len(samples) - 1, tried).astype(np.int64))
-        rows = self._batch_size if batch_size is None or self._one_by_one else batch_size
+        rows = 1 if one_by_one else batch_size or self.plan.batch_size
         return self._batches_of(samples, batch_size=rows, most=most, drawn=drawn, exact=exact)
 
     def _batches_of(
@@ -421,7 +424,7 @@ class Predictor:
             sampler = self.plan.train.values["sampler"]
             problem = f"is true, but the sampler '{sampler}' decides which rows are scored together."
             raise ConfigError(THIS_RUN, [Fault("exact", problem, "Leave it out.")])
-        return self._cut(samples, most=most, drawn=drawn)
+        return self._cut(samples, most=most, drawn=drawn, one_by_one=self._scores_one_by_one)
 
     def _timed(self, items: Iterable[Item]) -> Iterator[Item]:
         """Count items and the time from handing one out until the next is asked for."""
