@@ -153,3 +153,16 @@ def test_a_condition_tells_true_from_one() -> None:
     one = Float("momentum", 0.5, 0.9, when={"nesterov": (True,)})
     assert one.holds({"nesterov": True})
     assert not one.holds({"nesterov": 1})
+
+
+def test_choices_that_begin_alike_are_different_and_equal_numbers_are_not() -> None:
+    folder = "out/" + "x" * 60
+    space = Space.read({"weights": {"type": "categorical", "values": [f"{folder}/a", f"{folder}/b"]}})
+    assert space.size == 2
+    with pytest.raises(ConfigError, match="holds 1.0 twice"):
+        Space.read({"factor": {"type": "categorical", "values": [1, 1.0]}})
+
+
+def test_a_range_of_billions_is_never_listed() -> None:
+    dimension = Int("seed", 0, 2**62)
+    assert dimension.grid(5)[2**61] == 2**61

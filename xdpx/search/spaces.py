@@ -48,7 +48,7 @@ class Dimension:
         """Return the place of a value in the unit interval: the middle of those that `at` maps to it."""
         raise NotImplementedError
 
-    def grid(self, float_samples: int) -> list[Value]:
+    def grid(self, float_samples: int) -> Sequence[Value]:
         """Return the values of a grid in order: all of them, or so many of a float, both ends included."""
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class Float(Dimension):
             number, low, high = math.log(number), math.log(low), math.log(high)
         return (number - low) / (high - low)
 
-    def grid(self, float_samples: int) -> list[Value]:
+    def grid(self, float_samples: int) -> Sequence[Value]:
         """Return evenly spaced numbers (in logarithms with `log`), both ends included; the middle when one is asked."""
         if float_samples == 1 or self.size == 1:
             return [self.at(0.5)]
@@ -153,11 +153,11 @@ class Int(Dimension):
         index = self._powers().index(number) if self.log else (number - self.low) // (self.step or 1)
         return (index + 0.5) / self.size
 
-    def grid(self, float_samples: int) -> list[Value]:
-        """Return every number there is."""
+    def grid(self, float_samples: int) -> Sequence[Value]:
+        """Return every number there is; of a range that could be billions (seeds), without making them."""
         if self.log and self.step is not None:
-            return list(self._powers())
-        return list(range(self.low, self.high + 1, self.step or 1))
+            return self._powers()
+        return range(self.low, self.high + 1, self.step or 1)
 
     def fault_of(self, value: object) -> str:
         """Return what is wrong with a value."""
@@ -203,7 +203,7 @@ class Categorical(Dimension):
                 return index
         raise ValueError(f"{shown(value)} is none of {shown(list(self.values))}")
 
-    def grid(self, float_samples: int) -> list[Value]:
+    def grid(self, float_samples: int) -> Sequence[Value]:
         """Return every value."""
         return list(self.values)
 
@@ -373,9 +373,9 @@ def _categorical(
 ) -> Categorical:
     if not values:
         faults.append(Fault(f"{name}.values", "is empty.", "List at least one value."))
-    seen = [shown(value) for value in values]
-    for twice in sorted({text for text in seen if seen.count(text) > 1}):
-        faults.append(Fault(f"{name}.values", f"holds {twice} twice.", "List each value once."))
+    for index, value in enumerate(values):
+        if any(_same(value, other) for other in values[:index]):
+            faults.append(Fault(f"{name}.values", f"holds {shown(value)} twice.", "List each value once."))
     for key in ("log", "step"):
         if written.get(key):
             faults.append(Fault(f"{name}.{key}", "means nothing for categorical values.", "Remove it."))
