@@ -111,6 +111,19 @@ def test_a_trial_that_fails_or_ends_itself_holds_up_no_rung() -> None:
         assert any(trial.samples == 81 for trial in search.trials)
 
 
+@pytest.mark.parametrize("schedule", ["asha", "hyperband", "one_epoch", "bracket"])
+def test_trials_that_diverged_after_good_scores_take_no_place_of_those_that_can_go_on(schedule: str) -> None:
+    search = make_search(SPACE, budget=Budget(81, per_epoch=3), max_trials=8, schedule=schedule, parallel=8)
+    while not search.finished:
+        order = search.ready()[0]
+        diverges = order.trial < 4
+        score = None if diverges else order.trial / 10
+        search.tell(Result(order.number, order.samples, score, [(1, 0.9)] if diverges else [], ended=diverges))
+    assert any(trial.state == "finished" for trial in search.trials)
+    assert search.best is not None
+    assert search.best.state == "finished"
+
+
 def test_rungs_are_eta_apart_and_the_last_two_are_never_nearly_one() -> None:
     assert rungs_between(1, 81, 3) == [1, 3, 9, 27, 81]
     assert rungs_between(200, 3000, 3) == [200, 600, 1800, 3000][:2] + [3000]

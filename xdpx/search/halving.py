@@ -117,7 +117,7 @@ class Asha(Halving):
         if any(trial.state == "running" for trial in trials):
             return None
         waiting = [trial for trial in trials if trial.state == "waiting"]
-        there = sum(trial.samples >= self.budget.total or trial.ended for trial in trials)
+        there = sum(trial.state == "finished" for trial in trials)
         if there >= self.parameters.keep_best or not waiting:
             return None
         best = max(waiting, key=lambda one: (one.samples, one.merit, -one.number))

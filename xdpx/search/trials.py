@@ -106,9 +106,10 @@ class Trial:
             deviation: allowed difference in samples.
 
         Returns:
-            None when no evaluation is so near. A run that ended by itself before keeps the score it ended with.
+            None when no evaluation is so near, or when the trial failed: it cannot go on, so it takes no place of one
+            that can. A run that ended by itself before keeps the score it ended with.
         """
-        if not self.history:
+        if not self.history or self.state == "failed":
             return None
         nearest = min((seen for seen, _ in self.history), key=lambda seen: (abs(seen - samples), seen))
         if abs(nearest - samples) > deviation and not (self.ended and nearest < samples):
@@ -124,6 +125,11 @@ class Trial:
     def merit(self) -> float:
         """`best`, so that greater is better; -inf when there is no score."""
         return -math.inf if self.best is None else self.sign * self.best
+
+    @property
+    def place(self) -> tuple[bool, float, int]:
+        """Where it stands in a table, the best first: failed ones last, of equal ones the earlier first."""
+        return self.state == "failed", -self.merit, self.number
 
 
 class Trials(list[Trial]):
@@ -144,9 +150,11 @@ class Trials(list[Trial]):
         self.note(trial, "culled", why)
 
     def best(self) -> Trial | None:
-        """Return the trial with the best score, the earlier of two equal ones; None while none has a score."""
-        scored = [trial for trial in self if trial.best is not None]
-        return max(scored, key=lambda trial: (trial.merit, -trial.number), default=None)
+        """Return the trial with the best score, the earlier of two equal ones; None while none has a score.
+
+        One that failed after its evaluations is the best only where no other has a score: its values train to no end.
+        """
+        return min((trial for trial in self if trial.best is not None), key=lambda trial: trial.place, default=None)
 
 
 def ranked(trials: Sequence[Trial], samples: int, deviation: int = 0) -> list[Trial]:

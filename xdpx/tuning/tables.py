@@ -28,9 +28,9 @@ def write_tables(folder: str, search: Search, intervals: Intervals) -> None:
 
 
 def result_rows(search: Search, intervals: Intervals) -> list[dict[str, Any]]:
-    """Return a row for each trial, the best first; those that have no score come last."""
+    """Return a row for each trial, the best first; those that have no score come last, after them the failed ones."""
     why = {decision.trial: decision.why for decision in search.decisions}
-    trials = sorted(search.trials, key=lambda trial: (-trial.merit, trial.number))
+    trials = sorted(search.trials, key=lambda trial: trial.place)
     return [_row(trial, why.get(trial.number, ""), intervals.get(trial.number)) for trial in trials]
 
 

@@ -94,7 +94,7 @@ class Watch:
     def _shown(self) -> list[Trial]:
         trials = list(self._search.trials)
         under_way = [trial for trial in trials if trial.state in {"running", "waiting"}]
-        others = sorted((trial for trial in trials if trial not in under_way), key=lambda each: -each.merit)
+        others = sorted((trial for trial in trials if trial not in under_way), key=lambda each: each.place)
         return [*under_way[:MOST_ROWS], *others[: max(3, MOST_ROWS - len(under_way))]]
 
 
