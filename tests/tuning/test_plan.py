@@ -43,6 +43,10 @@ def test_every_fault_of_all_three_configs_is_told_at_once(search: Words, tmp_pat
     ("keys", "words"),
     [
         ({"space": {"max_update": {"type": "int", "values": [1, 9]}}}, "cannot be searched"),
+        ({"space": {"major_metric": {"type": "categorical", "values": ["acc", "loss"]}}}, "ranked by one score"),
+        ({"space": {"ascending_metric": {"type": "categorical", "values": [True, False]}}}, "ranked by one score"),
+        ({"space": {"batch_size": {"type": "int", "values": [0, 8]}}}, "space_config: batch_size: is 0"),
+        ({"space": {"update_freq": {"type": "categorical", "values": [1, None]}}}, "space_config: update_freq: is"),
         ({"space": {"save_best_only": {"type": "categorical", "values": [True]}}}, "decided by the search itself"),
         ({"base": {"data_dir": "nowhere"}}, "nowhere"),
         ({"min_ref": 3}, "none would be culled"),

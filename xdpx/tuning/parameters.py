@@ -11,6 +11,9 @@ GROUP = "tune"
 KEPT_FROM_TRIALS = frozenset({"max_update", "max_epoch"})
 """Keys that no space may hold: the length of a whole run is what trials are compared by."""
 
+SCALE_OF_SCORES = frozenset({"major_metric", "ascending_metric"})
+"""Keys that no space may hold: one trial's accuracy and another's loss, or opposite directions, have no order."""
+
 
 class TuneParameters(declare.Parameters):
     """What is searched, how, and where its trials are trained."""

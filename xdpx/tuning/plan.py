@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,7 +20,7 @@ from xdpx.search.schedules import Budget
 from xdpx.search.search import Search, make_search
 from xdpx.search.spaces import Categorical, Dimension, Space, Values
 from xdpx.search.trials import Direction
-from xdpx.tuning.parameters import KEPT_FROM_TRIALS, TuneParameters
+from xdpx.tuning.parameters import KEPT_FROM_TRIALS, SCALE_OF_SCORES, TuneParameters
 from xdpx.tuning.stages import Stage
 from xdpx.utils import io
 
@@ -172,7 +173,10 @@ class Plan:
         """Return what is counted in updates, for the samples of an update that a trial has."""
         base = self.base_runs[index]
         before = base.values["batch_size"] * base.values["update_freq"]
-        now = given.get("batch_size", base.values["batch_size"]) * given.get("update_freq", base.values["update_freq"])
+        factors = [given.get(key, base.values[key]) for key in ("batch_size", "update_freq")]
+        if not all(isinstance(each, int) and each > 0 for each in factors):
+            return {}  # the check of the config says what is wrong with them
+        now = math.prod(factors)
         if now == before:
             return {}
         counts = {key: base.values.get(key) for key in IN_UPDATES if key not in given and key not in base.relative}
@@ -323,6 +327,8 @@ def _forbidden(space: Space, settings: TuneParameters) -> Iterator[Fault]:
         key = f"space_config: {name}"
         if name in KEPT_FROM_TRIALS:
             yield Fault(key, "cannot be searched: trials are compared at equal samples.", "Remove it.")
+        elif name in SCALE_OF_SCORES:
+            yield Fault(key, "cannot be searched: all trials are ranked by one score.", "Set it in the base config.")
         elif name in OF_SEARCH:
             yield Fault(key, "is decided by the search itself.", "Remove it.")
         elif name == "seed" and settings.seeds:
