@@ -100,12 +100,14 @@ def test_scores_are_those_of_x_eval_and_of_the_log(finished_run, run, capsys):
     assert run.config["learning_rate"] == 0.1
 
 
-def test_labels_that_do_not_fit_the_texts_are_refused(run):
+def test_labels_that_do_not_fit_the_texts_are_refused(finished_run, run):
     assert "labels: are 1, but there are 4 texts" in refused(run.evaluate, TEXTS, ["pos"])
     assert "is labelled 'good', which the target map lacks" in refused(run.evaluate, TEXTS, ["good"] * 4)
     assert "labels: are missing" in refused(run.evaluate, TEXTS)
     assert "labels[0]: is None" in refused(run.evaluate, TEXTS, [None] * 4)
     assert "'nowhere' is neither a split" in refused(run.evaluate, "nowhere")
+    assert "data: holds no row to score" in refused(run.evaluate, [], [])
+    assert "data: has no labels, so it cannot be scored" in refused(run.evaluate, finished_run.root / "plain.txt")
 
 
 def test_a_folder_without_a_run_is_refused(finished_run, tmp_path):

@@ -114,8 +114,17 @@ def test_what_an_export_cannot_do_is_refused_and_not_passed_over(
         with pytest.raises(ConfigError, match=rf"extra_config\.{key}: would change the network, but .* is an export"):
             xdpx.load_run(exported("torchscript"), extra_config={key: value})
     assert xdpx.load_run(exported("torchscript"), extra_config={"max_len": 5}).predict(TEXTS)
-    with pytest.raises(ConfigError, match=r"exact .*is true, but other libraries"):
-        export("torchscript", run_dir, tmp_path / "out", "exact=true")
+    for word, said in (
+        ("exact=true", "True, but other libraries"),
+        ("cuda=true", "True, but an export is one network"),
+        ("nproc=2", "2, but one process"),
+        ("engine=spmd", "spmd, but an export is written by PyTorch"),
+    ):
+        with pytest.raises(ConfigError, match=rf"{word.partition('=')[0]} .*is {said}"):
+            export("torchscript", run_dir, tmp_path / "out", word)
+    for threads in (0, -2, 1.5):
+        with pytest.raises(ConfigError, match=rf"load_run: 1 fault\n  threads: is {threads}\. Use a whole number"):
+            xdpx.load_run(exported("torchscript"), threads=threads)
     with pytest.raises(ConfigError, match=r"save_dir: is empty\. Name the folder of a run"):
         xdpx.load_run("")
 
@@ -253,10 +262,13 @@ def test_a_way_to_eight_bits_that_is_not_installed_is_said(
     assert "no_such_package, which this environment lacks. Run: pip install 'xdpx[openvino]'." in told
     with pytest.raises(ConfigError, match="which this environment lacks"):
         export("openvino", run_dir, tmp_path / "other", "quantise=int8")
+    (tmp_path / "plain.tsv").write_text("good film\n")
+    with pytest.raises(ConfigError, match="rows: has no labels"):
+        export("int8", run_dir, tmp_path / "other", f"rows={tmp_path / 'plain.tsv'}")
     monkeypatch.setattr(rounding, "scored", lambda predictor, source: {"acc": float("nan")})
     with pytest.raises(ConfigError, match=r"quantise: takes acc on .* from nan to nan"):
         export("int8", run_dir, tmp_path / "other", "most_lost=100")
-    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+    assert {each.name for each in tmp_path.iterdir()} == {"out", "plain.tsv"}
 
 
 def test_eight_bits_that_cost_too_much_leave_nothing(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run
 from xdpx.config.parameters import param
+from xdpx.config.spmd_keys import SPMD
 from xdpx.inference.plan import InferenceParameters, find_input, make_plan
 
 if TYPE_CHECKING:
@@ -58,9 +60,7 @@ class ExportCommand:
         missing = [self._missing(name) for name in names]
         found = missing[0] if all(missing) else []
         found += occupied(known.out_dir, names)
-        if known.exact:
-            problem = "is true, but other libraries than PyTorch compute an export."
-            found.append(Fault("exact", problem, "Leave it out."))
+        found += [Fault(key, f"is {value}, but {why}.", "Leave it out.") for key, value, why in self._unused() if value]
         try:
             plan = make_plan(known, self.source)
             if plan.exported is not None:
@@ -70,6 +70,15 @@ class ExportCommand:
         except ConfigError as error:
             found += error.faults
         return found
+
+    def _unused(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield keys of a run that decide nothing here, each with its value and the reason."""
+        known = self.parameters
+        yield "exact", known.exact, "other libraries than PyTorch compute an export"
+        yield "cuda", known.cuda, "an export is one network, written and compared on the CPU"
+        yield "nproc", known.nproc if known.nproc != 1 else None, "one process writes an export"
+        yield "engine", known.engine if known.engine == SPMD else None, "an export is written by PyTorch"
+        yield "mesh", known.mesh, "an export is written by PyTorch, on one device"
 
     def _missing(self, name: str) -> list[Fault]:
         from xdpx.inference.formats import format_named

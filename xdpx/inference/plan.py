@@ -164,6 +164,7 @@ class Input(NamedTuple):
         is_store: whether it is preprocessed.
         reading: how a raw file is read; None for as x-prepro read its own.
         rows: the columns of every row, where a program gives them itself and there is no file.
+        key: that the user named it by, for messages.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Input(NamedTuple):
     is_store: bool
     reading: Run | None = None
     rows: Sequence[list[str]] | None = None
+    key: str = "texts"
 
 
 # ---- what to build
@@ -424,14 +426,14 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
     splits = {split_name(path): path for path in _stores(plan.data_dir)}
     if name in splits:
         _refuse_other_data(plan, plan.data_dir, agreement.LISTS, key, source)
-        return Input(name, splits[name], is_store=True)
+        return Input(name, splits[name], is_store=True, key=key)
     if not is_raw(name):
         near = nearest(name, splits)
         remedy = f"Did you mean '{near}'?" if near else f"Splits there are: {', '.join(splits) or 'none'}."
         raise _missing(source, key, f"'{name}' is neither a split of '{plan.data_dir}' nor a file.", remedy)
     if name.endswith(".pt"):
         _refuse_other_data(plan, io.parent(name), agreement.LISTS, key, source)
-        return Input(name, name, is_store=True)
+        return Input(name, name, is_store=True, key=key)
     if plan.prepro is None:
         problem = f"'{name}' is raw text, but {io.join(plan.data_dir, ARGS_FILE)}, which says how to read it, is gone."
         raise _missing(source, key, problem, "Give data_dir in extra_config, or a split.")
@@ -440,7 +442,8 @@ def find_input(name: str, plan: InferencePlan, key: str, source: str) -> Input:
         raise _refuse(source, key, problem, "Set extra_config: {parser: table, fields: [...]}, or give a file.")
     if getattr(plan.prepro.picked("tokenizer"), "needs_vocabulary", False):  # it numbers texts by its own file
         _refuse_other_data(plan, plan.resource_folder, [agreement.VOCABULARY], key, source)
-    return Input(name, name, is_store=False, reading=_reading(name, plan, plan.prepro, key, source))
+    reading = _reading(name, plan, plan.prepro, key, source)
+    return Input(name, name, is_store=False, reading=reading, key=key)
 
 
 def _reading(path: str, plan: InferencePlan, prepro: Run, key: str, source: str) -> Run:

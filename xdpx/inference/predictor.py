@@ -170,7 +170,7 @@ class Predictor:
         parts: list[Samples] = []
         for chunk in self.raw_stream(source, ignore_novel_target=ignore_novel_target):
             if not chunk.labelled and not self.plan.joins_lines:
-                fault = Fault("valid_subset", "has no labels, so it cannot be scored.", "Use x-pred for it.")
+                fault = Fault(source.key, "has no labels, so it cannot be scored.", "Use x-pred for it.")
                 raise ConfigError(source.path, [fault])
             if self._sampler.draws_held_out:
                 parts.append(chunk.samples)

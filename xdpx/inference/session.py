@@ -158,7 +158,7 @@ class TrainedRun:
             labels: of the texts, one for each, as the training data write them.
 
         Raises:
-            ConfigError: there are no such data, they have no labels, or one that training never saw.
+            ConfigError: there are no such data, or no row, they have no labels, or one that training never saw.
         """
         from xdpx.inference.given import rows_of, with_labels
         from xdpx.tasks.scoring import score
@@ -166,6 +166,8 @@ class TrainedRun:
         with self._turn(self._locks.computing) as predictor, self._turn(self._locks.encoding):
             if labels is not None:
                 rows = with_labels(rows_of(data, predictor.loader), labels, predictor.loader)
+                if not rows:
+                    raise ConfigError("evaluate", [Fault("data", "holds no row to score.", "Give at least one text.")])
                 source = self._input(rows)
             elif data is None or isinstance(data, str | os.PathLike):
                 name = str(self._plan.train.values["valid_subset"]) if data is None else os.fspath(data)
@@ -250,7 +252,8 @@ def load_run(
             is up to `torch.set_num_threads`.
 
     Raises:
-        ConfigError: there is no run, or something of it is missing or does not fit; the text says what.
+        ConfigError: there is no run, or something of it is missing or does not fit, or `threads` is below 1; the text
+            says what.
         OSError: the disk or the network failed, or a file of the run is damaged.
     """
     load_user_modules()
@@ -270,6 +273,9 @@ def opened(given: Mapping[str, Any], *, threads: int | None = None) -> TrainedRu
     Raises:
         ConfigError: as `load_run`.
     """
+    if threads is not None and (type(threads) is not int or threads < 1):
+        remedy = "Use a whole number from 1, or None for as many as its library takes."
+        raise ConfigError(LOADED, [Fault("threads", f"is {threads!r}.", remedy)])
     # Checked as the keys of a command, whose messages these are; what it would score is asked for later.
     asked = {"valid_subset": [], **given}
     keys = resolve(asked, "x-eval", source=LOADED, strict=False, paths=False, unruled=frozenset({"command"}))
