@@ -124,6 +124,15 @@ def test_trials_that_diverged_after_good_scores_take_no_place_of_those_that_can_
     assert search.best.state == "finished"
 
 
+def test_a_large_batch_that_overshoots_its_rung_is_not_above_a_better_trial_of_that_rung() -> None:
+    search = make_search(SPACE, budget=Budget(81), max_trials=3, schedule="asha", assess_start_step=4, keep_best=1)
+    while not search.finished:
+        order = search.ready()[0]
+        better = order.trial == 0
+        search.tell(Result(order.number, order.samples if better else order.samples + 2, 0.9 if better else 0.1))
+    assert [trial.state for trial in search.trials] == ["finished", "culled", "culled"]
+
+
 def test_rungs_are_eta_apart_and_the_last_two_are_never_nearly_one() -> None:
     assert rungs_between(1, 81, 3) == [1, 3, 9, 27, 81]
     assert rungs_between(200, 3000, 3) == [200, 600, 1800, 3000][:2] + [3000]

@@ -120,7 +120,8 @@ class Asha(Halving):
         there = sum(trial.state == "finished" for trial in trials)
         if there >= self.parameters.keep_best or not waiting:
             return None
-        best = max(waiting, key=lambda one: (one.samples, one.merit, -one.number))
+        # by rungs, not by samples: a large batch has seen more than its rung, and is no better for that
+        best = max(waiting, key=lambda one: (sum(one.samples >= at for at in self.rungs), one.merit, -one.number))
         return Move(self.budget.total, "the best of the highest rung", best)
 
     def reason_to_end(self, trial: Trial) -> str:
