@@ -50,3 +50,13 @@ def test_other_numbers_than_single_precision_are_left_to_torch(model):
     given = torch.randn(5, 48, dtype=torch.float64)
     doubled = model.double()
     assert torch.equal(computed(doubled, given), doubled(given))
+
+
+def test_weights_that_lie_where_others_lay_are_never_answered_with_the_copy_of_those():
+    layer, given = nn.Linear(64, 64, bias=False), torch.randn(8, 64)
+    products = Products(layer, keeps=True)
+    for _ in range(20):  # freed memory is mostly taken again at once
+        layer.weight = None
+        layer.weight = nn.Parameter(torch.randn(64, 64), requires_grad=False)
+        with torch.inference_mode(), products.inside():
+            assert torch.allclose(layer(given), given @ layer.weight.T, atol=1e-4)

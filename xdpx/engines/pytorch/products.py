@@ -11,6 +11,7 @@ import platform
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +21,27 @@ AT_LEAST = 2
 """Rows of a product: one alone is computed by another kernel, with other bits."""
 
 
+class _Copy(NamedTuple):
+    """Weights in oneDNN's layout, and what they were copied from, as it was then."""
+
+    source: Tensor
+    version: int
+    reordered: Tensor
+
+
 class Products:
     """The linear layers of a model on a CPU.
 
     Args:
         model: whose weights are float32.
-        keeps: whether the weights stay as they are, so that a copy in oneDNN's layout is kept of each.
+        keeps: whether a copy of each weight in oneDNN's layout is kept, until torch knows that the weight changed. It
+            does not know what is written in place through `.data`: then keep none.
     """
 
     def __init__(self, model: nn.Module, *, keeps: bool) -> None:
         self._layers = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
         self._keeps = keeps
-        self._kept: dict[nn.Linear, tuple[tuple[int, int], Tensor]] = {}
+        self._kept: dict[nn.Linear, _Copy] = {}
 
     @contextmanager
     def inside(self) -> Generator[None]:
@@ -57,11 +67,12 @@ class Products:
         weight = layer.weight.detach()
         if not self._keeps:
             return weight
-        mark = weight.data_ptr(), layer.weight._version
-        kept = self._kept.get(layer)
-        if kept is None or kept[0] != mark:
-            kept = self._kept[layer] = mark, torch.ops.mkldnn._reorder_linear_weight(weight)
-        return kept[1]
+        version, kept = layer.weight._version, self._kept.get(layer)
+        # What it was copied from is held, too: else new weights may lie where freed ones lay, with the same version.
+        if kept is None or kept.version != version or kept.source.data_ptr() != weight.data_ptr():
+            found = torch.ops.mkldnn._reorder_linear_weight(weight)
+            kept = self._kept[layer] = _Copy(weight, version, found)
+        return kept.reordered
 
 
 def is_there() -> bool:
