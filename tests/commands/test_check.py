@@ -164,3 +164,25 @@ def test_of_several_runs_each_is_looked_at_and_what_they_share_is_told_once(
     cut = [each["place"] for each in found if each["code"] == "cut_tokens"]
     assert cut
     assert all(place.startswith("run 2 of 3: ") for place in cut), "the third reads the same data in the same way"
+
+
+def test_a_file_in_another_encoding_is_told_with_its_encoding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    splits = {name: [(f"{text} caf\u00e9 na\u00efve", label) for text, label in rows] for name, rows in clean().items()}
+    config = write(folder, Corpus(splits))
+    for file in (folder / "raw").iterdir():
+        file.write_bytes(file.read_text(encoding="utf-8").encode("latin-1"))
+    (refused,) = told(capsys, config)["findings"]
+    assert "holds no line that can be used: line 1: is not UTF-8 text" in refused["problem"]
+    assert "encoding: cp1252" in refused["remedy"]
+
+
+def test_a_dev_split_without_labels_is_told_and_a_test_split_is_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write(folder, Corpus(clean()))
+    for name in ("dev", "test"):
+        file = folder / "raw" / f"{name}.tsv"
+        rows = file.read_text(encoding="utf-8").splitlines()
+        file.write_text("".join(row.rpartition("\t")[0] + "\n" for row in rows), encoding="utf-8")
+    found = told(capsys, config)["findings"]
+    assert [(each["code"], each["severity"], each["place"]) for each in found] == [("no_labels", "warning", "dev")]

@@ -59,20 +59,29 @@ class RawFile:
         Raises:
             ConfigError: that line has a wrong number of columns, or there is none.
         """
-        blank = False
-        for line, row in _first_rows(path, parser, skip_bad_lines):
+        blank, skipped = False, list[BadLine]()
+        for line, row in _first_rows(path, parser, skipped if skip_bad_lines else None):
             labelled = loader.is_labelled(row)
             blank |= row == [""]
-            if row == [""] or (labelled is None and skip_bad_lines):
+            if row == [""]:
                 continue
             if labelled is None:
-                raise _unfit(path, parser, loader, BadLine(line, wrong_width(row, f"not {loader.expected()}")))
+                bad = BadLine(line, wrong_width(row, f"not {loader.expected()}"))
+                if not skip_bad_lines:
+                    raise _unfit(path, parser, loader, bad)
+                skipped = skipped or [bad]
+                continue
             return cls(path, parser, labelled)
         if blank and loader.is_labelled([""]) is not None:
             return cls(path, parser, False)
-        problem = "is empty." if is_table(path) or not io.size(path) else "holds no line that can be used."
-        fault = Fault("data_files", problem, f"A line has: {loader.expected()}.")
-        raise ConfigError(path, [fault])
+        problem, remedy = "holds no line that can be used", f"A line has: {loader.expected()}."
+        if is_table(path) or not io.size(path):
+            problem = "is empty"
+        elif skipped:  # the first tells what all may have, such as another encoding
+            first = bad_lines_error(path, parser, skipped).faults[0]
+            problem = f"{problem}: {parser.unit} {skipped[0].line}: {first.problem.rstrip('.')}"
+            remedy = first.remedy if NOT_UTF8 in skipped[0].problem else remedy
+        raise ConfigError(path, [Fault("data_files", f"{problem}.", remedy)])
 
     def blocks(self) -> Iterator[Block]:
         """Read the file from the front."""
@@ -103,11 +112,14 @@ def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigErr
     return ConfigError(path, [replace(error.faults[0], remedy=remedy)])
 
 
-def _first_rows(path: str, parser: Parser, skip_bad_lines: bool) -> Iterator[tuple[int, Row]]:
+def _first_rows(path: str, parser: Parser, skipped: list[BadLine] | None) -> Iterator[tuple[int, Row]]:
+    """Go through the rows of a file. The first bad line is noted in `skipped`; where that is None, it is an error."""
     for block in parser.blocks(path):
         rows = parser.parse(block)
-        if rows.bad and not skip_bad_lines:
+        if rows.bad and skipped is None:
             raise bad_lines_error(path, parser, rows.bad)
+        if skipped is not None and not skipped:
+            skipped += rows.bad[:1]
         yield from zip(rows.lines, rows.rows, strict=True)
 
 

@@ -38,7 +38,7 @@ WHY: Mapping[str, str] = {
     "no_labels": "No classifier learns from rows without labels, and a written nothing becomes a class.",
     "many_labels": "A label that is seen once cannot be learned; most often a wrong column is read.",
     "one_label": "Any model scores 100 % by always giving the same answer.",
-    "label_spelling": "One class that is written in two ways is split, and each half is learned against the other.",
+    "label_spelling": "Two writings are easily one class taken for two, or two taken for one.",
     "imbalance": "A model that always gives the most frequent label seems good; rare labels are hardly learned.",
     "leakage": "The model is scored on what it has learned by heart: the score is too good.",
     "duplicates": "Rows that stand there twice count twice, and move the model towards them.",

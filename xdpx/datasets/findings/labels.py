@@ -90,6 +90,9 @@ def spellings(counts: Mapping[str, int], *, numbers: bool) -> Iterator[Finding]:
             yield Finding("label_spelling", "warning", PLACE, problem, "If they are one, write them alike.")
 
 
+SCORED_WHILE_TRAINING = ("dev", "valid")
+"""How the names of splits begin that x-train evaluates."""
+
 SWITCHES = {"true": "1", "false": "0"}
 """What JSON and programs write for 1 and 0."""
 
@@ -105,7 +108,7 @@ def _plainest(label: str, *, numbers: bool) -> str:
 def missing_labels(
     labelled: Mapping[str, bool], firsts: Mapping[str, str], *, trained: Mapping[str, bool]
 ) -> Iterator[Finding]:
-    """Find splits to train on without labels.
+    """Find splits without labels: those to train on, and those that training is scored on.
 
     Args:
         labelled: whether the rows of each split have labels.
@@ -120,6 +123,10 @@ def missing_labels(
         for split in bare:
             problem = f"no line has a label, as those of {some(others)} have; the first is {firsts[split]!r:.80}."
             yield Finding("no_labels", "fault", split, problem, remedy)
+        for split in labelled:  # of a test file, to be predicted, it is usual
+            if not labelled[split] and not trained[split] and split.startswith(SCORED_WHILE_TRAINING):
+                problem = f"no line has a label, as those of {some(others)} have: no training can be scored on it."
+                yield Finding("no_labels", "warning", split, f"{problem} The first is {firsts[split]!r:.80}.", remedy)
     elif not others:
         remedy = "Fine to predict, or to learn from a teacher; no classifier can be trained on it."
         severity: Severity = "warning" if named else "note"
