@@ -71,3 +71,12 @@ def test_a_second_start_reads_only_the_runs_that_changed(root, tmp_path, monkeyp
     damaged = Index(str(root))
     damaged.refresh()
     assert len(damaged.since(0).rows) == len(kept)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"status": ["x"], "step": 5, "total_steps": 9, "fingerprint": "f"}'])
+def test_of_a_run_with_a_foreign_status_the_rest_is_shown(root, text: str) -> None:
+    (root / "sweep" / "run0" / "status.json").write_text(text)
+    index = Index(str(root))
+    index.refresh()
+    [row] = [row for row in index.since(0).rows if row["name"] == "sweep/run0"]
+    assert (row["state"], row["step"], row["trouble"]) == ("", 400, "status.json is damaged")

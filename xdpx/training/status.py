@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from xdpx.utils import commit, io
 from xdpx.utils.aside import text_of
@@ -63,6 +63,7 @@ def _parsed(text: str) -> Status | None:
     try:
         facts = json.loads(text)
         facts.pop("written", None)
-        return Status(**facts)
-    except (ValueError, TypeError, AttributeError):
+        found = Status(**facts)
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
+    return found if found.status in get_args(RunState) and type(found.step) is int else None
