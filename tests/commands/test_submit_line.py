@@ -55,3 +55,9 @@ def test_no_flag_has_the_name_of_a_key_of_a_command() -> None:
     keys = {item.key for name in commands() if name in catalogue.names("command")
             for entry in catalogue.reachable_entries(name) for item in entry.parameters}  # fmt: skip
     assert flags & keys == set()
+
+
+@pytest.mark.parametrize("words", [["--partition", "p\n#SBATCH --exclusive"], ["--name=a\rb"]])
+def test_a_flag_of_several_lines_is_refused_since_its_second_would_be_a_directive(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="of several lines. Write it in one line"):
+        parse(["x-train", "cfg", "--on", "slurm", *words], ["slurm"])

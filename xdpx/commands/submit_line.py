@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from xdpx.config import catalogue
 from xdpx.config.faults import ConfigError, Fault, nearest
+from xdpx.config.hints import shown
 from xdpx.launch.submission import Resources, Step
 
 ACTIONS = ("status", "logs", "cancel", "list")
@@ -83,7 +84,10 @@ def _take_flags(words: list[str], request: Request, faults: list[Fault]) -> list
         elif name in SWITCHES or (name == "v100" and not equals):
             _note(request, name, text or "true", is_field=is_field)
         elif equals or (words and not words[0].startswith("--")):
-            _note(request, name, text if equals else words.pop(0), is_field=is_field)
+            value = text if equals else words.pop(0)
+            if len(value.splitlines()) > 1:  # the second line would be one of its own in a script: another directive
+                faults.append(Fault(f"--{name}", f"is {shown(value)}, of several lines.", "Write it in one line."))
+            _note(request, name, value, is_field=is_field)
         else:
             faults.append(Fault(word, "has no value.", f"Write --{name}=VALUE."))
     return left
