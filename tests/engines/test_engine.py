@@ -42,10 +42,16 @@ BATCHES = [batch() for _ in range(24)]
 
 
 def engine(optimizer="adam", schedule="one_cycle", width=4, total_steps=20, **options):
+    return own_engine(lambda: Small(width), None, optimizer, schedule, total_steps, **options)
+
+
+def own_engine(make_model, loss=None, optimizer="adam", schedule="one_cycle", total_steps=20, **options):
+    loss = loss or losses["cross_entropy"]
+
     def task():
-        kind, loss = tasks["default"], losses["cross_entropy"]
+        kind = tasks["default"]
         parameters = kind.Parameters(model="cls_cnn", loss="cross_entropy")
-        return kind(parameters, model=Small(width), loss=loss(loss.Parameters()))
+        return kind(parameters, model=make_model(), loss=loss(loss.Parameters()))
 
     kind, curve = optimizers[optimizer], lr_schedulers[schedule]
     return PyTorchEngine(
@@ -363,3 +369,32 @@ def test_it_says_how_many_parameters_there_are_and_how_many_are_trained(capsys):
     chosen = engine()
     chosen.start(1)
     assert "| Small: 61 parameters, 58 trained" in capsys.readouterr().err
+
+
+def test_weights_that_wait_for_the_first_batch_are_refused_by_their_names():
+    class Lazy(Small):
+        def __init__(self):
+            super().__init__()
+            self.top = nn.LazyLinear(2)
+
+    with pytest.raises(ConfigError, match=r"model: has weights .* first batch \(top.weight, top.bias\)"):
+        own_engine(Lazy).start(1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (torch.Tensor.item, "a float"),
+        (torch.Tensor.detach, "no trained weight"),
+        (lambda loss: loss.expand(3), r"shape \(3,\)"),
+    ],
+)
+def test_a_loss_that_nothing_goes_backward_from_is_refused_by_what_it_gives(spoil, found):
+    class Spoilt(losses["cross_entropy"]):
+        def __call__(self, model, batch):
+            loss_sum, count, facts = super().__call__(model, batch)
+            return spoil(loss_sum), count, facts
+
+    chosen = own_engine(Small, Spoilt)
+    with pytest.raises(ConfigError, match=f"loss: gives .*{found}.* as its first value"):
+        chosen.update(chosen.start(1), [BATCHES[0]])

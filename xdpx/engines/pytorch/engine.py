@@ -306,7 +306,9 @@ class PyTorchEngine:
     def _build(self, seed: int) -> Task:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self._make_task()
+            task = self._make_task()
+        _refuse_lazy(task.model)
+        return task
 
     def _placed(self, task: Task, *, averages: bool = False) -> PyTorchState:
         """Return a state that only scores, with a copy of the task beside it where weights are averaged."""
@@ -447,6 +449,7 @@ class PyTorchEngine:
         rates = _Scheduled(state.optimizer, self._schedule)
 
         def backward(loss_sum: Tensor, count: Any) -> None:
+            _refuse_without_gradient(loss_sum)
             if fused is None:
                 torch.autograd.backward(state.loss_scale.scaled(loss_sum))
             else:
@@ -513,6 +516,30 @@ def _set_mode(model: nn.Module, *, training: bool) -> None:
     # Walking over every module costs more than looking at the first.
     if model.training != training:
         model.train(training)
+
+
+def _refuse_lazy(model: nn.Module) -> None:
+    """Raise ConfigError for weights that get their shape from the first batch: optimizer and average come before."""
+    every = (*model.named_parameters(), *model.named_buffers())
+    lazy = [name for name, weight in every if nn.parameter.is_lazy(weight)]
+    if lazy:
+        problem = f"has weights that get their shape from the first batch ({', '.join(lazy)}), which comes too late."
+        raise ConfigError(THIS_RUN, [Fault("model", problem, "Give them a shape: nn.Linear for nn.LazyLinear.")])
+
+
+def _refuse_without_gradient(loss_sum: object) -> None:
+    """Raise ConfigError for what a loss or a task of the user's own gives in place of a sum to go backward from."""
+    if not isinstance(loss_sum, Tensor):
+        found = f"a {type(loss_sum).__name__}"
+    elif loss_sum.numel() != 1:
+        found = f"a tensor of shape {tuple(loss_sum.shape)}"
+    elif not loss_sum.requires_grad:
+        found = "a tensor that no trained weight has a part in"
+    else:
+        return
+    problem = f"gives {found} as its first value, but a tensor with one number is needed, whose gradient is known."
+    remedy = "Return the sum over rows, without item(), float() or detach(); and leave a weight it depends on unfrozen."
+    raise ConfigError(THIS_RUN, [Fault("loss", problem, remedy)])
 
 
 def _refuse_another_average(options: EngineOptions, saved: Mapping[str, Any]) -> None:
