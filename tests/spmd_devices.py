@@ -26,7 +26,7 @@ OPTIMIZED_LITTLE = tuple(
         "careless/test_own_inputs", "careless/test_resuming", "careless/test_summaries", "careless/test_weights",
         "checkpoints/test_spmd", "engines/spmd", "experiments", "journeys/test_spmd",
         "journeys/test_three_doors", "models/spmd", "optimizers/spmd", "promises/test_docs", "promises/test_how",
-        "tasks/spmd",
+        "promises/test_notebooks", "tasks/spmd",
     )
 )  # fmt: skip
 """Rooms and files whose tests pay for compiling most of all: XLA optimizes little there, which halves it. Last bits are

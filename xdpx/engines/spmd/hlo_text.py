@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
@@ -54,9 +55,9 @@ class Line:
     source: str
     text: str
 
-    @property
+    @cached_property
     def operands(self) -> list[str]:
-        """Names of what goes in."""
+        """Names of what goes in, found once: each line of a program is asked for them by every sum of it."""
         return _OPERAND.findall(self.text.partition("), ")[0])
 
     @property
