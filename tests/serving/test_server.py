@@ -204,21 +204,24 @@ def test_none_is_lost_when_the_server_ends_under_load(run):
     assert len(answered) > 40
 
 
+def write_better(folder, checkpoint):
+    """Add a checkpoint that the log calls better to a run, and return its path."""
+    better = folder / "checkpoint-99.pt"
+    shutil.copy(checkpoint, better)
+    rows = (folder / "valid.log.tsv").read_text().splitlines()
+    told = {"step": "99", "best_score": "0.999"}
+    row = dict(zip(rows[0].split("\t"), rows[-1].split("\t"), strict=True)) | told
+    with (folder / "valid.log.tsv").open("a") as log:
+        log.write("\t".join(row.values()) + "\n")
+    return better
+
+
 def test_a_better_checkpoint_takes_over_and_a_damaged_one_does_not(run, tmp_path):
     folder = Path(shutil.copytree(run, tmp_path / "run"))
     with Serving({"tiny": str(folder)}) as server:
         model = server.models.get("tiny")
-        before = model.facts.checkpoint
         assert not model.refresh()
-        better = folder / "checkpoint-99.pt"
-        shutil.copy(before, better)
-        with (folder / "valid.log.tsv").open("a") as log:
-            rows = (folder / "valid.log.tsv").read_text().splitlines()
-            row = dict(zip(rows[0].split("\t"), rows[-1].split("\t"), strict=True)) | {
-                "step": "99",
-                "best_score": "0.999",
-            }
-            log.write("\t".join(row.values()) + "\n")
+        better = write_better(folder, model.facts.checkpoint)
         assert model.refresh()
         assert model.facts.checkpoint == str(better)
         assert ask(f"{server.address}/predict", {"text": "good"})[0] == 200
@@ -226,6 +229,27 @@ def test_a_better_checkpoint_takes_over_and_a_damaged_one_does_not(run, tmp_path
         assert not model.refresh()
         assert ask(f"{server.address}/predict", {"text": "good"})[0] == 200
         assert 'xdpx_loads_total{model="tiny",result="failed"} 1.0' in ask(f"{server.address}/metrics")[2]
+
+
+def test_a_better_checkpoint_that_could_not_be_opened_for_a_while_takes_over_later(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("xdpx.serving.models.LOOKS", 0.05)
+    folder, failures = Path(shutil.copytree(run, tmp_path / "run")), iter(["", "no network", "no network"])
+
+    def failing(save_dir, **more):
+        if words := next(failures, ""):
+            raise OSError(words)
+        return load_run(save_dir, **more)
+
+    with Serving({"tiny": str(folder)}, open_run=failing, sizes=Sizes(threads=1)) as server:
+        model = server.models.get("tiny")
+        better = write_better(folder, model.facts.checkpoint)
+        assert not model.refresh()
+        deadline = time.monotonic() + 20
+        while model.facts.checkpoint != str(better) and time.monotonic() < deadline:
+            model.refresh()
+            time.sleep(0.02)
+        assert model.facts.checkpoint == str(better)
+        assert 'result="failed"} 2.0' in ask(f"{server.address}/metrics")[2]
 
 
 def test_hostile_requests_neither_end_the_server_nor_get_a_5xx(serving):

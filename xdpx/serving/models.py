@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from xdpx.checkpoints.aliases import BEST, resolve
 from xdpx.config.spmd_keys import SPMD
@@ -24,6 +25,12 @@ MOST_COPIES = 2
 after every layer, which costs most where the machine has other work, too."""
 LOOKS = 2.0
 """Seconds between two looks for better checkpoints."""
+MOST_WAIT = 300.0
+"""Seconds after which a checkpoint that could not be opened is tried again, at the latest: the network may be back."""
+
+
+Mark = tuple[str, int | None, str]
+"""What changes when a run has a better checkpoint: its path, size and tag."""
 
 
 class Open(Protocol):
@@ -32,6 +39,14 @@ class Open(Protocol):
     def __call__(self, save_dir: str, *, threads: int | None) -> TrainedRun:
         """Return what answers, with so many threads for a batch where it is an export; None for all there are."""
         ...
+
+
+class _Failed(NamedTuple):
+    """A checkpoint that could not be opened, and when it is tried again: `wait` seconds later."""
+
+    mark: Mark
+    wait: float
+    again_at: float
 
 
 class Model:
@@ -50,6 +65,7 @@ class Model:
         self.name, self.folder = name, folder
         self._open, self._sizes, self._counts, self._cores = open_run, sizes, counts, cores
         self._mark = _mark(folder)
+        self._failed: _Failed | None = None
         self._run, self._batcher = self._started()
 
     @property
@@ -94,19 +110,25 @@ class Model:
     def refresh(self) -> bool:
         """Take over a better checkpoint, if the run has written one, and tell so. What was asked before is answered.
 
-        What cannot be opened is told in the log, and the model that is there goes on.
+        What cannot be opened is told in the log, once, and tried again after a while; the model that is there goes on.
         """
         mark = _mark(self.folder)
         if mark is None or mark == self._mark:
             return False
-        self._mark = mark
+        failed = self._failed if self._failed is not None and self._failed.mark == mark else None
+        if failed is not None and time.monotonic() < failed.again_at:
+            return False
         before = self._batcher
         try:
             self._run, self._batcher = self._started()
         except Exception as error:  # whatever it is, those who ask are answered as before
             self._counts.loads.labels(self.name, "failed").inc()
-            log.warning(f"{self.name}: the newest checkpoint cannot be opened, the one before it answers: {error}")
+            if failed is None:
+                log.warning(f"{self.name}: the newest checkpoint cannot be opened, the one before it answers: {error}")
+            wait = LOOKS if failed is None else min(2 * failed.wait, MOST_WAIT)
+            self._failed = _Failed(mark, wait, again_at=time.monotonic() + wait)
             return False
+        self._mark, self._failed = mark, None
         log.info(f"{self.name}: answers with {self._run.checkpoint}")
         before.close()
         return True
@@ -173,7 +195,7 @@ class Models:
                 each.refresh()
 
 
-def _mark(folder: str) -> tuple[str, int | None, str] | None:
+def _mark(folder: str) -> Mark | None:
     """Return what changes when a run has a better checkpoint; None where there is none that can be seen."""
     try:
         path = resolve(BEST, folder)
