@@ -73,10 +73,35 @@ def test_a_second_start_reads_only_the_runs_that_changed(root, tmp_path, monkeyp
     assert len(damaged.since(0).rows) == len(kept)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"status": ["x"], "step": 5, "total_steps": 9, "fingerprint": "f"}'])
+FINISHED = '{"status": "finished", "step": 5, "fingerprint": "f", "total_steps": '
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"status": ["x"], "step": 5, "total_steps": 9, "fingerprint": "f"}',
+        f"{FINISHED}true}}",
+        f"{FINISHED}{'9' * 400}}}",
+        f'{FINISHED}9, "best_score": {"9" * 400}}}',
+        f'{FINISHED}9, "best_score": "0.9"}}',
+    ],
+)
 def test_of_a_run_with_a_foreign_status_the_rest_is_shown(root, text: str) -> None:
     (root / "sweep" / "run0" / "status.json").write_text(text)
     index = Index(str(root))
     index.refresh()
     [row] = [row for row in index.since(0).rows if row["name"] == "sweep/run0"]
     assert (row["state"], row["step"], row["trouble"]) == ("", 400, "status.json is damaged")
+
+
+@pytest.mark.parametrize(
+    "text", ["# x-train a.hjson\n{\n    'batch_size': 8,\n    'learni", "{'deep': " + "[" * 3000 + "}", "8"]
+)
+def test_a_damaged_args_file_of_a_run_is_named(root, text: str) -> None:
+    (root / "sweep" / "run0" / "args.py").write_text(text)
+    index = Index(str(root))
+    index.refresh()
+    rows = {row["name"]: row["trouble"] for row in index.since(0).rows}
+    assert rows["sweep/run0"] == "args.py is damaged: it is not the whole dict that x-train writes"
+    assert rows["sweep/run1"] == ""

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from xdpx.reports.histories import history_of, records_of, tables_of
 
@@ -19,6 +20,12 @@ def test_a_history_becomes_the_two_tables_of_a_run():
     assert np.isnan(tables["train"]["loss"][1])
     assert tables["valid"]["valid_accuracy"].tolist() == [0.5]
     assert tables["valid"]["valid_other_f1"].tolist() == [0.3]
+
+
+@pytest.mark.parametrize("epoch", [None, "nan", float("inf"), 10**400, "first"])
+def test_a_record_of_no_known_epoch_keeps_its_step_and_its_loss(epoch):
+    columns = tables_of([{"step": 5, "epoch": epoch, "loss": 2.0}])["train"]
+    assert {name: values.tolist() for name, values in columns.items()} == {"epoch": [1], "step": [5], "loss": [2.0]}
 
 
 def test_lines_that_tell_their_phase_keep_their_names():

@@ -94,7 +94,7 @@ def summary_of(run: RunFolder, root: str) -> Summary:
     """Return the row of a run. What is damaged is left out and named in `trouble`."""
     name = shown_name(run.path, root)
     found = Summary(run_id(io.plain(run.path)), name, run.door, updated=run.modified)
-    found.settings = _settings(run, root)
+    _add_settings(found, run, root)
     found.has_settings = bool(found.settings)
     found.samples = _samples(found.settings)
     found.metric = str(_value(found.settings, "major_metric", "metric_for_best_model") or "")
@@ -117,13 +117,13 @@ def _add_state(found: Summary, run: RunFolder, root: str) -> None:
         status = read_status(run.path) if openable(run.files[STATUS_FILE].path, root) else None
     except (OSError, NotShown) as error:
         status, found.trouble = None, str(error)
-    if status is None or not isinstance(status.step, int):
+    if status is None:
         found.trouble = found.trouble or f"{STATUS_FILE} is damaged"
         return
     found.state = "silent" if status.status == "running" and quiet > SILENT_SECONDS else str(status.status)
     found.step = max(status.step, found.step or 0)
-    found.total = status.total_steps if isinstance(status.total_steps, int) else None
-    if found.score is None and isinstance(status.best_score, int | float):
+    found.total = status.total_steps
+    if found.score is None and status.best_score is not None:
         found.score = _finite(status.best_score)
 
 
@@ -186,30 +186,33 @@ def _total(path: str) -> int | None:
         total = json.loads(read_small(path)).get("max_steps")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return total if isinstance(total, int) and total > 0 else None
+    return total if type(total) is int and 0 < total < 2**63 else None
 
 
-def _settings(run: RunFolder, root: str) -> dict[str, str]:
-    """Return the parameters of a run as they are written, of whichever file of its door holds them."""
+def _add_settings(found: Summary, run: RunFolder, root: str) -> None:
+    """Add the parameters of a run as they are written, of whichever file of its door holds them."""
     resumed = sorted(
         (name for name in run.files if name.startswith("args.resume-") and name.endswith(".py")),
         key=lambda name: (len(name), name),
     )
     names = [*resumed[-1:], *(["args.py"] if not resumed else []), "experiment_cls_vars.txt"]
-    found: dict[str, str] = {}
-    for name in names:
-        if name in run.files:
-            found |= _texts(run.files[name].path, root)
+    paths = [run.files[name].path for name in names if name in run.files]
     if not has_tables(run) and run.newest_checkpoint:
-        found |= _texts(io.join(run.path, run.newest_checkpoint, "training_args.json"), root)
-    return {key: value[:TEXTS_OF_SETTINGS] for key, value in found.items()}
+        paths.append(io.join(run.path, run.newest_checkpoint, "training_args.json"))
+    for path in paths:
+        try:
+            text = read_small(openable(path, root))
+        except NotShown as error:
+            found.trouble = str(error) if io.name(path) in run.files else found.trouble
+            continue
+        texts = _texts(path, text)
+        found.settings |= {key: value[:TEXTS_OF_SETTINGS] for key, value in texts.items()}
+        whole = bool(texts) and text.rstrip().endswith("}")
+        if text and not whole and run.door == "x-train":  # beside a Trainer, args.py may be the user's program
+            found.trouble = f"{io.name(path)} is damaged: it is not the whole dict that x-train writes"
 
 
-def _texts(path: str, root: str) -> dict[str, str]:
-    try:
-        text = read_small(openable(path, root))
-    except NotShown:
-        return {}
+def _texts(path: str, text: str) -> dict[str, str]:
     if path.endswith(".json"):
         return _texts_of_json(text)
     if path.endswith(".txt"):

@@ -49,8 +49,9 @@ def tables_of(records: Iterable[Mapping[str, Any]]) -> dict[str, Columns]:
         cells = dict(_cells(record, is_evaluation=is_evaluation))
         if cells:
             table = rows["valid" if is_evaluation else "train"]
-            epoch = math.ceil(_number(record.get("epoch", 1)) or 1)
-            table.setdefault(step, {"epoch": epoch, "step": step}).update(cells)
+            epoch = _number(record.get("epoch"))
+            row = {"epoch": (math.ceil(epoch) or 1) if math.isfinite(epoch) else 1, "step": step}
+            table.setdefault(step, row).update(cells)
     return {name: _columns(list(table.values())) for name, table in rows.items()}
 
 

@@ -66,4 +66,16 @@ def _parsed(text: str) -> Status | None:
         found = Status(**facts)
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return found if found.status in get_args(RunState) and type(found.step) is int else None
+    counts = (found.step, found.total_steps, found.until)
+    measures = (found.train_steps, found.best_score)
+    known = (
+        found.status in get_args(RunState)
+        and all(_is_whole(each) and each >= 0 for each in counts)
+        and all(each is None or type(each) is float or _is_whole(each) for each in measures)
+    )
+    return found if known else None
+
+
+def _is_whole(value: object) -> bool:
+    """Tell whether a value of JSON is a whole number that fits into 64 bits: no True, nothing of 400 digits."""
+    return type(value) is int and abs(value) < 2**63
