@@ -121,6 +121,9 @@ def test_a_config_of_x_train_leads_to_its_raw_files(folder: Path, capsys: pytest
         file.unlink()
     gone = told(capsys, "train.json", "measure=false")
     assert [each["code"] for each in gone["findings"]] == ["path"]
+    (folder / "raw").rmdir()
+    [only] = told(capsys, "train.json", "measure=false")["findings"]
+    assert only["problem"].count("there is no folder") == 1
 
 
 @pytest.mark.parametrize(

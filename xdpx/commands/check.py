@@ -181,7 +181,8 @@ def _preprocessing(run: Run, plan: Findings) -> Run | None:
     try:
         splits(prepro.values["data_source"], prepro.values["data_files"])
     except (ConfigError, OSError) as error:
-        problem = f"the raw files that it was made from are gone ({' '.join(str(error).split())[:160]})."
+        told = "; ".join(each.problem.removesuffix(".") for each in getattr(error, "faults", ())) or str(error)
+        problem = f"the raw files that it was made from are gone ({' '.join(told.split())[:160]})."
         plan.add([Finding("path", "note", folder, problem, "Check the config of x-prepro where they are.")])
         return None
     return prepro

@@ -50,7 +50,7 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
         faults += _wrong_split(split, path, found)
         found[split] = path
     if faults:
-        raise ConfigError(data_source, faults)
+        raise ConfigError(data_source, dict.fromkeys(faults))  # one missing folder is a fault of every name in it
     return found
 
 
