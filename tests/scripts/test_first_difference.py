@@ -62,6 +62,17 @@ def test_a_run_is_the_same_as_itself_where_numbers_are_nan(tmp_path: Path, capsy
     assert "1 of 2 elements" in capsys.readouterr().out  # -0.0 is not 0.0
 
 
+def test_steps_of_checkpoints_that_are_the_same_do_not_read_as_a_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left, right = (x_train_run(tmp_path / name, {}, {300: ONES}) for name in "ab")
+    assert main(["first_difference", left, right]) == 0
+    assert "checkpoints: that of step 300 is the same to the bit" in capsys.readouterr().out
+    left, right = (x_train_run(tmp_path / name, {}, {2: ONES, 4: ONES}) for name in "cd")
+    assert main(["first_difference", left, right]) == 0
+    assert "checkpoints: those of steps 2, 4 are the same to the bit" in capsys.readouterr().out
+
+
 def test_folders_of_a_trainer_are_compared_and_what_one_lacks_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

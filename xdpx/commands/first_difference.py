@@ -139,7 +139,8 @@ def _checkpoints(left: str, right: str) -> Iterator[tuple[str, bool]]:
                 yield f"  and {len(lines) - MOST_SHOWN} more", True
             return
     if steps:
-        yield f"checkpoints: {', '.join(map(str, steps))} are the same to the bit", False
+        which = f"those of steps {', '.join(map(str, steps))} are" if len(steps) > 1 else f"that of step {steps[0]} is"
+        yield f"checkpoints: {which} the same to the bit", False
 
 
 def checkpoints_of(folder: str) -> dict[int, list[str]]:
