@@ -89,3 +89,15 @@ def test_a_program_that_is_missing_and_an_unknown_id_are_told(
 def test_machines_that_would_do_nothing_are_refused(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert submit("x-draw", "draw", "--on", "slurm", "--nodes", "2", "--dry") == 2
     assert "--nodes: is 2, but one machine alone would work" in capsys.readouterr().err
+
+
+def test_a_folder_of_several_lines_is_refused_since_its_second_would_be_a_directive(
+    desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = desk / "a\n#SBATCH --exclusive"
+    odd.mkdir()
+    (odd / "draw.hjson").write_text((desk / "draw.hjson").read_text())
+    monkeypatch.chdir(odd)
+    assert submit("x-draw", "draw", "--on", "slurm", "--dry") == 2
+    assert "of several lines" in capsys.readouterr().err
+    assert submit("x-draw", "draw", "--on", "slurm", "--dry", "--far-root", str(desk)) == 0

@@ -15,6 +15,7 @@ from xdpx.commands import chain, command_line, experiment
 from xdpx.commands.submit_line import ACTIONS, Request, parse, resources_of, usage
 from xdpx.config.config_files import KEPT_VARIABLE, SUFFIXES, resolve_path
 from xdpx.config.faults import ConfigError, Fault
+from xdpx.config.hints import shown
 from xdpx.config.loading import Run
 from xdpx.config.reading import RawRun, read_runs
 from xdpx.config.user_modules import PATH_VARIABLE, load_user_modules
@@ -109,6 +110,9 @@ def _job(request: Request, backend: Backend, resources: Resources, runs: list[in
     name = folders.new_name(request.flags.get("name") or _name_of(request.steps), datetime.now())
     there = request.flags.get("far-root") or io.abspath(".")
     folder = io.join(there, folders.FOLDER, name)
+    if len(folder.splitlines()) > 1:  # the second line would be one of its own in a script: another directive
+        remedy = "Rename the folder, or say by --far-root what it is called there."
+        raise ConfigError("x-submit", [Fault("folder", f"is {shown(there)}, of several lines.", remedy)])
     python = request.flags.get("python") or (sys.executable if backend.files_there == "shared" else "python")
     array = runs[0] if len(request.steps) == 1 and runs and not resources.tasks else 1
     return Job(name, tuple(request.steps), resources, there, folder, python, _environment(folder), array)

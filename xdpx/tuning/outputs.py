@@ -186,12 +186,19 @@ def write_state(plan: Plan, search: Search, state: State, reason: str = "") -> N
 
 
 def prune(plan: Plan, search: Search) -> None:
-    """Remove the weights of the trials whose score is not better than save_above_score."""
+    """Remove the weights of the trials whose score is not better than save_above_score, and of those that failed.
+
+    The best trial failed only where all others have no score at all: then its score alone decides.
+    """
     limit = plan.settings.save_above_score
     if limit is None:
         return
     ascending = plan.direction == "maximize"
-    poor = [each for each in search.trials if each.best is None or not is_better(each.best, limit, ascending=ascending)]
+    failed = [each for each in search.trials if each.state == "failed" and each is not search.best]
+    poor = [
+        each for each in search.trials
+        if each in failed or each.best is None or not is_better(each.best, limit, ascending=ascending)
+    ]  # fmt: skip
     for trial in poor:
         for folder in member_folders(plan, trial.number):
             for name in io.listdir(folder) if io.isdir(folder) else []:
