@@ -69,6 +69,13 @@ def test_a_metric_that_is_no_mean_is_compared_too() -> None:
     assert (same.low, same.high, same.p) == (0, 0, 1)
 
 
+@pytest.mark.parametrize(("num_rows", "p"), [(1, 1.0), (2, 0.5), (5, 1 / 16), (60, 2 / 201)])
+def test_few_rows_prove_nothing_however_far_apart_they_are(num_rows: int, p: float) -> None:
+    groups = np.arange(120) % num_rows
+    scores = [lambda rows, groups, score=score: {"mean": score + rows.mean() * 0} for score in (0.0, 1.0)]
+    assert compare_scores(scores[0], scores[1], 120, groups_N=groups, draws=200)["mean"].p == pytest.approx(p)
+
+
 def test_many_comparisons_are_held_against_one_limit() -> None:
     """Holm 1979: the smallest times three, the next times two, never less than the one before."""
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])

@@ -74,6 +74,31 @@ def test_copies_of_rows_are_drawn_together(tmp_path: Path, capsys) -> None:
     assert told["comparisons"][0]["metrics"]["acc"]["test"] == "paired bootstrap"
 
 
+def test_rows_of_which_only_the_labels_are_known_are_matched_by_their_place_and_not_called_copies(
+    tmp_path: Path, capsys
+) -> None:
+    files = [predictions(tmp_path / f"{share}.tsv", share) for share in (0.8, 0.86)]
+    for file in files:
+        cells = [line.split("\t")[1:3] for line in Path(file).read_text().splitlines()]
+        Path(file).write_text("".join(f"{target}\t{pred}\n" for target, pred in cells))
+    assert main(["compare_runs", *files, "draws=100", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["drawn_together"] == 0
+    assert told["comparisons"][0]["p"] == mcnemar(0, 12)
+    lines = Path(files[1]).read_text().splitlines(keepends=True)
+    Path(files[1]).write_text("".join([lines[0], *lines[:0:-1]]))
+    with pytest.raises(ConfigError, match=r"are not in .*'row "):
+        main(["compare_runs", *files])
+
+
+def test_columns_may_stand_in_another_order(tmp_path: Path, capsys) -> None:
+    one = predictions(tmp_path / "one.tsv", 0.7)
+    rows = [line.split("\t") for line in Path(one).read_text().splitlines()]
+    (tmp_path / "other.tsv").write_text("".join(f"{row[1]}\t{row[2]}\t{row[0]}\n" for row in rows))
+    assert main(["compare_runs", one, str(tmp_path / "other.tsv"), "draws=100"]) == 0
+    assert "both score 0.7 on 200 rows" in capsys.readouterr().out
+
+
 def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path: Path, capsys) -> None:
     wanted = RANDOM.normal(size=80)
     for name, noise in (("near", 0.2), ("far", 2.0)):
@@ -99,12 +124,19 @@ def test_numbers_are_compared_by_their_ranks_and_tags_by_their_entities(tmp_path
         (["one.tsv", "two.tsv", "out_file=a.xyz"], "End it in one of"),
         (["one.tsv", "two.tsv", "major_metric=bleu"], "there is no 'bleu'"),
         (["one.tsv", "plain.tsv"], "no column of predictions"),
+        (["one.tsv", "bytes.tsv"], "is no text: byte 17 is not UTF-8"),
+        (["even.tsv", "nan.tsv"], "1 of 3 rows hold NaN or infinity, first row 2"),
+        (["even.tsv", "alike.tsv"], "'spearman' is not defined for alike.tsv"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(tmp_path: Path, monkeypatch, words: list[str], said: str) -> None:
     monkeypatch.chdir(tmp_path)
     predictions(tmp_path / "one.tsv", 0.7), predictions(tmp_path / "two.tsv", 0.8)
     (tmp_path / "plain.tsv").write_text("text\ttarget\nx\ta\n")
+    (tmp_path / "bytes.tsv").write_bytes(b"text\ttarget\tpred\xff\n")
+    for name, scores in (("even", "123"), ("nan", ("1", "nan", "3")), ("alike", "111")):
+        rows = [f"{i}\t{i}\t{score}\n" for i, score in enumerate(scores)]
+        (tmp_path / f"{name}.tsv").write_text("".join(["text\ttarget\tscore\n", *rows]))
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match=said):
         main(["compare_runs", *words])

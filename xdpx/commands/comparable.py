@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xdpx import metrics
-from xdpx.commands.predicted_file import read_columns
+from xdpx.commands.predicted_file import read_columns, read_header
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
 from xdpx.metrics import named
 from xdpx.tokenizers.target_map import TargetMap, folded
-from xdpx.utils import io
 
 if TYPE_CHECKING:
     from xdpx.inference.plan import Input
@@ -172,17 +171,18 @@ def of_file(path: str, metric: str, target: str) -> Comparable:
     Raises:
         ConfigError: a column is missing, or holds something else.
     """
-    with io.open(path, encoding="utf-8", newline="\n") as file:
-        header = file.readline().rstrip("\n").split("\t")
+    header = read_header(path)
     column = next((name for name in ("pred", "score", "tags") if name in header), "")
     if not column:
         problem = "has no column of predictions: pred, score or tags."
         raise ConfigError(path, [Fault("predictions", problem, "Predict with x-pred, header: true.")])
-    kept = [name for name in dict.fromkeys(header) if name not in OWN_COLUMNS]
+    kept = sorted({name for name in header if name not in OWN_COLUMNS}, key=lambda name: (name == target, name))
     names = [*kept, column] if target in kept else [target, column]
     columns = dict(zip(names, read_columns(path, names, [*["target"] * (len(names) - 1), "pred"]), strict=True))
     wanted, found = columns[target], columns[column]
     keys = ["\t".join(cells) for cells in zip(*(columns[name] for name in kept), strict=True)]
+    if set(kept) <= {target}:  # nothing tells rows of one label apart but their place
+        keys = [f"row {number}\t{label}" for number, label in enumerate(wanted, 1)]
     if not keys:
         raise ConfigError(path, [Fault("predictions", "holds no rows.", "Predict anew.")])
     reading = {"pred": _classes, "score": _numbers, "tags": _tags}[column]
@@ -217,6 +217,10 @@ def _numbers(path: str, wanted: Sequence[str], found: Sequence[str], metric: str
         target, given = (np.array([float(cell) for cell in cells]) for cells in (wanted, found))
     except ValueError as error:
         raise ConfigError(path, [Fault("score", f"holds something else than numbers ({error}).", "")]) from error
+    unknown = np.flatnonzero(~(np.isfinite(target) & np.isfinite(given)))
+    if len(unknown):
+        problem = f"{len(unknown):,} of {len(target):,} rows hold NaN or infinity, first row {unknown[0] + 1}."
+        raise ConfigError(path, [Fault("score", problem, "Find out why the model gives it, and predict anew.")])
 
     def score(rows: NDArray[np.int64], groups: NDArray[np.int64]) -> Mapping[str, float]:
         del groups

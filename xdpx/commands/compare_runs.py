@@ -1,7 +1,7 @@
 """Say whether one run scores better than another on the same rows, or whether that may be chance.
 
-Usage: x-script compare_runs RUN RUN [RUN ...] [on=SPLIT_OR_FILE] [metric=NAME] [out_file=PICTURE] [--json]
-       x-script compare_runs PREDICTIONS PREDICTIONS [...] [metric=NAME] [out_file=PICTURE] [--json]
+Usage: x-script compare_runs RUN RUN [RUN ...] [on=SPLIT_OR_FILE] [major_metric=NAME] [out_file=PICTURE] [--json]
+       x-script compare_runs PREDICTIONS PREDICTIONS [...] [major_metric=NAME] [out_file=PICTURE] [--json]
 
 A RUN is a folder that x-train wrote; each scores the split that the first was evaluated on, or `on`. PREDICTIONS are
 files that x-pred wrote for labelled rows (any door's, with the columns target and pred). Rows are matched by what they
@@ -12,6 +12,7 @@ compared with each, and Holm's correction holds the chance of any false alarm at
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from xdpx.metrics import Difference
 
 NAME = "compare_runs"
-USAGE = "x-script compare_runs A B [C ...] [on=SPLIT_OR_FILE] [metric=NAME] [out_file=PICTURE] [--json]"
+USAGE = "x-script compare_runs A B [C ...] [on=SPLIT_OR_FILE] [major_metric=NAME] [out_file=PICTURE] [--json]"
 LEVEL = 0.05
 """A difference that chance makes more seldom than this is called more than chance."""
 LOWER_IS_BETTER = frozenset({"loss", "mse", "mae", "ppl"})
@@ -94,7 +95,13 @@ class CompareRuns:
         pairs = [_compared(one, other, known.draws) for one, other in combinations(every, 2)]
         names = list(dict.fromkeys(name for pair in pairs for name in pair))
         if deciding not in names:
-            raise ConfigError(f"x-script {NAME}", [Fault("major_metric", f"there is no '{deciding}'.", _has(names))])
+            problem = f"there is no '{deciding}'."
+            unknown = [each.name for each in every if math.isnan(each.scores.get(deciding, 0.0))]
+            if unknown:
+                problem = (
+                    f"'{deciding}' is not defined for {unknown[0]}: its predictions or labels are NaN or all alike."
+                )
+            raise ConfigError(f"x-script {NAME}", [Fault("major_metric", problem, _has(names))])
         told = _told(every, pairs, deciding)
         if known.print_json:
             from xdpx.commands.evaluate import as_json
@@ -123,16 +130,18 @@ class CompareRuns:
 
 
 def _has(names: Sequence[str]) -> str:
-    return f"Choose one of {', '.join(names)}."
+    return f"Choose one of {', '.join(names)}." if names else "Compare what x-eval prints."
 
 
 def _compared(one: Comparable, other: Comparable, draws: int) -> dict[str, Difference]:
     """Return how each score differs."""
+    import numpy as np
+
     from xdpx.metrics import compare_scores, compare_shares
 
     copies = one.copies
     found = compare_scores(one.rows.score, other.rows.score, one.rows.num_rows, groups_N=copies, draws=draws)
-    found = {name: each for name, each in found.items() if each.p == each.p}
+    found = {name: each for name, each in found.items() if np.isfinite([each.first, each.second, each.p]).all()}
     if one.share and one.right is not None and other.right is not None and copies is None:
         found[one.share] = compare_shares(one.right, other.right)
     return found

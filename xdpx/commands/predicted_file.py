@@ -13,6 +13,21 @@ from xdpx.tokenizers.target_map import TargetMap
 from xdpx.utils import io
 
 
+def read_header(path: str) -> list[str]:
+    """Return the names of the columns of a tab separated file. Raises ConfigError where it is no text."""
+    return _lines_of(path)[0].split("\t")
+
+
+def _lines_of(path: str) -> list[str]:
+    try:
+        with io.open(path, encoding="utf-8", newline="\n") as file:
+            text: str = file.read()
+    except UnicodeDecodeError as error:
+        problem = f"is no text: byte {error.start + 1} is not UTF-8."
+        raise ConfigError(path, [Fault("predict_file", problem, "Name a file that x-pred wrote.")]) from error
+    return text.split("\n")
+
+
 def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> list[list[str]]:
     """Return the cells of some columns of a tab separated file with a header.
 
@@ -22,10 +37,9 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
         keys: parameters that name them, for messages.
 
     Raises:
-        ConfigError: there is no such column, or a line ends before it.
+        ConfigError: it is no text, there is no such column, or a line ends before it.
     """
-    with io.open(path, encoding="utf-8", newline="\n") as file:
-        lines = file.read().split("\n")
+    lines = _lines_of(path)
     header, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:] if line]
     for name, key in zip(names, keys or ["predict_file"] * len(names), strict=True):
         if name not in header:

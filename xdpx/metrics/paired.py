@@ -106,7 +106,8 @@ def compare_scores(
     """Compare every score that both have, by drawing the same rows for both.
 
     The p value is twice the share of draws in which the difference has the other sign, or none; one draw is added, so
-    that it is never 0.
+    that it is never 0. Of few rows (or groups) no draw shows the other sign: it is never below that of the exact test
+    of signs, 2 / 2^N, so that one row proves nothing.
 
     Args:
         first: returns the scores of some rows.
@@ -128,14 +129,16 @@ def compare_scores(
     found = {}
     for name, values in bootstrap(both, num_rows, groups_N=groups_N, draws=draws).items():
         low, high = percentile_interval(values, counted)
-        found[name] = Difference(here[name], there[name], low, high, _chance(values), "paired bootstrap")
+        found[name] = Difference(here[name], there[name], low, high, _chance(values, counted), "paired bootstrap")
     return found
 
 
-def _chance(values_D: NDArray[np.float64]) -> float:
+def _chance(values_D: NDArray[np.float64], counted: int) -> float:
     known = values_D[np.isfinite(values_D)]
     fewer = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    return min(1.0, 2.0 * (fewer + 1) / (len(known) + 1)) if len(known) else float("nan")
+    if not len(known):
+        return float("nan")
+    return min(1.0, max(2.0 * (fewer + 1) / (len(known) + 1), 2.0 ** (1 - counted)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
