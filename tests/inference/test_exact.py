@@ -102,6 +102,37 @@ def test_rows_are_computed_in_numbers_that_give_the_same_bits(least, places, row
     assert "forward" not in vars(model)
 
 
+class Inside(torch.nn.Module):
+    """A part of which few rows, or none that the end shows, get other bits in small numbers."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.share = share
+
+    def forward(self, x):
+        return x + (x % self.share == 0) * (len(x) < 4)
+
+
+class Ended(torch.nn.Module):
+    def __init__(self, share, scale):
+        super().__init__()
+        self.inside, self.scale, self.seen = Inside(share), scale, []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        return (self.inside(x) * self.scale + 0.5)[:, 0]
+
+
+@pytest.mark.parametrize(("share", "scale"), [(1, 1e-12), (7, 1.0)], ids=["rounded away at the end", "in few rows"])
+def test_other_bits_are_seen_inside_and_in_few_rows(share, scale):
+    model, exact = Ended(share, scale), ExactRows()
+    for _ in range(2):  # the first time the numbers are tried
+        model.seen.clear()
+        with exact.inside(Numbered(model)):
+            model(x=torch.full((1, 1), 20))
+    assert model.seen == [4]
+
+
 def test_a_network_that_is_not_called_whole_or_reads_no_rows_is_refused():
     model = Numbers(1, 99)
     with pytest.raises(ConfigError, match="'Numbers' is called by its parts"), ExactRows().inside(Numbered(model)):
