@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
@@ -24,7 +25,7 @@ from xdpx.datasets.findings.looking import Look, SplitFile
 from xdpx.datasets.findings.tokens import Tally
 from xdpx.datasets.making import Making, MakingStatus
 from xdpx.datasets.meta import read_meta, write_meta
-from xdpx.datasets.raw_data import Joiner, RawFile
+from xdpx.datasets.raw_data import Joiner, RawFile, identity
 from xdpx.datasets.resources import Resources, Words
 from xdpx.datasets.sample_making import Counts, Made, Maker, Recipe, schema_of
 from xdpx.datasets.store import SUFFIXES
@@ -36,7 +37,6 @@ from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import number_of
 from xdpx.utils import commit, io
-from xdpx.utils.raw_places import SAVED, is_table
 
 PARTS = ".parts"
 """Folder in data_dir (of a remote one: in the read cache) for what is not yet a split."""
@@ -114,8 +114,9 @@ class Builder:
         """Find the raw files and look at their first rows."""
         skip = self._loader.parameters.skip_bad_lines
         paths = splits(self._parameters.data_source, self._parameters.data_files)
+        known = {split: identity(path) for split, path in paths.items()}
         self.files = {
-            split: RawFile.survey(path, self._parser, self._loader, skip_bad_lines=skip)
+            split: replace(RawFile.survey(path, self._parser, self._loader, skip_bad_lines=skip), identity=known[split])
             for split, path in paths.items()
         }
         self.looking = self._first_look()
@@ -203,7 +204,7 @@ class Builder:
 
     def build_split(self, split: str, file: RawFile) -> None:
         """Make one split and commit it, then tell training about it."""
-        facts = {"fingerprint": self._fingerprint, "source": identity(file.path), **self.digests}
+        facts = {"fingerprint": self._fingerprint, "source": dict(file.identity), **self.digests}
         path = io.join(self._data_dir, split + self._suffix)
         self._last = path
         if self._interrupted and self._is_done(split, facts):
@@ -220,6 +221,7 @@ class Builder:
             with PartWriter(part, schema) as writer:
                 counts = self._write(split, file, writer)
             self._check(file, counts)
+            file.refuse_changes()
             self.looking.at_split(split, self.tally(counts))
             self._begin()
             size = assemble([part], path, schema, facts=facts)
@@ -380,12 +382,3 @@ def _sizes(data_dir: str, told: Mapping[str, int]) -> dict[str, int]:
         split: told[split] if manifest is None else manifest.facts.get("num_samples", told[split])
         for split, manifest in found.items()
     }
-
-
-def identity(path: str) -> dict[str, Any]:
-    """Return what tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
-    if is_table(path):
-        return {"path": path, "read": time.time()}
-    if io.isdir(path):
-        return {"path": path, "size": io.size(path), "modified": io.last_modified(io.join(path, SAVED))}
-    return {"path": path, "size": io.size(path), "modified": io.last_modified(path)}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from xdpx.processors.samples import Ragged, Samples
 from xdpx.tokenizers.encoder import Encoded, Encoder
 from xdpx.tokenizers.target_map import TargetMap
 from xdpx.utils import io
-from xdpx.utils.raw_places import is_table
+from xdpx.utils.raw_places import SAVED, is_table
 
 NOT_UTF8 = "is not UTF-8 text"
 SCORING_REMEDY = "set ignore_novel_target: true to count it as the first class"
@@ -46,11 +47,13 @@ class RawFile:
         path: where it is.
         parser: reads it.
         labelled: whether its lines carry a label.
+        identity: what told that it is this file before it was looked at, where that is to be known.
     """
 
     path: str
     parser: Parser
     labelled: bool
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def survey(cls, path: str, parser: Parser, loader: Loader, *, skip_bad_lines: bool = False) -> RawFile:
@@ -95,6 +98,23 @@ class RawFile:
     def refuse(self, bad: Sequence[BadLine]) -> ConfigError:
         """Return the error that names the bad lines."""
         return bad_lines_error(self.path, self.parser, bad)
+
+    def refuse_changes(self) -> None:
+        """Raise ConfigError when the file is not the one that was looked at: what was read of it is of two files."""
+        if not is_table(self.path) and identity(self.path) != self.identity:
+            problem = "was changed while it was read: what was made of it would be of two files."
+            raise ConfigError(
+                self.path, [Fault("data_files", problem, "Run it again when nothing writes to the file.")]
+            )
+
+
+def identity(path: str) -> dict[str, Any]:
+    """Return what tells that a raw file has not been changed; of a table nobody can tell, so it counts as changed."""
+    if is_table(path):
+        return {"path": path, "read": time.time()}
+    if io.isdir(path):
+        return {"path": path, "size": io.size(path), "modified": io.last_modified(io.join(path, SAVED))}
+    return {"path": path, "size": io.size(path), "modified": io.last_modified(path)}
 
 
 def _unfit(path: str, parser: Parser, loader: Loader, bad: BadLine) -> ConfigError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from xdpx.config.faults import ConfigError
 from xdpx.config.loading import resolve
 from xdpx.datasets.sharded import tasks
 from xdpx.datasets.sharded.parameters import Shard, shard_of
+from xdpx.loaders.parsers.base import Block
+from xdpx.loaders.parsers.csv import CSVParser
 from xdpx.utils.leases import Lease, LeaseHeld
 
 WORDS = {"parser": "csv", "loader": "single", "tokenizer": "space", "processor": "single", "max_len": 5}
@@ -26,9 +28,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def task(folder: Path, index: int, **values: Any) -> None:
+def task(folder: Path, index: int | None, **values: Any) -> None:
     known = {**WORDS, "data_source": str(folder / "raw"), "data_dir": str(folder / "data")}
-    Prepro(resolve({**known, "num_shards": 2, "shard_index": index, **values}, "x-prepro", source="test")).run()
+    which = {} if index is None else {"num_shards": 2, "shard_index": index}
+    Prepro(resolve({**known, **which, **values}, "x-prepro", source="test")).run()
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,23 @@ def test_what_was_put_together_is_not_made_again_until_it_is_gone(folder: Path) 
     for index in (0, 1):
         task(folder, index, max_len=4)
     assert (folder / "data" / "train.pt").stat().st_mtime_ns != written
+
+
+@pytest.mark.parametrize(("shards", "pass_number"), [(1, 1), (1, 2), (2, 1), (2, 3)])
+def test_a_raw_file_that_is_saved_while_words_are_counted_or_rows_are_made_is_refused(
+    folder: Path, shards: int, pass_number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, name, passes = folder / "raw" / "train.txt", "blocks_of" if shards > 1 else "blocks", [0]
+    read = getattr(CSVParser, name)
+
+    def read_and_save(*arguments: Any) -> Iterator[Block]:
+        yield from read(*arguments)
+        passes[0] += 1
+        if passes[0] == pass_number:
+            raw.write_text(raw.read_text().replace("x", "y") + "z\t1\n")
+
+    monkeypatch.setattr(CSVParser, name, read_and_save)
+    with pytest.raises(ConfigError, match="was changed while it was read"):
+        task(folder, 0 if shards > 1 else None)
+    assert not list((folder / "data.shards" / ("counts" if pass_number == 1 else "made")).glob("*.json"))
+    assert not (folder / "data" / "train.pt").exists()

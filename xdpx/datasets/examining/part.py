@@ -53,7 +53,7 @@ class PartWork(BlockWork):
         return 1 / self._step
 
     def _part(self, file: RawFile) -> RawFile:
-        return EvenPart(file.path, file.parser, file.labelled, self._step)
+        return EvenPart(file.path, file.parser, file.labelled, file.identity, step=self._step)
 
     def count(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.config.loading import Run, fingerprint
-from xdpx.datasets.building import identity
+from xdpx.datasets.raw_data import identity
 from xdpx.utils import commit, io
 from xdpx.utils.leases import HEARTBEAT_SECONDS, SECONDS_UNTIL_DEAD, Lease, LeaseHeld
 from xdpx.utils.owners import fate_of

@@ -101,7 +101,7 @@ def parts_of(files: Mapping[str, RawFile], shard: Shard) -> dict[str, RawPart]:
     one_each.sort(key=lambda split: (-_weight(files[split]), split))
     parts = {}
     for split, file in files.items():
-        known = RawPart(file.path, file.parser, file.labelled, shard=shard)
+        known = RawPart(file.path, file.parser, file.labelled, file.identity, shard=shard)
         if spans[split] is not None:
             parts[split] = replace(known, mode="bytes", span=spans[split])
         elif split in one_each:

@@ -90,6 +90,7 @@ def _make_piece(builder: Builder, part: RawPart, split: str, folder: ShardFolder
                 write_made(file, made)
                 rows, samples = rows + made.counts.lines, samples + made.counts.samples
                 progress.update(made.counts.lines)
+        part.refuse_changes()
         piece.facts = {**facts, **part.facts()}
     log.info(f"{shard}: {rows:,} rows of {part.path} are done, {rows / (time.monotonic() - start):,.0f} rows/s")
 
@@ -151,6 +152,8 @@ class TaskWork(BlockWork):
             seen = BlockWork.count(
                 self, mine, loader, tokenizer, workers=workers, skip_bad_lines=skip_bad_lines, of_words=of_words
             )
+            for part in mine:
+                part.refuse_changes()
             write_counts(self._folder, self._passes, index, seen, mine)
 
         self._share_out(str(self._passes), count_one)
