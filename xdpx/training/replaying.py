@@ -51,7 +51,12 @@ def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replay
     """Take the update of a file again; return what was found, to be raised or told."""
     number = saved["number"]
     origin = engine.again(state, saved, number)
-    return Replayed(report(number, origin, saved["group"]), is_finite=origin is None)
+    if origin is None:
+        finite = (
+            f"update {number} was taken again, and all of it is finite now: what made it is mended, or is not in the"
+        )
+        return Replayed([f"{finite} file, such as a fault of the machine or of one rank alone."], is_finite=True)
+    return Replayed(report(number, origin, saved["group"]), is_finite=False)
 
 
 def read(path: str) -> dict[str, Any]:

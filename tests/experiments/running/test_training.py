@@ -24,6 +24,7 @@ from xdpx.experiments.running.parts import build_parts
 from xdpx.experiments.running.training import train
 from xdpx.reports.run_logs import read_table
 from xdpx.tasks.spmd.early_stopping import TargetReached
+from xdpx.training.replaying import VARIABLE, Replayed
 from xdpx.training.status import read_status
 from xdpx.utils import io
 
@@ -164,7 +165,9 @@ def test_a_run_that_is_longer_now_goes_on_with_another_mesh(tiny: ModuleType, jo
         np.testing.assert_allclose(mine[name], theirs[name], rtol=2e-3, atol=2e-4)
 
 
-def test_an_update_that_is_no_number_is_skipped_and_counted(tiny: ModuleType, tmp_path: Path) -> None:
+def test_an_update_that_is_no_number_is_skipped_counted_and_taken_again_from_its_file(
+    tiny: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = str(tmp_path / "job")
     assert run(tiny.Tiny(POISON=2, STEPS=4, EVAL=0, SAVE=1), job_log_dir=folder, **QUIET) == 0
     assert read_table(f"{folder}/train.log.tsv")["skipped"].tolist() == [0.0, 1.0]
@@ -172,6 +175,11 @@ def test_an_update_that_is_no_number_is_skipped_and_counted(tiny: ModuleType, tm
     assert int(after.pop("step")) == int(before.pop("step")) + 1
     assert same(before, after)
     assert all(np.isfinite(leaf).all() for leaf in tiny.state_of(folder, 4).values())
+    monkeypatch.setenv(VARIABLE, f"{folder}/nonfinite/update-3.pt")
+    with pytest.raises(Replayed) as found:
+        run(tiny.Tiny(STEPS=4), job_log_dir=str(tmp_path / "again"), **QUIET)
+    said = Path(folder, "nonfinite/update-3.txt").read_text().splitlines()
+    assert (found.value.code, found.value.lines) == (1, [line for line in said if "those after update" not in line])
 
 
 def test_every_function_is_compiled_once_in_a_whole_run(tiny: ModuleType, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from xdpx.tasks.spmd.aggregating import TOTAL, LossAggregator
 from xdpx.tasks.spmd.metrics import BaseMetrics, Sums, weighted_sums
 from xdpx.tasks.spmd.noise import VariationalNoise, with_noise
 from xdpx.tasks.spmd.train_fields import TrainHParams
+from xdpx.utils.nested_map import NestedMap
 
 Variables = Mapping[str, Any]
 """`params`, and `non_trainable` where the model has such."""
@@ -122,6 +123,7 @@ class SingleTask(Configurable):
 
         Losses that layers add are part of it: they are means of the batch, so they are added times count.
         """
+        batch = NestedMap.FromNestedDict(batch)  # one that was kept in a file, to be taken again, is a plain dict
         noisy = {
             **variables,
             PARAMS: with_noise(variables[PARAMS], self.hparams.vn, jax.random.fold_in(key, NOISE)),
