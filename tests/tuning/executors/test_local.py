@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -118,3 +121,24 @@ def _is_alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
     except OSError:
         return False
+
+
+def test_when_the_process_from_which_runs_are_forked_is_killed_another_one_is_started(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xdpx.tuning.executors.local.START", "forkserver")
+    executor = LocalExecutor(1, preload=["torch"], output=str(tmp_path))
+
+    def kill() -> None:
+        while forkserver._forkserver._forkserver_pid is None:
+            time.sleep(0.01)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+
+    forkserver._forkserver._stop()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    executor.start(stage)
+    killer.join()
+    [outcome] = ended(executor)  # of a stage that has no values
+    assert "KeyError" in outcome.reason
+    executor.close()

@@ -30,6 +30,10 @@ SECONDS_TO_SAVE = 20.0
 """How long a process may take to save and end once its driver is gone; then it is killed."""
 TRIES = 2
 """A process that is killed from outside begins again where it stood; when that happens twice, its trial has failed."""
+UNKNOWN_CODE = 255
+"""The exit code of a process whose end is told by none, for the one from which it was forked was killed."""
+SECONDS_TO_END = 0.2
+"""Until a process that was killed counts as ended."""
 
 
 def make(needs: TuneParameters, *, stage: Stage, preload: Sequence[str], output: str) -> LocalExecutor:
@@ -109,7 +113,12 @@ class LocalExecutor:
         arguments = (work.stage, there, work.gpus, threads, self._output)
         work.process = self._context.Process(target=_work, args=arguments, name=work.stage.name)
         with _as_library():
-            work.process.start()
+            try:
+                work.process.start()
+            except (EOFError, ConnectionError):  # the process from which others are forked was killed
+                log.warning(f"{work.stage.name}: the process that starts runs was killed; another one is started.")
+                time.sleep(SECONDS_TO_END)
+                work.process.start()
         there.close()
         self._active.append(work)
 
@@ -120,7 +129,7 @@ class LocalExecutor:
         for work in [work for work in self._active if not work.process.is_alive()]:
             self._active.remove(work)
             outcome = _outcome(work)
-            killed = outcome is None and (work.process.exitcode or 0) < 0
+            killed = outcome is None and ((work.process.exitcode or 0) < 0 or work.process.exitcode == UNKNOWN_CODE)
             if killed and not self._stopping and work.tries < TRIES:
                 log.warning(f"{work.stage.name}: its process {_how(work)}; it is started once more.")
                 work.tries += 1
@@ -167,6 +176,8 @@ def _outcome(work: _Work) -> Outcome | None:
 
 def _how(work: _Work) -> str:
     code = work.process.exitcode or 0
+    if code == UNKNOWN_CODE:
+        return "is gone, and so is the one that started it (perhaps memory ran out: see min_rss)"
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name
