@@ -61,3 +61,10 @@ def test_no_flag_has_the_name_of_a_key_of_a_command() -> None:
 def test_a_flag_of_several_lines_is_refused_since_its_second_would_be_a_directive(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="of several lines. Write it in one line"):
         parse(["x-train", "cfg", "--on", "slurm", *words], ["slurm"])
+
+
+@pytest.mark.parametrize("asked", [{"memory": "1e-9"}, {"memory": "inf"}, {"hours": "inf"}])
+def test_an_amount_that_rounds_to_none_or_is_infinite_is_refused(asked: dict[str, str]) -> None:
+    """Slurm reads --mem=0 as all memory of a machine."""
+    with pytest.raises(ConfigError, match="Use (greater|less) than or equal to"):
+        resources_of(asked, {})

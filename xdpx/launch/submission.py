@@ -37,8 +37,8 @@ class Resources(BaseModel):
     gpus: int = Field(0, ge=0, description="GPUs on each machine.")
     processes: int | None = Field(None, ge=1, description="Processes on each machine; default: one for each GPU, or 1.")
     cpus: int | None = Field(None, ge=1, description="CPU cores on each machine.")
-    memory: float | None = Field(None, gt=0, description="Memory of each machine, in GiB.")
-    hours: float | None = Field(None, gt=0, description="Longest time that the job may take.")
+    memory: float | None = Field(None, ge=0.1, le=1e5, description="Memory of each machine, in GiB.")
+    hours: float | None = Field(None, gt=0, le=1e5, description="Longest time that the job may take.")
     tasks: int | None = Field(
         None, ge=1, description="Copies of the job, each with XDPX_TASK_INDEX (from 0) and XDPX_NUM_TASKS set."
     )
