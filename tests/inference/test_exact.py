@@ -133,6 +133,19 @@ def test_other_bits_are_seen_inside_and_in_few_rows(share, scale):
     assert model.seen == [4]
 
 
+def test_a_network_with_many_weights_is_tried_with_fewer_rows(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    for size in (1, 4000):
+        model = Numbers(1, 99)
+        model.weights = torch.nn.Parameter(torch.zeros(size, size))
+        with ExactRows().inside(Numbered(model)):
+            model(x=torch.ones(40, 64))
+        seen.append(max(model.seen))
+    assert seen[0] == 16
+    assert seen[1] < 16
+
+
 def test_a_network_that_is_not_called_whole_or_reads_no_rows_is_refused():
     model = Numbers(1, 99)
     with pytest.raises(ConfigError, match="'Numbers' is called by its parts"), ExactRows().inside(Numbered(model)):
