@@ -35,6 +35,7 @@ CASES: list[tuple[dict[str, Any], str, Any]] = [
     ({"a": "${b}", "b": [1, "${c}"], "c": 2}, "a", [1, 2]),
     ({"a": "${b}", "b": {"x": 1}}, "a", {"x": 1}),
     ({"a": "x${b}y", "b": 1}, "a", "x1y"),
+    ({"a": "x${b}y", "b": 2.0}, "a", "x2y"),
     ({"a": "x${b}", "b": True}, "a", "xtrue"),
     ({"a": "x${b}", "b": None}, "a", "xnull"),
     ({"a": "${b}/x", "b": "out/"}, "a", "out/x"),

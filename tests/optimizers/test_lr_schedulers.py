@@ -112,6 +112,8 @@ def test_a_schedule_that_waits_for_scores_that_never_come_is_refused():
 def test_the_parts_of_warmup_stable_decay_may_be_shares():
     parts = schedule("warmup_stable_decay", warmup_steps=0.1, num_decay_steps=0.2, decay_type="linear")
     assert [parts.factor(number) for number in (1, 11, 81, 91)] == pytest.approx([0.0, 1.0, 1.0, 0.5])
+    decays = schedule("warmup_stable_decay", num_decay_steps=1.0, decay_type="linear")
+    assert [decays.factor(number) for number in (1, 51)] == pytest.approx([1.0, 0.5])
 
 
 @pytest.mark.parametrize(

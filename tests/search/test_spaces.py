@@ -33,6 +33,11 @@ def test_the_documented_space_is_read_and_written_back() -> None:
     }  # fmt: skip
 
 
+def test_integers_may_be_written_with_a_point() -> None:
+    space = Space.read({"width": {"type": "int", "values": [1.0, 5.0], "step": 2.0}})
+    assert repr(list(space.grid(3))) == "[{'width': 1}, {'width': 3}, {'width': 5}]"
+
+
 def test_log_sampling_draws_each_decade_equally_often() -> None:
     space = Space([Float("learning_rate", 1e-5, 1e-1, log=True)])
     rng = random.Random(0)

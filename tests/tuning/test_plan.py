@@ -62,10 +62,16 @@ def test_what_no_search_can_do_is_refused(search: Words, keys: dict[str, Any], w
 def test_a_batch_of_half_the_size_gets_twice_the_updates_and_as_many_samples(planned: Callable[..., Plan]) -> None:
     plan = planned(base={"tolerance": 40})
     [half] = plan.runs_of(0, {"batch_size": 8})
+    assert plan.runs_of(0, {"batch_size": 8.0})[0].values == half.values
     assert {key: half.values[key] for key in ("max_update", "eval_interval", "tolerance")} == {
         "max_update": 24, "eval_interval": 8, "tolerance": 80,
     }  # fmt: skip
     assert [plan.stages_of([half], 0, samples)[0].until for samples in (64, 65, 192)] == [8, 9, 24]
+
+
+def test_an_interval_of_one_point_zero_is_the_whole_run_and_not_one_update(planned: Callable[..., Plan]) -> None:
+    plan = planned(assess_interval=1.0)
+    assert plan.budget.samples_of(plan.options["assess_interval"]) == plan.budget.total
 
 
 def test_a_parameter_with_a_condition_is_not_there_where_it_does_not_hold(planned: Callable[..., Plan]) -> None:

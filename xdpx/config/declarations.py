@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -162,18 +161,12 @@ def sound_default(parameters: type[BaseModel], key: str) -> Any:
         kind = read_type(text_of(info.annotation))
     except TypeError:  # no type of a config value: said when the class is looked at
         return default
-    for value in (default, _whole(default)):
-        with suppress(Mismatch):
-            kind.accept(value)
-            return value
-    raise TypeError(f"{parameters.__qualname__}.{key}: its default is {default!r}. Use {kind.describe()}.")
-
-
-def _whole(value: object) -> Any:
-    """Return the same with an int for each float that has no fraction."""
-    if isinstance(value, list | tuple):
-        return type(value)(_whole(item) for item in value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    try:
+        accepted = kind.accept(default)
+    except Mismatch:
+        problem = f"{parameters.__qualname__}.{key}: its default is {default!r}."
+        raise TypeError(f"{problem} Use {kind.describe()}.") from None
+    return type(default)(accepted) if isinstance(default, list | tuple) else accepted
 
 
 def _declaration(parameters: type[BaseModel], key: str) -> Declaration:

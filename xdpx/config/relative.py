@@ -38,7 +38,7 @@ def resolve(
         origin: where `text` was written.
 
     Returns:
-        An int, rounded towards zero, if value, reference and actual are all ints; else a float.
+        An int, rounded towards zero, if value is an int and reference and actual are whole; else a float.
 
     Raises:
         ConfigError: the text has another form, or the name is not a number other than 0.
@@ -54,7 +54,8 @@ def resolve(
     if reference == 0:
         raise _refused(key, origin, f"{excerpt(text)} has the reference 0.", "Use another number.")
     above, below = (reference, actual) if direction == "inverse" else (actual, reference)
-    if isinstance(reference, int) and isinstance(value, int) and isinstance(actual, int):
+    if isinstance(value, int) and float(reference).is_integer() and float(actual).is_integer():
+        above, below = int(above), int(below)
         quotient = abs(value * above) // abs(below)
         return quotient if value * above * below >= 0 else -quotient
     return value * above / below

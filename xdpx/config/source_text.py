@@ -91,7 +91,7 @@ def short_path(path: str) -> str:
 
 
 def read_number(text: str) -> int | float:
-    """Read a number as hjson does: `1e3` and `2.0` are the integers 1000 and 2.
+    """Read a number: `1e3` is the integer 1000, as in hjson, but `1.0` stays a float: it may be a share, not a count.
 
     Raises:
         ValueError: too long, too large or too small; the message says so.
@@ -105,4 +105,5 @@ def read_number(text: str) -> int | float:
         raise ValueError(f"{excerpt(text)} is too large for a number.")
     if number == 0 and re.search("[1-9]", re.split("[eE]", text)[0]):
         raise ValueError(f"{excerpt(text)} is too small for a number and would be read as 0.")
-    return int(number) if number.is_integer() and abs(number) < 1e10 else number
+    is_count = "." not in text and number.is_integer() and abs(number) < 1e10
+    return int(number) if is_count else number

@@ -229,9 +229,11 @@ def parse(text: str) -> Template:
 
 
 def as_text(value: object) -> str:
-    """Write a scalar as a config would: true, false, null, and numbers as Python prints them."""
+    """Write a scalar as a config would: true, false, null, numbers as Python prints them, but 2 for 2.0."""
     if value is None:
         return "null"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
+        return str(int(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -25,7 +25,7 @@ class Mismatch(ValueError):
 
 
 class ValueType(ABC):
-    """What values a parameter takes. Strict: nothing but int -> float and list -> tuple is converted."""
+    """What values a parameter takes. Strict: only int -> float, 2.0 -> 2 and list -> tuple are converted."""
 
     def accept(self, value: object) -> Any:
         """Return the value as the program wants it. Raises Mismatch when it is not of this type."""
@@ -72,6 +72,8 @@ class Atom(ValueType):
         wanted = ATOMS[self.name][0]
         if wanted is float and type(value) in {int, float}:
             return self._finite(value)
+        if wanted is int and type(value) is float and value.is_integer() and abs(value) < 1e10:
+            return int(value)  # beyond, a float may stand for several integers
         if wanted is not None and type(value) is not wanted:
             raise self._refuse(value)
         return value
@@ -100,7 +102,8 @@ class Choice(ValueType):
 
     def _accept(self, value: object) -> Any:
         for option in self.options:
-            if type(option) is type(value) and option == value:
+            same_kind = type(option) is type(value) or (type(option) is int and type(value) is float)
+            if same_kind and option == value:
                 return option
         near = (
             nearest(value, [option for option in self.options if isinstance(option, str)])
@@ -189,12 +192,13 @@ class DictOf(ValueType):
 
 @dataclass(frozen=True)
 class OneOf(ValueType):
-    """A union: the first type that takes the value as it is wins; an int is made a float only when none does."""
+    """A union: the first type that takes the value as it is wins; int and float are converted only when none does."""
 
     options: tuple[ValueType, ...]
 
     def _accept(self, value: object) -> Any:
-        exact = [option for option in self.options if not (option == Atom("float") and type(value) is int)]
+        other = {int: Atom("float"), float: Atom("int")}.get(type(value))
+        exact = [option for option in self.options if option != other]
         inside: list[Mismatch] = []
         for option in (*exact, *self.options):
             try:

@@ -42,7 +42,7 @@ Factor = Callable[[int], float]
 Ramp = Literal["linear", "cosine", "1-sqrt"]
 
 key = partial(declare.param, group="optimization")
-SHARE = "a float below 1 is a share of all updates."
+SHARE = "a float of at most 1.0 is a share of all updates."
 
 
 class LRScheduler:
@@ -87,8 +87,8 @@ def ramp(share: float, start: float) -> float:
 
 
 def steps_of(count: int | float, total_steps: int) -> int:
-    """Turn a number of steps, or a share of all steps when written as a float below 1, into a number of steps."""
-    if isinstance(count, float) and count < 1.0:
+    """Turn a number of steps, or a share of all steps when a float of at most 1.0, into a number of steps."""
+    if isinstance(count, float) and count <= 1.0:
         return math.floor(count * total_steps + 0.5)
     return int(count)
 
@@ -104,7 +104,9 @@ class Warmup(declare.Parameters):
         """Refuse a broken number of steps."""
         if self.warmup_steps < 1 or float(self.warmup_steps).is_integer():
             return []
-        return [("warmup_steps", f"is {self.warmup_steps}. Use a whole number, or a share of all updates below 1.")]
+        return [
+            ("warmup_steps", f"is {self.warmup_steps}. Use a whole number, or a share of all updates of at most 1.0.")
+        ]
 
 
 # ---- schedules of our own: update 1 is the first step of the warm-up

@@ -390,6 +390,8 @@ def _range(
     faults: list[Fault],
 ) -> Dimension | None:
     kind, log, step = written["type"], written.get("log", False), written.get("step")
+    if kind == "int":
+        values, step = [_whole(value) for value in values], _whole(step)
     fits = _is_number if kind == "float" else _is_integer
     wrong = [value for value in values if not fits(value)]
     if len(values) != 2 or wrong:
@@ -453,6 +455,11 @@ def _same(one: object, other: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: object) -> object:
+    """Return 2 for 2.0, as a config may write an integer; other values as they are."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_integer(value: object) -> bool:

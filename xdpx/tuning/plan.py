@@ -174,7 +174,7 @@ class Plan:
         base = self.base_runs[index]
         before = base.values["batch_size"] * base.values["update_freq"]
         factors = [given.get(key, base.values[key]) for key in ("batch_size", "update_freq")]
-        if not all(isinstance(each, int) and each > 0 for each in factors):
+        if not all(isinstance(each, int | float) and each > 0 and each == int(each) for each in factors):
             return {}  # the check of the config says what is wrong with them
         now = math.prod(factors)
         if now == before:
