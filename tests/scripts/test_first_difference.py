@@ -85,6 +85,16 @@ def test_folders_of_a_trainer_are_compared_and_what_one_lacks_is_told(
     assert "weights/layer.bias: only in the first" in told
 
 
+def test_what_was_not_compared_is_not_passed_over_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = x_train_run(tmp_path / "a", {1: "0.5"}, {2: ONES})
+    assert main(["first_difference", left, x_train_run(tmp_path / "b", {1: "0.5"}, {3: CHANGED})]) == 0
+    assert "checkpoints: none is of the same step in both runs, so none was compared" in capsys.readouterr().out
+    assert main(["first_difference", left, x_train_run(tmp_path / "c", {}, {2: ONES})]) == 0
+    assert "logs: none is of the same step in both runs, so none was compared" in capsys.readouterr().out
+
+
 def test_where_nothing_can_be_compared_nothing_is_called_the_same(tmp_path: Path) -> None:
     left, right = x_train_run(tmp_path / "a", {}, {2: ONES}), x_train_run(tmp_path / "b", {1: "0.5"}, {3: ONES})
     with pytest.raises(ConfigError, match="no logged step and no checkpoint is in both"):

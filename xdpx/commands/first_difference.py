@@ -42,13 +42,16 @@ def main(argv: Sequence[str]) -> int:
     for folder in (left, right):
         if not io.isdir(folder):
             raise ConfigError(f"x-script {NAME}", [Fault(folder, "no such folder.", "Name the folder of a run.")])
-    found = [*_logs(left, right), *_checkpoints(left, right)]
+    compared = {"logs": [*_logs(left, right)], "checkpoints": [*_checkpoints(left, right)]}
+    found = [*compared["logs"], *compared["checkpoints"]]
     if not found:
         raise ConfigError(f"x-script {NAME}", [_nothing_in_common(left, right)])
     for line in _parameters(left, right):
         print(line)
     for line, _ in found:
         print(line)
+    for name in (name for name, lines in compared.items() if not lines):
+        print(f"{name}: none is of the same step in both runs, so none was compared")
     return 1 if any(differs for _, differs in found) else 0
 
 

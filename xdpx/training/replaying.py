@@ -52,10 +52,9 @@ def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replay
     number = saved["number"]
     origin = engine.again(state, saved, number)
     if origin is None:
-        finite = (
-            f"update {number} was taken again, and all of it is finite now: what made it is mended, or is not in the"
-        )
-        return Replayed([f"{finite} file, such as a fault of the machine or of one rank alone."], is_finite=True)
+        finite = f"update {number} was taken again, and all of it is finite now"
+        why = "what made it is mended, or is not in the file, such as a fault of the machine or of one rank alone."
+        return Replayed([f"{finite}: {why}"], is_finite=True)
     return Replayed(report(number, origin, saved["group"]), is_finite=False)
 
 
