@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from xdpx.config.faults import ConfigError
@@ -146,6 +146,7 @@ dimensions = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
+@example(dimension=Float("x", 9.0, math.nextafter(9.0, 10.0), log=True), place=0.5)
 @given(dimension=dimensions, place=st.floats(0, 1, exclude_max=True))
 def test_every_place_has_an_allowed_value_whose_place_leads_back_to_it(dimension: Int, place: float) -> None:
     value = dimension.at(place)

@@ -91,11 +91,9 @@ class Float(Dimension):
     def place_of(self, value: Value) -> float:
         """Return the share of the way from low to high, in logarithms with `log`."""
         number, low, high = float(value), self.low, self.high  # type: ignore[arg-type]
-        if low == high:
-            return 0.5
         if self.log:
             number, low, high = math.log(number), math.log(low), math.log(high)
-        return (number - low) / (high - low)
+        return 0.5 if low == high else (number - low) / (high - low)  # 9 and its next float have the same logarithm
 
     def grid(self, float_samples: int) -> Sequence[Value]:
         """Return evenly spaced numbers (in logarithms with `log`), both ends included; the middle when one is asked."""
