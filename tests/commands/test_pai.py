@@ -120,3 +120,10 @@ def test_an_answer_that_pai_does_not_take_is_named(name: str, text: str) -> None
 def test_what_only_the_repository_can_run_is_not_sent_and_says_how_to_run_it(word: str) -> None:
     with pytest.raises(ConfigError, match=rf"{word}: is not sent to PAI.* Run it on a machine with the repository"):
         parse([word, "-w", "1"])
+
+
+def test_a_flag_whose_value_was_forgotten_does_not_take_the_next_flag_for_it() -> None:
+    with pytest.raises(ConfigError, match="-g: has no value"):
+        parse(["x-train", "train", "-w", "1", "-g", "--dry"])
+    with pytest.raises(ConfigError, match="-v: has no value"):
+        parse(["x-train", "train", "-v", "-w", "1"])

@@ -62,6 +62,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """
     rest, given, faults, left = list[str](), dict[str, str](), list[Fault](), list(words)
     short = {flag: name for name, (flag, _, _) in FLAGS.items()}
+    no_values = {*commands(), *(f"-{each}" for each in short), *(f"--{each}" for each in (*FLAGS, *SWITCHES))}
     if left and left[0] in ONLY_HERE:
         remedy = f"Run it on a machine with the repository: {ONLY_HERE[left[0]]}."
         raise ConfigError("pai.sh", [Fault(left[0], "is not sent to PAI, where jobs have no tests.", remedy)])
@@ -73,7 +74,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             rest.append(word)
         elif name in SWITCHES:
             given[name] = "true"
-        elif not equals and (not left or left[0] in commands()):
+        elif not equals and (not left or left[0] in no_values):
             faults.append(Fault(word, "has no value.", f"Write {word} VALUE: {FLAGS[name][2]}."))
         elif name == "test_root":
             left = left if equals else left[1:]
