@@ -1,20 +1,23 @@
 """One answer everywhere: real rows in batches of several sizes by five doors, exact and as they come.
 
 The doors are x-pred, Python, x-serve and an export (ONNX), row by row; and the evaluation of training and x-eval, whose
-scores are compared. `XDPX_BENCH_ANSWERS=cls_cnn,re2` names the models.
+scores are compared. What a model answers are probabilities, a number, or tags, which are compared as the places that
+they have among all. `XDPX_BENCH_ANSWERS=cls_cnn,re2` names the models.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,11 @@ from benchmarks.work import DATA, REPOSITORY, WORK, minilm
 
 ROWS = int(os.environ.get("XDPX_BENCH_ROWS", "10000"))
 SIZES = (1, 7, 32, 64)
+Numbers = NDArray[np.float32]
 SERVED_AT_ONCE = (7, 64)
 UPDATES, TRAINED = 10, 640
+OF_TAGS = {"max_update": 200, "eval_interval": 200, "max_epoch": 20, "learning_rate": 0.02}
+"""After few updates every word has the same tag, which nothing could change."""
 MOST_DIFFERENT = 1e-6
 MOST_COST = 1.3
 
@@ -58,27 +64,60 @@ def models() -> Iterator[tuple[str, str, Path, dict[str, Any]]]:
         yield "re2, LCQMC", "re2", lcqmc, {"parent": "matching_prepro", **pairs}
     if sst2.exists():
         yield "MiniLM, SST-2", "bert_classification", sst2, {"parent": "classification_prepro", **of_bert}
+        numbers = {"parent": "classification_prepro", "target_type": "number", **of_words}
+        yield "cnn_regression, SST-2", "cnn_regression", sst2, numbers
+    if (tagged := DATA / "msra_ner" / "dh_msra.txt.xz").exists():
+        yield "lstm_token, MSRA NER", "lstm_token", tagged, {"parent": "tagging_words_prepro", "max_len": 64}
 
 
 def of_model(name: str, family: str, table: Path, keys: dict[str, Any]) -> Iterator[Row]:
     """Yield what is promised of one model."""
+    import xdpx
+
     folder = WORK / f"one_answer_{family}"
     run, texts = trained(folder, family, table, keys)
     found = {exact: [*all_ways(folder, run, texts, exact=exact)] for exact in (True, False)}
+    tags = tags_of(xdpx.load_run(run.save_dir))
     for exact in found:
-        found[exact] += [served(run.save_dir, texts, size, exact=exact) for size in SERVED_AT_ONCE]
+        found[exact] += [served(run.save_dir, texts, size, tags=tags, exact=exact) for size in SERVED_AT_ONCE]
     num = len({hashlib.sha256(each.tobytes()).hexdigest() for each in found[True]})
     ways = f"{len(found[True])} ways of predicting {len(texts):,} rows"
     yield Row(f"{name}: different hashes of {ways}, exact", f"{num}", "1", num == 1)
-    first, others = found[False][0], [*found[False], *found[True]]
-    most = max(float(np.abs(each - first).max()) for each in others)
-    yield Row(f"{name}: largest difference, as batches come", f"{most:.1e}", "<= 1e-06", most <= MOST_DIFFERENT)
-    changed = max(int((each.argmax(1) != first.argmax(1)).sum()) for each in others)
-    yield Row(f"{name}: labels changed", f"{changed}", "0", changed == 0)
+    yield from differences(name, family, found[False][0], [*found[False], *found[True]])
     yield scores_row(name, run)
-    yield from of_export(name, folder, run.save_dir, texts, first)
+    yield from of_export(name, family, folder, run.save_dir, texts, found[False][0])
     ratio = cost(run.save_dir, texts)
     yield Row(f"{name}: CPU seconds, exact over as batches come", f"{ratio:.2f}", f"<= {MOST_COST}", ratio <= MOST_COST)
+
+
+def differences(name: str, family: str, first: Numbers, others: Sequence[Numbers]) -> Iterator[Row]:
+    """Yield how far answers are from each other, of batches as they come."""
+    if not is_tagger(family):
+        most = max(float(np.abs(each - first).max()) for each in others)
+        yield Row(f"{name}: largest difference, as batches come", f"{most:.1e}", "<= 1e-06", most <= MOST_DIFFERENT)
+    if not is_regression(family):
+        changed = max(rows_changed(family, each, first) for each in others)
+        what = f"{name}: rows with another tag (there are {len(np.unique(first)) - 1})" if is_tagger(family) else ""
+        yield Row(what or f"{name}: labels changed", f"{changed}", "0", changed == 0)
+
+
+def is_tagger(family: str) -> bool:
+    """Tell whether a model answers a tag for each word."""
+    return family.endswith("_token")
+
+
+def is_regression(family: str) -> bool:
+    """Tell whether a model answers a number."""
+    return family.endswith("_regression")
+
+
+def rows_changed(family: str, one: Numbers, other: Numbers) -> int:
+    """Return how many rows have another label, or a word with another tag; none of numbers, which are no labels."""
+    if is_regression(family):
+        return 0
+    if is_tagger(family):
+        return int((one != other).any(axis=1).sum())
+    return int((one.argmax(1) != other.argmax(1)).sum())
 
 
 def scores_row(name: str, run: Any) -> Row:
@@ -91,7 +130,9 @@ def scores_row(name: str, run: Any) -> Row:
     return Row(what, f"{apart:.1e}", "<= 1e-08", apart <= 1e-8)
 
 
-def of_export(name: str, folder: Path, save_dir: str, texts: list[Any], expected: NDArray[np.float32]) -> Iterator[Row]:
+def of_export(
+    name: str, family: str, folder: Path, save_dir: str, texts: list[Any], expected: Numbers
+) -> Iterator[Row]:
     """Yield what is promised of an export to ONNX, computed by onnxruntime."""
     import xdpx
     from xdpx.run import main
@@ -104,7 +145,7 @@ def of_export(name: str, folder: Path, save_dir: str, texts: list[Any], expected
     num = len({hashlib.sha256(each.tobytes()).hexdigest() for each in found[True]})
     yield Row(f"{name}, exported: different hashes of {len(SIZES)} sizes of batches, exact", f"{num}", "1", num == 1)
     most = max(float(np.abs(each - expected).max()) for each in found[False])
-    changed = max(int((each.argmax(1) != expected.argmax(1)).sum()) for each in found[False])
+    changed = max(rows_changed(family, each, expected) for each in found[False])
     told = f"{most:.1e}, {changed} labels"
     yield Row(f"{name}, exported: largest difference from the run", told, "<= 1e-4, 0", most <= 1e-4 and not changed)
 
@@ -115,11 +156,11 @@ def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tup
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with table.open(encoding="utf-8") as file:
-        lines = list(islice(file, ROWS + TRAINED))
+    lines = raw_rows(family, table)
     held_out = min(ROWS, len(lines) - TRAINED)
+    ending = "txt" if is_tagger(family) else "tsv"
     for split, rows in (("train", lines[held_out:]), ("dev", lines[:held_out]), ("test", lines[:9])):
-        (folder / f"{split}.tsv").write_text("".join(rows), encoding="utf-8")
+        (folder / f"{split}.{ending}").write_text("".join(rows), encoding="utf-8")
     families = REPOSITORY / "examples" / "families"
     prepro = {"__parent__": str(families / keys.pop("parent")), "data_source": str(folder), "workers": 1, **keys}
     prepro |= {"data_dir": str(folder / "data")}
@@ -129,41 +170,80 @@ def trained(folder: Path, family: str, table: Path, keys: dict[str, Any]) -> tup
         "save_dir": str(folder / "run"),
     }
     config |= {"max_update": UPDATES, "eval_interval": UPDATES, "overwrite": True, "plots": False, "exact": True}
+    config |= OF_TAGS if is_tagger(family) else {}
     config |= {"pretrained_model": str(minilm())} if family.startswith("bert") else {}
+    run = xdpx.train(config)
+    if is_tagger(family):
+        return run, [" ".join(word.split("\t")[0] for word in row.splitlines() if word) for row in lines[:held_out]]
     cells = [line.rstrip("\n").split("\t") for line in lines[:held_out]]
-    return xdpx.train(config), [row[0] if len(row) == 2 else tuple(row[:2]) for row in cells]
+    return run, [row[0] if len(row) == 2 else tuple(row[:2]) for row in cells]
 
 
-def all_ways(folder: Path, run: Any, texts: list[Any], *, exact: bool) -> Iterator[NDArray[np.float32]]:
-    """Yield the probabilities of all rows, in batches of each size, from Python and by x-pred."""
+def raw_rows(family: str, table: Path) -> list[str]:
+    """Return the first rows of a table as they stand there: lines, or the lines of each sentence and a blank one."""
+    with lzma.open(table, "rt", encoding="utf-8") if table.suffix == ".xz" else table.open(encoding="utf-8") as file:
+        if not is_tagger(family):
+            return list(islice(file, ROWS + TRAINED))
+        sentences = ("".join(lines) for filled, lines in groupby(file, key=lambda line: bool(line.strip())) if filled)
+        return [f"{sentence}\n" for sentence in islice(sentences, ROWS + TRAINED)]
+
+
+def all_ways(folder: Path, run: Any, texts: list[Any], *, exact: bool) -> Iterator[Numbers]:
+    """Yield the answers for all rows, in batches of each size, from Python and by x-pred."""
     import torch
 
     import xdpx
     from xdpx.run import main
 
     opened = xdpx.load_run(run.save_dir, exact=exact)
+    tags = tags_of(opened)
     lines = [text if isinstance(text, str) else "\t".join(text) for text in texts]
-    (folder / "plain.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    rows = [f"{line}\n" for line in lines] if not tags else ["\n".join(line.split(" ")) + "\n\n" for line in lines]
+    plain, target = (folder / name for name in (("plain.txt", "tags.tsv") if tags else ("plain.tsv", "plain.pt")))
+    plain.write_text("".join(rows), encoding="utf-8")
     yield from by_sizes(opened, texts)
     for size in SIZES:
-        asked = {"save_dir": run.save_dir, "exact": exact, "batch_size": size, "binary": True, "concat_origin": False}
-        asked["predict_file_map"] = {str(folder / "plain.tsv"): str(folder / "plain.pt")}
+        asked = {"save_dir": run.save_dir, "exact": exact, "batch_size": size, "concat_origin": False}
+        asked |= {"binary": not tags, "predict_file_map": {str(plain): str(target)}}
         (folder / "predict.json").write_text(json.dumps(asked), encoding="utf-8")
         if main(["x-pred", str(folder / "predict.json")]) != 0:
             raise RuntimeError(f"x-pred failed: {asked}")
-        yield torch.load(folder / "plain.pt", weights_only=True)["prob"].numpy()
+        if tags:
+            yield as_numbers([{"label": line} for line in target.read_text(encoding="utf-8").splitlines()[1:]], tags)
+        else:
+            found = torch.load(target, weights_only=True)
+            yield found["prob"].numpy() if "prob" in found else found["score"].numpy()[:, None]
 
 
-def by_sizes(run: Any, texts: list[Any]) -> Iterator[NDArray[np.float32]]:
-    """Yield the probabilities of all rows from Python, in batches of each size."""
-    rows = run.encode(texts)
+def by_sizes(run: Any, texts: list[Any]) -> Iterator[Numbers]:
+    """Yield the answers for all rows from Python, in batches of each size."""
+    rows, tags = run.encode(texts), tags_of(run)
     for size in SIZES:
         answers = [one for start in range(0, len(rows), size) for one in run.answer(rows[start : start + size])]
-        yield np.array([list(one.probabilities.values()) for one in answers], np.float32)
+        yield as_numbers([asdict(one) for one in answers], tags)
 
 
-def served(save_dir: str, texts: list[Any], size: int, *, exact: bool) -> NDArray[np.float32]:
-    """Return the probabilities of all rows by x-serve, asked for so many rows at a time."""
+def tags_of(run: Any) -> list[str]:
+    """Return the tags of a tagger, none of other models."""
+    return list(run.labels) if is_tagger(run.config["model"]) else []
+
+
+def as_numbers(said: Sequence[Mapping[str, Any]], tags: Sequence[str]) -> Numbers:
+    """Return a row of numbers for each answer: its probabilities, its number, or the place of each of its tags.
+
+    Args:
+        said: of each row, as x-serve writes it.
+        tags: all there are; behind those of a row stands -1. None where the model gives no tags.
+    """
+    if tags:
+        places = [[tags.index(tag) for tag in one["label"].split()] for one in said]
+        longest = max(map(len, places))
+        return np.array([row + [-1] * (longest - len(row)) for row in places], np.float32)
+    return np.array([[*one["probabilities"].values()] or [one["score"]] for one in said], np.float32)
+
+
+def served(save_dir: str, texts: list[Any], size: int, *, tags: Sequence[str], exact: bool) -> Numbers:
+    """Return the answers for all rows by x-serve, asked for so many rows at a time."""
     words = [sys.executable, "-m", "xdpx.run", "x-serve", save_dir, "--port", "PORT", *(["--exact"] if exact else [])]
     key = "texts" if isinstance(texts[0], str) else "pairs"
     found: list[dict[str, Any]] = []
@@ -175,7 +255,7 @@ def served(save_dir: str, texts: list[Any], size: int, *, exact: bool) -> NDArra
             asked = urllib.request.Request(f"{address}/predict_batch", body, {"Content-Type": "application/json"})
             with urllib.request.urlopen(asked, timeout=600) as answer:
                 found += json.load(answer)
-    return np.array([list(one["probabilities"].values()) for one in found], np.float32)
+    return as_numbers(found, tags)
 
 
 def cost(save_dir: str, texts: list[Any]) -> float:
