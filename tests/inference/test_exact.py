@@ -133,6 +133,25 @@ def test_other_bits_are_seen_inside_and_in_few_rows(share, scale):
     assert model.seen == [4]
 
 
+class Looking(torch.nn.TransformerEncoderLayer):
+    """Computes another way where it finds hooks, as torch's own does."""
+
+    def __init__(self):
+        super().__init__(4, 1)
+        self.hooked = False
+
+    def forward(self, x):
+        self.hooked |= any(len(part._forward_hooks) for part in self.modules())
+        return x
+
+
+def test_what_computes_another_way_with_hooks_is_given_none():
+    model = torch.nn.Sequential(torch.nn.Sequential(Looking()), torch.nn.ReLU())
+    with ExactRows().inside(Numbered(model)):
+        model(torch.ones(3, 4))
+    assert not model[0][0].hooked
+
+
 def test_a_network_with_many_weights_is_tried_with_fewer_rows(monkeypatch):
     seen = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

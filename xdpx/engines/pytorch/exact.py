@@ -233,12 +233,18 @@ def _with_sums(owner: object, computed: Callable[[Rows], Leaves], rows: Rows) ->
                 bits = leaf.float().contiguous().view(torch.int32).flatten(1).long()
                 sums.append((bits * torch.arange(1, 2 * bits.shape[1], 2, device=bits.device)).sum(dim=1))
 
-    parts = owner.modules() if isinstance(owner, torch.nn.Module) else ()
     with ExitStack() as stack:
-        for part in parts:
-            if part is not owner and not isinstance(part, torch.jit.ScriptModule):
-                stack.callback(part.register_forward_hook(note).remove)
+        for part in _watchable(owner) if isinstance(owner, torch.nn.Module) else ():
+            stack.callback(part.register_forward_hook(note).remove)
         return computed(rows), sums
+
+
+def _watchable(network: torch.nn.Module) -> Generator[torch.nn.Module]:
+    """Yield the parts of a network that compute the same with a hook: torch's encoder layer looks for any inside it."""
+    for part in network.children():
+        if not isinstance(part, torch.nn.TransformerEncoderLayer | torch.jit.ScriptModule):
+            yield part
+            yield from _watchable(part)
 
 
 def _trial_rows(inputs: Rows, places: Sequence[int]) -> Rows:
