@@ -234,3 +234,32 @@ def test_an_export_gives_a_row_the_same_bits_in_every_batch(way, trained, texts,
     for size in (1, 7):
         found = [one for start in range(0, len(rows), size) for one in export.answer(rows[start : start + size])]
         assert bits(found) == expected
+
+
+def test_an_export_of_one_number_a_row_computes_each_row_alone(tmp_path, texts, capsys):
+    from xdpx.run import main
+
+    for split in ("train", "dev"):
+        lines = (f"{text}\t{len(text) / 50}\n" for text in texts)
+        (tmp_path / f"{split}.txt").write_text("".join(lines))
+    keys = {"loader": "single", "processor": "single", "tokenizer": "space", "parser": "csv"}
+    keys |= {"max_len": 12, "target_type": "number"}
+    data = xdpx.preprocess({"data_source": str(tmp_path), "data_dir": str(tmp_path / "data"), "workers": 1, **keys})
+    config = {"__parent__": f"{data}/meta.hjson", "data_dir": data, "save_dir": str(tmp_path / "run")}
+    config |= {
+        "model": "cnn_regression",
+        "loss": "mse",
+        "major_metric": "loss",
+        "embedding_dim": 4,
+        "hidden_size": 8,
+        "encoder_layers": 1,
+    }
+    config |= {"batch_size": 8, "ascending_metric": False, "max_update": 2, "eval_interval": 2, "plots": False}
+    xdpx.train(config | {"learning_rate": 0.1})
+    words = [f"save_dir={tmp_path / 'run'}", f"out_dir={tmp_path / 'export'}", "num_rows=4"]
+    assert main(["x-script", "export_torchscript", *words]) == 0, capsys.readouterr().err
+    export = xdpx.load_run(tmp_path / "export", exact=True)
+    together = export.predict(texts)
+    assert [each.score for each in together] == [export.predict([text])[0].score for text in texts]
+    assert export._predictor._one_by_one
+    assert (export.labels, xdpx.load_run(tmp_path / "run").labels) == (None, None)  # no list of all numbers seen

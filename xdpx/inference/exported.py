@@ -39,7 +39,8 @@ class ExportedEngine:
         exact: give each row the same bits whatever rows it is scored with.
 
     Attributes:
-        one_by_one: whether rows are to be scored in batches of one, as the network computes those of a batch together.
+        one_by_one: whether rows are to be scored in batches of one, as the network computes those of a batch together,
+            or as it cannot be seen in which numbers they get the same bits.
 
     Raises:
         OSError: a file of it is damaged.
@@ -51,7 +52,9 @@ class ExportedEngine:
 
         self._run = run
         self._facts = export_folder.read(folder)
-        self.one_by_one = not format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"])
+        keeps_apart = format_named(str(self._facts["format"])).keeps_rows_apart(self._facts["of_format"])
+        # A single number a row, as of a regression, may round away bits that differ inside, which nobody can look at.
+        self.one_by_one = not keeps_apart or (exact and not self._facts["labels"])
         self.exact = ExactRows() if exact and not self.one_by_one else None
         export_folder.refuse_damaged(folder)
         self._place = _Local(folder)  # which lives as long as the network

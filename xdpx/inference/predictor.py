@@ -19,6 +19,7 @@ from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
+from xdpx.inference.answers import SCORE
 from xdpx.inference.given import GivenRows
 from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
@@ -117,8 +118,8 @@ class Predictor:
 
     @property
     def labels(self) -> list[str] | None:
-        """Names of the classes, None where there are none."""
-        return self.targets.labels if self.targets else None
+        """Names of the classes; None where there are none, as of numbers that a regression learned from."""
+        return self.targets.labels if self.targets and tuple(self.task.header()) != SCORE else None
 
     @cached_property
     def loader(self) -> Any:
@@ -195,7 +196,7 @@ class Predictor:
             ignore_novel_target: such a label counts as the first class.
             skip_bad_lines: leave them out; None: as the command says.
         """
-        first = self.labels[0] if ignore_novel_target and self.labels else None
+        first = self.targets.labels[0] if ignore_novel_target and self.targets else None
         target_map = self.targets if classes else None
         return self._stream(source, skip_bad_lines=skip_bad_lines, target_map=target_map, target_unk=first)
 
