@@ -54,6 +54,7 @@ VALUES = [
     ("a: {}", {}),
     ("a: [1, 'b', true, {c: 2}]", [1, "b", True, {"c": 2}]),
     ("a:\n  later", "later"),
+    ("a: 好，的", "好，的"),
     ("a: x: y", "x: y"),
 ]
 
@@ -68,6 +69,8 @@ TRAPS = [
     ("a: foo, b: 2", "a", 1, 7, "the comma", {"a": "foo", "b": 2}),
     ("a: foo, 'b c': 2", "a", 1, 7, "the comma", {"a": "foo", "b c": 2}),
     ("{\n a: foo,\n b: 2\n}", "a", 2, 8, "the comma", {"a": "foo", "b": 2}),
+    ("{\n a: 好，\n b: 2\n}", "a", 2, 6, "the comma", {"a": "好", "b": 2}),
+    ("a: foo， b: 2", "a", 1, 7, "the comma", {"a": "foo", "b": 2}),
     ("a: [\n x]", "a[0]", 2, 3, "the ']'", {"a": ["x"]}),
     ("{a: x, b: {\n}}", "a", 1, 6, "the comma", {"a": "x", "b": {}}),
     ("a: [\n x,\n y\n]", "a[0]", 2, 3, "the comma", {"a": ["x", "y"]}),

@@ -257,6 +257,8 @@ class _HjsonReader:
         if text[0] in _TYPOGRAPHIC:
             self.fault(path, f"{excerpt(text)} begins with a typographic quote.", "Use \" or '.", start)
         self.at = start + len(text)
+        if self.peek() == "，":  # has been reported; what follows it is read on
+            self.at += 1
         return text.strip()
 
     def check_meant(self, path: str, text: str, start: int) -> None:
