@@ -142,3 +142,4 @@ def test_when_the_process_from_which_runs_are_forked_is_killed_another_one_is_st
     [outcome] = ended(executor)  # of a stage that has no values
     assert "KeyError" in outcome.reason
     executor.close()
+    forkserver._forkserver._stop()  # other tests fork from one that has imported other modules
