@@ -19,7 +19,6 @@ from xdpx.datasets.raw_data import RawChunk, stream
 from xdpx.datasets.sample_making import Counts
 from xdpx.datasets.store import Store
 from xdpx.datasets.training_data import Ranks
-from xdpx.inference.answers import SCORE
 from xdpx.inference.given import GivenRows
 from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
@@ -119,7 +118,7 @@ class Predictor:
     @property
     def labels(self) -> list[str] | None:
         """Names of the classes; None where there are none, as of numbers that a regression learned from."""
-        return self.targets.labels if self.targets and tuple(self.task.header()) != SCORE else None
+        return self.targets.labels if self.targets and tuple(self.task.header()) != ("score",) else None
 
     @cached_property
     def loader(self) -> Any:
