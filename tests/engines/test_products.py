@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from xdpx.engines.pytorch.products import Products, is_there
 
@@ -33,6 +34,20 @@ def test_a_row_has_the_same_bits_among_any_number_with_and_without_a_copy_of_the
     for count in (1, 2, 3, 8, 33):
         for keeps in (True, False):
             assert torch.equal(computed(model, given[:count], keeps=keeps), expected[:count])
+
+
+def test_a_layer_whose_weights_are_normalised_is_computed_so_too_and_anew_each_time():
+    torch.manual_seed(1)
+    layer = weight_norm(nn.Linear(150, 2))
+    given = torch.randn(64, 150)
+    products = Products(layer, keeps=True)
+    for _ in range(2):
+        with torch.inference_mode(), products.inside():
+            expected = layer(given)
+            assert all(torch.equal(layer(given[:count]), expected[:count]) for count in (1, 2, 3, 8, 33))
+        torch.testing.assert_close(expected, layer(given).detach())
+        with torch.no_grad():
+            layer.parametrizations.weight.original1.mul_(2.0)
 
 
 def test_weights_that_were_changed_are_copied_again(model):

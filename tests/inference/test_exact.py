@@ -133,6 +133,23 @@ def test_other_bits_are_seen_inside_and_in_few_rows(share, scale):
     assert model.seen == [4]
 
 
+class Signed(torch.nn.Module):
+    """Gives zeros, which have another sign where rows are few."""
+
+    def forward(self, x):
+        self.seen = len(x)
+        return x * (0.0 if len(x) >= 4 else -0.0)
+
+
+def test_zeros_of_another_sign_are_other_bits():
+    model = Signed()
+    exact = ExactRows()
+    for _ in range(2):
+        with exact.inside(Numbered(model)):
+            model(torch.ones(1, 3))
+    assert model.seen == 4
+
+
 class Looking(torch.nn.TransformerEncoderLayer):
     """Computes another way where it finds hooks, as torch's own does."""
 

@@ -11,11 +11,12 @@ import platform
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrize import is_parametrized
 
 AT_LEAST = 2
 """Rows of a product: one alone is computed by another kernel, with other bits."""
@@ -39,7 +40,7 @@ class Products:
     """
 
     def __init__(self, model: nn.Module, *, keeps: bool) -> None:
-        self._layers = [each for each in model.modules() if type(each) is nn.Linear and "forward" not in vars(each)]
+        self._layers = [each for each in model.modules() if _computes_as_torch(each)]
         self._keeps = keeps
         self._kept: dict[nn.Linear, _Copy] = {}
 
@@ -55,24 +56,29 @@ class Products:
                 del vars(layer)["forward"]
 
     def _product(self, layer: nn.Linear, given: Tensor) -> Tensor:
-        if given.dtype != torch.float32 or layer.weight.dtype != torch.float32 or not given.numel():
-            return functional.linear(given, layer.weight, layer.bias)
+        weight = layer.weight  # once: a parametrized one is computed each time it is asked for
+        if given.dtype != torch.float32 or weight.dtype != torch.float32 or not given.numel():
+            return functional.linear(given, weight, layer.bias)
         rows = given.reshape(-1, layer.in_features)
         enough = rows if len(rows) >= AT_LEAST else rows.expand(AT_LEAST, -1).contiguous()
+        weight = self._in_layout(layer, weight.detach())
         # What torch.compile calls, too; there is no public function.
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(enough, self._weight(layer), layer.bias, "none", [], "")
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(enough, weight, layer.bias, "none", [], "")
         return found[: len(rows)].view(*given.shape[:-1], layer.out_features)
 
-    def _weight(self, layer: nn.Linear) -> Tensor:
-        weight = layer.weight.detach()
-        if not self._keeps:
+    def _in_layout(self, layer: nn.Linear, weight: Tensor) -> Tensor:
+        if not self._keeps or is_parametrized(layer):
             return weight
-        version, kept = layer.weight._version, self._kept.get(layer)
+        version, kept = weight._version, self._kept.get(layer)
         # What it was copied from is held, too: else new weights may lie where freed ones lay, with the same version.
         if kept is None or kept.version != version or kept.source.data_ptr() != weight.data_ptr():
             found = torch.ops.mkldnn._reorder_linear_weight(weight)
             kept = self._kept[layer] = _Copy(weight, version, found)
         return kept.reordered
+
+
+def _computes_as_torch(part: nn.Module) -> TypeGuard[nn.Linear]:
+    return isinstance(part, nn.Linear) and type(part).forward is nn.Linear.forward and "forward" not in vars(part)
 
 
 def is_there() -> bool:
