@@ -16,13 +16,14 @@ from xdpx.commands.predicted_file import read_columns, read_header
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.inference.row_scores import RowScores, of_tags, row_scores
 from xdpx.metrics import named
+from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.tokenizers.target_map import TargetMap, folded
 
 if TYPE_CHECKING:
     from xdpx.inference.plan import Input
     from xdpx.inference.predictor import Predictor
 
-OWN_COLUMNS = frozenset({"pred", "prob", "target_prob", "score", "tags"})
+OWN_COLUMNS = frozenset({*LABEL_COLUMNS, *TAG_COLUMNS, *NUMBER_COLUMNS})
 """What x-pred puts behind the columns of a file."""
 SHOWN_CHARACTERS = 60
 

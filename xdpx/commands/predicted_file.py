@@ -15,17 +15,16 @@ from xdpx.utils import io
 
 def read_header(path: str) -> list[str]:
     """Return the names of the columns of a tab separated file. Raises ConfigError where it is no text."""
-    return _lines_of(path)[0].split("\t")
+    with io.open(path, "rb") as file:
+        return _text_of(path, file.readline()).removesuffix("\n").split("\t")
 
 
-def _lines_of(path: str) -> list[str]:
+def _text_of(path: str, found: bytes) -> str:
     try:
-        with io.open(path, encoding="utf-8", newline="\n") as file:
-            text: str = file.read()
+        return found.decode()
     except UnicodeDecodeError as error:
         problem = f"is no text: byte {error.start + 1} is not UTF-8."
         raise ConfigError(path, [Fault("predict_file", problem, "Name a file that x-pred wrote.")]) from error
-    return text.split("\n")
 
 
 def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> list[list[str]]:
@@ -39,7 +38,8 @@ def read_columns(path: str, names: Sequence[str], keys: Sequence[str] = ()) -> l
     Raises:
         ConfigError: it is no text, there is no such column, or a line ends before it.
     """
-    lines = _lines_of(path)
+    with io.open(path, "rb") as file:
+        lines = _text_of(path, file.read()).split("\n")
     header, rows = lines[0].split("\t"), [line.split("\t") for line in lines[1:] if line]
     for name, key in zip(names, keys or ["predict_file"] * len(names), strict=True):
         if name not in header:

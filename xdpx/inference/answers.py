@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.metrics.judging import LABEL_COLUMNS, NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.processors.samples import Samples, concatenate
 
 if TYPE_CHECKING:
     from xdpx.inference.plan import Input
     from xdpx.inference.predictor import Predictor
 
-LABEL, TAGS, SCORE = ("pred", "prob", "target_prob"), ("tags",), ("score",)
-"""Columns of x-pred by which models are told that give labels, a tag for each word, or numbers."""
 NO_ANSWER = frozenset({"vector", "origin_text", "session_text"})
 """First columns of x-pred where models give vectors, or show what they do with masked tokens: nothing is answered."""
 
@@ -106,12 +105,12 @@ def refuse_without_answer(predictor: Predictor) -> None:
 
 def _said(predictor: Predictor, found: Mapping[str, Any]) -> Iterator[Prediction]:
     columns = tuple(predictor.task.header())
-    if columns == SCORE:
+    if columns == NUMBER_COLUMNS:
         return (Prediction(None, {}, score=score) for score in np.asarray(found["score"]).tolist())
-    if columns == LABEL:
+    if columns == LABEL_COLUMNS:
         return _labelled(np.asarray(found["prob"]), np.asarray(found["pred"]), predictor.labels)
     cells = (row[0] for row in predictor.task.rows(found, predictor.labels))
-    if columns == TAGS:
+    if columns == TAG_COLUMNS:
         return (Prediction(cell, {}, tuple(cell.split())) for cell in cells)
     return (Prediction(cell, {}, (cell,) if cell else ()) for cell in cells)
 

@@ -22,6 +22,7 @@ from xdpx.datasets.training_data import Ranks
 from xdpx.inference.given import GivenRows
 from xdpx.inference.plan import InferencePlan, Input
 from xdpx.logger import log
+from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.processors.samples import Ragged, concatenate, multi_hot
 from xdpx.tokenizers.encoder import Encoder
 from xdpx.tokenizers.target_map import UNKNOWN, TargetMap
@@ -118,7 +119,7 @@ class Predictor:
     @property
     def labels(self) -> list[str] | None:
         """Names of the classes; None where there are none, as of numbers that a regression learned from."""
-        return self.targets.labels if self.targets and tuple(self.task.header()) != ("score",) else None
+        return self.targets.labels if self.targets and tuple(self.task.header()) != NUMBER_COLUMNS else None
 
     @cached_property
     def loader(self) -> Any:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from xdpx.config.faults import ConfigError
+from xdpx.metrics.judging import NUMBER_COLUMNS, TAG_COLUMNS
 from xdpx.tokenizers.base import LibraryTokenizer
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def problem_of(loss: Any) -> Problem | None:
     Where it makes probabilities, it is asked for those of some logits: a subclass may do anything.
     """
     header = tuple(loss.columns())
-    if header == ("tags",):
+    if header == TAG_COLUMNS:
         return "tags"
-    if header == ("score",):
+    if header == NUMBER_COLUMNS:
         return "regression"
     if header[:2] != ("pred", "prob") or not hasattr(loss, "probabilities"):
         return None

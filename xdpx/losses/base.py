@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from xdpx.config.faults import THIS_RUN, ConfigError, Fault, nearest
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import ClassScore, Judged, named
+from xdpx.metrics.judging import LABEL_COLUMNS
 
 Batch = Mapping[str, Any]
 Gathered = Mapping[str, NDArray[Any] | float]
@@ -35,7 +36,7 @@ class Loss:
     names another metric is refused before training; with None nothing is checked. A class that overrides `metrics` and
     says nothing here is not checked either."""
 
-    header: ClassVar[tuple[str, ...]] = ("pred", "prob", "target_prob")
+    header: ClassVar[tuple[str, ...]] = LABEL_COLUMNS
     """Names of the columns that `rows` gives."""
 
     reads_class_logits: ClassVar[bool] = False

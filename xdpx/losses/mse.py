@@ -14,6 +14,7 @@ from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import RegressionParameters
 from xdpx.metrics import Judged, judge_numbers, mean_squared_error, pearson, ratio, spearman
+from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.metrics.named import OF_SCORES
 
 
@@ -31,7 +32,7 @@ class MeanSquaredError(Loss):
     parameters: Parameters
 
     metric_names = {**dict.fromkeys(("loss", "pearson", "spearman")), **OF_SCORES}
-    header: ClassVar[tuple[str, ...]] = ("score",)
+    header: ClassVar[tuple[str, ...]] = NUMBER_COLUMNS
 
     def __init__(self, parameters: Parameters) -> None:
         super().__init__(parameters)

@@ -17,6 +17,7 @@ from xdpx.losses.arithmetic import DeviceConstant
 from xdpx.losses.base import Batch, Gathered, Loss
 from xdpx.losses.parameters import LossParameters
 from xdpx.metrics import discounted_gain, reciprocal_rank
+from xdpx.metrics.judging import NUMBER_COLUMNS
 from xdpx.metrics.named import OF_QUERIES
 
 Summed = tuple[Tensor, Tensor]
@@ -42,7 +43,7 @@ class RankingLoss(Loss):
     parameters: Parameters
 
     metric_names = {**dict.fromkeys(("loss", "mrr", "ndcg")), **OF_QUERIES}
-    header: ClassVar[tuple[str, ...]] = ("score",)
+    header: ClassVar[tuple[str, ...]] = NUMBER_COLUMNS
     compares_rows = True
     spans_processes = True
 

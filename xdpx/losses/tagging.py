@@ -24,6 +24,7 @@ from xdpx.metrics import (
     judge_tags,
     ratio,
 )
+from xdpx.metrics.judging import TAG_COLUMNS
 from xdpx.models.pytorch.modules.tagging import best_chain, chain_scores, log_partition
 
 NO_WORD = -1
@@ -46,7 +47,7 @@ class Tagging(Loss):
     parameters: Parameters
 
     metric_names = dict.fromkeys(("loss", "acc", "precision", "recall", "f1"))
-    header: ClassVar[tuple[str, ...]] = ("tags",)
+    header: ClassVar[tuple[str, ...]] = TAG_COLUMNS
 
     def __call__(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
         """Return the sum over texts, the number of words, and how many words are tagged right (by themselves)."""

@@ -17,6 +17,9 @@ from xdpx.metrics.spans import entities
 Kind = Literal["class", "several", "tags", "number"]
 """What is predicted for a row: a class, several labels, a tag for each word, a number."""
 
+LABEL_COLUMNS, TAG_COLUMNS, NUMBER_COLUMNS = ("pred", "prob", "target_prob"), ("tags",), ("score",)
+"""Columns that x-pred writes, which tell whether a model predicts labels, a tag for each word, or numbers."""
+
 BINS = 5
 """Into so many groups of about as many rows texts are cut by their length."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

@@ -17,6 +17,7 @@ from xdpx.datasets.store import SUFFIXES, Store
 from xdpx.engines.pytorch.transfer import to_device
 from xdpx.losses.base import Batch, Loss
 from xdpx.losses.fewshot import FewshotLoss
+from xdpx.metrics.judging import LABEL_COLUMNS
 from xdpx.tasks.default import Task
 from xdpx.tasks.parameters import GROUP, DataParameters, NetworkParameters
 from xdpx.tokenizers.vocabulary import Vocabulary
@@ -85,7 +86,7 @@ class Fewshot(Task):
 
     def header(self) -> list[str]:
         """Name the columns that `rows` gives."""
-        return super().header() if self.parameters.support_subset is None else ["pred", "prob", "target_prob"]
+        return super().header() if self.parameters.support_subset is None else [*LABEL_COLUMNS]
 
     def _known_classes(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the mean vector of each class of `support_subset`, (N, H), and the numbers of these classes, (N,).
