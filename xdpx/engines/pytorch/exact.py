@@ -273,10 +273,8 @@ def _tell_rows(what: str, one: Leaves, two: Leaves) -> tuple[bool, ...]:
 
 def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     """Tell whether all bits are the same: numbers that are equal may have others, as 0.0 and -0.0."""
-    bits = (
-        (a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)) for a, b in zip(one, other, strict=True)
-    )
-    return all(torch.equal(a, b) for a, b in bits)
+    bits = ([each.contiguous().view(torch.uint8) for each in pair] for pair in zip(one, other, strict=True))
+    return all(torch.equal(*pair) for pair in bits)
 
 
 def refusal(problem: str) -> ConfigError:
