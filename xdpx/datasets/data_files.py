@@ -38,7 +38,10 @@ def splits(data_source: str, data_files: DataFiles) -> dict[str, str]:
     pairs: list[tuple[str, str]] = []
     for name, split in _named(data_files):
         paths = _matching(data_source, name)
-        if not paths:
+        if not paths and split is not None and _matching(data_source, split):
+            remedy = f"The name of the file comes first: {{{split}: {name}}}."
+            faults.append(Fault("data_files", f"maps the split '{name}' to the file '{split}'.", remedy))
+        elif not paths:
             faults.append(_nothing(data_source, name))
         elif split is not None and len(paths) > 1:
             faults.append(
@@ -79,9 +82,13 @@ def _matching(data_source: str, name: str) -> list[str]:
         return [path]
     pattern = io.name(path)
     folder = io.parent(path)
-    if not any(mark in pattern for mark in "*?[") or not io.isdir(folder or "."):
+    if not any(mark in pattern for mark in "*?["):
         return []
-    names = [entry for entry in io.listdir(folder or ".") if fnmatch.fnmatchcase(io.name(entry), pattern)]
+    try:  # a web server lists a folder of which it does not say that it is one
+        there = io.listdir(folder or ".")
+    except OSError:
+        return []
+    names = [entry for entry in there if fnmatch.fnmatchcase(io.name(entry), pattern)]
     names = [entry for entry in names if io.name(entry) != LIST_OF_SPLITS]
     paths = [io.join(folder, io.name(entry)) for entry in names if not io.name(entry).startswith(".")]
     raw = sorted(found for found in paths if io.isfile(found) or is_saved_dataset(found))

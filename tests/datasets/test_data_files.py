@@ -1,0 +1,35 @@
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from xdpx.config.faults import ConfigError
+from xdpx.datasets.data_files import splits
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a web server that lists a folder with train.txt and dev.txt."""
+    for name in ("train.txt", "dev.txt"):
+        (tmp_path / name).write_text("a film\t1\n")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_pattern_finds_the_files_that_a_web_server_lists(served: str) -> None:
+    assert splits(served, "*.txt") == {"dev": f"{served}/dev.txt", "train": f"{served}/train.txt"}
+
+
+def test_a_mapping_turned_round_is_told_from_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "first.txt").write_text("a film\t1\n")
+    assert splits(str(tmp_path), {"first.txt": "train"}) == {"train": str(tmp_path / "first.txt")}
+    with pytest.raises(ConfigError, match=r"maps the split 'train' to the file.*comes first: {first.txt: train}"):
+        splits(str(tmp_path), {"train": "first.txt"})
+    with pytest.raises(ConfigError, match="'second.txt' matches no file"):
+        splits(str(tmp_path), {"second.txt": "train"})
