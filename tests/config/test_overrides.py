@@ -32,6 +32,8 @@ TYPED: list[tuple[str, Any]] = [
     ("x=[]", []),
     ("x={a: x, b: [1,2]}", {"a": "x", "b": [1, 2]}),
     ("x = 5", 5),
+    ("x=,", ","),
+    ("x='a,'", "a,"),
 ]
 
 
@@ -55,6 +57,13 @@ def applied(texts: list[str], **values: Any) -> tuple[dict[str, Any], list[str]]
     table: Table = {key: Located(value, origin) for key, value in values.items()}
     table, faults = apply_overrides(read_overrides(texts)[0], table)
     return {key: plain(value) for key, value in table.items()}, [str(fault) for fault in faults]
+
+
+@pytest.mark.parametrize("value", ["out,", "out，", "1e-4, "])
+def test_a_comma_behind_a_value_is_no_part_of_it(value: str) -> None:
+    overrides, (fault,) = read_overrides([f"save_dir={value}"])
+    assert overrides == []
+    assert (fault.key, fault.problem) == ("save_dir", f"the value '{value.strip()}' ends with a comma.")
 
 
 def test_a_dotted_key_reaches_into_dicts_and_makes_them() -> None:

@@ -85,7 +85,11 @@ def _typed(key: str, text: str) -> Located:
         located = read_value(stripped, COMMAND_LINE)
     except Unreadable as error:
         raise _refused(key, error.fault.problem, f"The value is {excerpt(stripped)}.") from None
-    return Located(text, ORIGIN) if located.value == stripped else _here(located)
+    if located.value != stripped:
+        return _here(located)
+    if len(stripped) > 1 and stripped.endswith((",", "，")):  # one comma alone may be a delimiter
+        raise _refused(key, f"the value {excerpt(stripped)} ends with a comma.", "Remove it, or quote the text.")
+    return Located(text, ORIGIN)
 
 
 def _here(located: Located) -> Located:
