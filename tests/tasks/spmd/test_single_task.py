@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xdpx.config.faults import ConfigError
 from xdpx.engines.spmd.tracing import tracing_step
 from xdpx.models.spmd.base_layer import BaseLayer, Weight
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.optimizers.spmd.learner import Learner
 from xdpx.optimizers.spmd.optimizers import Sgd
 from xdpx.tasks.spmd.aggregating import MultiLossAggregator
@@ -20,7 +22,7 @@ KEY = jax.random.key(0)
 BATCH = {"x": jnp.arange(6.0).reshape(3, 2), "y": jnp.ones(3)}
 
 
-class Line(BaseLayer):
+class Line(BaseModel):
     """y = x w, with a loss of its own."""
 
     aux: float = 0.0
@@ -46,9 +48,6 @@ class Line(BaseLayer):
 
     def process_decode_out(self, batch: Any, out: Any) -> Any:
         return {}, [(str(index), {"value": float(value)}) for index, value in enumerate(out)]
-
-    def __call__(self, batch: Any) -> Any:
-        return self.compute_loss(self.compute_predictions(batch), batch)
 
 
 def build(**fields: Any) -> SingleTask:
@@ -176,3 +175,29 @@ def test_lengths_of_time_are_read(text: str, hours: float) -> None:
 def test_what_is_no_length_of_time_is_refused() -> None:
     with pytest.raises(ValueError, match="Write numbers with s, m, h, d or w"):
         duration("12 hours")
+
+
+class NoModel(BaseLayer):
+    """Has what a model has, but is none."""
+
+    def compute_predictions(self, batch: Any) -> Any:
+        return batch["x"]
+
+
+class Silent(BaseModel):
+    """Predicts, and compares nothing."""
+
+    def compute_predictions(self, batch: Any) -> Any:
+        return batch["x"]
+
+
+def test_what_a_model_does_not_define_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"line.model: is None"):
+        build(model=None)
+    with pytest.raises(ConfigError, match=r"'NoModel' has no __call__\(\). Derive it from .*BaseModel"):
+        build(model=NoModel.HParams())
+    task = build(model=Silent.HParams())
+    with pytest.raises(ConfigError, match=r"'Silent' does not define compute_loss\(\)"):
+        task.init(KEY, BATCH)
+    with pytest.raises(ConfigError, match=r"'Silent' does not define decode\(\)"):
+        task.decode({"params": {}}, BATCH, KEY)

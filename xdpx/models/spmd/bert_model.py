@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, sub_config_field
-from xdpx.models.spmd.base_layer import RANDOM, BaseLayer
+from xdpx.models.spmd.base_layer import RANDOM
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder, MaskedLmHead
 from xdpx.models.spmd.layers.embeddings import SharedEmbeddingSoftmax
@@ -22,7 +23,7 @@ def tied_table() -> SharedEmbeddingSoftmax.HParams:
     return SharedEmbeddingSoftmax.HParams(scale_sqrt_depth=False, has_bias=True)
 
 
-class BertModel(BaseLayer):
+class BertModel(BaseModel):
     """Guesses words that were taken out of a text.
 
     A batch has `ids` (B, T), and `paddings` (1 at padding), `segment_ids`, `segment_pos`, `token_types`,
@@ -110,10 +111,6 @@ class BertModel(BaseLayer):
         }
         scores = -jnp.sum(xent * weights, axis=-1)
         return metrics, NestedMap(labels=labels, weights=weights, correct=correct, scores=scores)
-
-    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Guess and compare."""
-        return self.compute_loss(self.compute_predictions(batch), batch)
 
     def _seen(self, batch: NestedMap) -> tuple[jax.Array, jax.Array]:
         """Return what the model sees, (B, T), and which tokens are guessed, (B, T)."""

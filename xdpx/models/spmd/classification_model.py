@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, sub_config_field
-from xdpx.models.spmd.base_layer import BaseLayer
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.models.spmd.initialisers import WeightInit
 from xdpx.models.spmd.layers.bert import INIT_STD, BertEncoder
 from xdpx.models.spmd.layers.embeddings import BaseSoftmax, FullSoftmax
@@ -21,7 +21,7 @@ TOP = 5
 """`accuracy5` counts an example whose class is among so many likeliest ones."""
 
 
-class ClassificationModel(BaseLayer):
+class ClassificationModel(BaseModel):
     """A network that gives a vector per example, and a softmax over classes.
 
     A batch has the fields that are named, and `weights` (B,) or `eval_sample_weights` (B,) where examples count
@@ -81,10 +81,6 @@ class ClassificationModel(BaseLayer):
             among = (jax.lax.top_k(logits, TOP)[1] == labels[:, None]).any(-1).astype(jnp.float32)
             metrics["accuracy5"] = (mean_of(among, weights), total)
         return metrics, NestedMap(labels=labels, predicted=predicted, correct=correct, scores=-xent)
-
-    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Predict and compare."""
-        return self.compute_loss(self.compute_predictions(batch), batch)
 
 
 class ClassificationMLPModel(ClassificationModel):

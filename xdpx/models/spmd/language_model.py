@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import AUX_LOSS, BaseLayer, total_aux_loss
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.models.spmd.decoding import driving
 from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
 from xdpx.models.spmd.decoding.rows import Row
@@ -149,7 +150,7 @@ class TransformerLm(BaseLayer):
         return all_of(seen, segments, None if paddings is None else padding_mask(paddings))
 
 
-class LanguageModel(BaseLayer):
+class LanguageModel(BaseModel):
     """Predicts the next token of each token of a batch.
 
     A batch has ids, labels (int, B x T) and weights (B x T: how much each label counts); paddings, segment_ids,

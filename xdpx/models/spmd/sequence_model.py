@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from xdpx.config.hparams import BaseHParams, sub_config_field
 from xdpx.models.spmd.base_layer import DECODER_CACHE, BaseLayer
+from xdpx.models.spmd.base_model import BaseModel
 from xdpx.models.spmd.decoding import driving
 from xdpx.models.spmd.decoding.cache import caching
 from xdpx.models.spmd.decoding.greedy import Decoder, GreedyDecoder
@@ -21,7 +22,7 @@ from xdpx.models.spmd.scoring import Metrics, cross_entropy, mean_of, smoothed, 
 from xdpx.utils.nested_map import NestedMap
 
 
-class SequenceModel(BaseLayer):
+class SequenceModel(BaseModel):
     """Predicts each token of the target from the source and the tokens before it.
 
     A batch has `src` and `tgt`, see TransformerEncoderDecoder; `tgt` has `labels` and `weights` (B, T) too, and its
@@ -73,10 +74,6 @@ class SequenceModel(BaseLayer):
         if self.return_predictions:
             per_example["logits"] = logits
         return metrics, per_example
-
-    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
-        """Predict and compare."""
-        return self.compute_loss(self.compute_predictions(batch), batch)
 
     def decode(self, batch: NestedMap) -> driving.DecodeResult:
         """Write the target of each source, from the token that begins targets on.

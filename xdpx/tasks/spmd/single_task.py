@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
 from xdpx.config.hparams import BaseHParams, Configurable, build, sub_config_field
 from xdpx.engines.spmd.partitioning import logical_axes, path_name
 from xdpx.models.spmd.base_layer import (
@@ -101,8 +102,12 @@ class SingleTask(Configurable):
     def __init__(self, hparams: Any) -> None:
         super().__init__(hparams)
         if hparams.model is None:
-            raise ValueError(f"{hparams.name}.model: is None. Give the template of a model.")
+            raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", "is None.", "Give the template of a model.")])
         self.model: Any = build(hparams.model)
+        if not callable(self.model):
+            problem = f"'{type(self.model).__name__}' has no __call__()."
+            remedy = "Derive it from xdpx.models.spmd.base_model.BaseModel."
+            raise ConfigError(THIS_RUN, [Fault(f"{hparams.name}.model", problem, remedy)])
         self.learner: Learner = build(hparams.train.learner)
         self.metrics: BaseMetrics = BaseMetrics() if hparams.metrics is None else build(hparams.metrics)
         self.early_stopping: Any = build(hparams.early_stopping_fn)

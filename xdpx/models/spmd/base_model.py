@@ -1,0 +1,41 @@
+"""The base of models: layers that predict, compare with what is right and, where they can, decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdpx.config.faults import THIS_RUN, ConfigError, Fault
+from xdpx.models.spmd.base_layer import BaseLayer
+from xdpx.models.spmd.scoring import Metrics
+from xdpx.utils.nested_map import NestedMap
+
+
+class BaseModel(BaseLayer):
+    """A model: a subclass defines `compute_predictions` and `compute_loss`; those that decode define two more."""
+
+    def compute_predictions(self, batch: NestedMap) -> NestedMap:
+        """Return what the network gives for a batch, such as logits."""
+        raise self._undefined("compute_predictions")
+
+    def compute_loss(self, predictions: NestedMap, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Return metrics as (mean, weight), the loss among them, and what there is per example."""
+        raise self._undefined("compute_loss")
+
+    def __call__(self, batch: NestedMap) -> tuple[Metrics, NestedMap]:
+        """Predict and compare."""
+        return self.compute_loss(self.compute_predictions(batch), batch)
+
+    def decode(self, batch: NestedMap) -> tuple[Any, Any, Any]:
+        """Return metrics as (mean, weight), what there is per example, and the decoded output."""
+        raise self._undefined("decode")
+
+    def process_decode_out(
+        self, model_input: Any, out: NestedMap
+    ) -> tuple[dict[str, tuple[float, float]], Sequence[tuple[str, Any]]]:
+        """Return metrics as (mean, weight) and (key, row) of each decoded example. On the host."""
+        raise self._undefined("process_decode_out")
+
+    def _undefined(self, method: str) -> ConfigError:
+        problem = f"'{type(self).__name__}' does not define {method}()."
+        return ConfigError(THIS_RUN, [Fault("model", problem, "Define it, as xdpx.models.spmd.base_model says.")])
