@@ -22,26 +22,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
         print(f"xdpx {__version__}")
         return 0
-    from xdpx.commands.experiment import main as own_main
-    from xdpx.commands.outcomes import exit_code
-    from xdpx.utils.progress import quietly
+    from xdpx.commands.experiment import answered
 
-    asked = [word for word in given if word != "--quiet"]
-    verbose = "--verbose" in given
-    with quietly(wanted=len(asked) < len(given)):
-        if "--json" in asked and not {"--plan", "--dry", "--help", "-h"} & set(asked):
-            from xdpx.commands.answer import Done, in_json
-
-            words = [word for word in asked if word != "--json"]
-
-            def work(jobs: list[Done]) -> int:
-                folder = next((word.partition("=")[2] for word in words if word.startswith("--job_log_dir=")), "")
-                jobs.append(done := Done("x-exp", words[0] if words else "", folder=folder))
-                done.exit_code = exit_code(lambda: own_main(words), verbose=verbose)
-                return done.exit_code
-
-            return in_json(lambda answer: work(answer.jobs))
-        return exit_code(lambda: own_main(asked), verbose=verbose)
+    return answered(given)
 
 
 def x_exp() -> int:

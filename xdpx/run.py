@@ -31,6 +31,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
         print(f"xdpx {__version__}")
         return 0
+    if given[:1] == ["x-exp"]:  # a door of its own
+        from xdpx.commands.experiment import answered
+
+        return answered(given[1:])
     if given[:1] == ["x-io"] and "--json" not in given:  # it needs none of the rest, and starts at once
         return _own_words("x-io", given[1:])
     from xdpx.commands.outcomes import exit_code

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from xdpx import run
 from xdpx.commands.experiment import main
 from xdpx.config.faults import ConfigError
 from xdpx.experiments.shipped import SHIPPED
@@ -82,3 +83,9 @@ def test_without_the_extra_one_sentence_says_what_to_install() -> None:
     assert done.returncode == 2
     assert "pip install 'xdpx[jax]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_door_of_all_commands_opens_experiments_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["x-exp", "--list", "c4.C4Spmd2BAdam4Replicas"]) == 0
+    assert "C4Spmd2BAdam4Replicas" in capsys.readouterr().out
+    assert run.main(["x-exp", "nowhere.Nothing"]) == 2

@@ -235,6 +235,7 @@ def usage() -> str:
         "x-check": "Look for what is wrong with the data and the plan of a run.",
     } | docs
     docs |= {"x-io": "Copy, list, look at files on any filesystem.", "x-script": "Run one of the scripts."}
+    docs |= {"x-exp": "Look at an experiment on JAX, plan it, run it."}
     docs |= {"x-board": "Look at all runs below a folder in a browser, while they train."}
     docs |= {"x-serve": "Answer requests over HTTP with trained models."}
     docs |= {"x-submit": "Send commands to Slurm, Ray, Kubernetes, PAI or the background."}

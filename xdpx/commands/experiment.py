@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xdpx.commands import child
+from xdpx.commands.answer import Done, in_json
 from xdpx.commands.experiment_line import Line, parse, usage
 from xdpx.commands.outcomes import exit_code
 from xdpx.config.faults import ConfigError, Fault
 from xdpx.launch.local import Restarts, run_together
 from xdpx.utils.distributed_utils import get_world_size
+from xdpx.utils.progress import quietly
 
 if TYPE_CHECKING:
     from xdpx.experiments.base_experiment import BaseExperiment
@@ -28,6 +30,24 @@ PRELOADED = (
     "jax.experimental.serialize_executable",
 )  # fmt: skip
 """What takes seconds to import and asks JAX for no device."""
+
+
+def answered(words: Sequence[str]) -> int:
+    """Do what the words ask for, `--quiet` and `--json` among them; errors are told. Returns the exit code."""
+    asked = [word for word in words if word != "--quiet"]
+    verbose = "--verbose" in asked
+    with quietly(wanted=len(asked) < len(words)):
+        if "--json" not in asked or {"--plan", "--dry", "--help", "-h"} & set(asked):
+            return exit_code(lambda: main(asked), verbose=verbose)
+        asked = [word for word in asked if word != "--json"]
+
+        def work(jobs: list[Done]) -> int:
+            folder = next((word.partition("=")[2] for word in asked if word.startswith("--job_log_dir=")), "")
+            jobs.append(done := Done("x-exp", asked[0] if asked else "", folder=folder))
+            done.exit_code = exit_code(lambda: main(asked), verbose=verbose)
+            return done.exit_code
+
+        return in_json(lambda answer: work(answer.jobs))
 
 
 def main(words: Sequence[str]) -> int:
