@@ -1,4 +1,4 @@
-"""Sums of what updates gave since they were last asked for, and the seconds spent training; for every door."""
+"""Accumulate the facts of updates between two readings, with the seconds spent training; used by every door."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ PENDING_AT_MOST = 512
 
 
 class Diverged(NonFiniteUpdate):
-    """The loss, or the gradient's length, is no number any more. No later checkpoint may be trusted."""
+    """The loss or the gradient norm is NaN or infinite. No later checkpoint may be trusted."""
 
 
 class MetricAccumulator:
-    """Collects the facts of updates without waiting for the device, and settles them when somebody needs numbers.
+    """Collects the facts of updates without waiting for the device, and fetches them when numbers are needed.
 
     Args:
-        fetch: the one place where the device is waited for.
+        fetch: copies facts to the host; the only place that waits for the device.
         windows: names of the readers; each has its own `Window`, and empties it by `take`.
-        tolerated: facts of `LOOKED_AT` that may be NaN or infinite: "grad_norm" where gradients overflow now and then
-            (fp16), whose updates were skipped; the loss, too, where such updates are to be taken.
+        tolerated: facts of `LOOKED_AT` that may be NaN or infinite: "grad_norm" where gradients sometimes overflow
+            (fp16) and the update is skipped; the loss as well where non-finite updates are taken or skipped.
     """
 
     def __init__(self, fetch: Fetch, *, windows: tuple[str, ...], tolerated: Collection[str] = ()) -> None:
@@ -52,16 +52,16 @@ class MetricAccumulator:
             self.settle()
 
     def record(self, name: str, value: object) -> None:
-        """Add a number that may come at any time, and several times per update; it may still live on the device."""
+        """Add a value to the mean of `name`, any number of times per update; it may still be on the device."""
         value = value.detach() if hasattr(value, "detach") else value
         total, count = self._recorded.get(name, (0.0, 0))
         self._recorded[name] = (total + value, count + 1)
 
     def settle(self) -> None:
-        """Fetch what waits on the device, in one go.
+        """Fetch all pending facts from the device in one transfer, and add them to every window.
 
         Raises:
-            Diverged: a loss or a gradient's length is NaN or infinite.
+            Diverged: a loss or a gradient norm is NaN or infinite, and not `tolerated`.
         """
         pending, self._pending = self._pending, []
         recorded, self._recorded = self._recorded, {}
@@ -100,13 +100,13 @@ class MetricAccumulator:
         self.last = facts
 
     def take(self, name: str) -> Window:
-        """Settle, and give and empty the window of one reader."""
+        """Settle, then return the window of one reader and start an empty one."""
         self.settle()
         window, self._windows[name] = self._windows[name], Window()
         return window
 
     def peek(self, name: str) -> Window:
-        """Settle, and look at the window of one reader."""
+        """Settle, then return the window of one reader without emptying it."""
         self.settle()
         return self._windows[name]
 
@@ -116,7 +116,7 @@ class MetricAccumulator:
         return {"windows": {name: asdict(window) for name, window in self._windows.items()}, "last": dict(self.last)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self._windows = {name: Window(**saved["windows"][name]) for name in self._windows}
         self.last = dict(saved["last"])
 

@@ -1,4 +1,4 @@
-"""With what a run was made: versions, device, commit. Equal bits are promised only where these are equal."""
+"""The environment of a run: versions, device, commit. Bit-identical results are promised only where these are equal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Find what first made NaN or infinity in an update that is not finite: by taking it again, once, when it happens.
+"""Find where NaN or infinity first appeared in a non-finite update, by running that update a second time.
 
-Until then only the newest micro-batches are kept, by reference. Every door has it, for it stands in the lifecycle.
+Until one occurs, the only cost is references to the newest micro-batches. Part of the lifecycle, so every door has it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 FOLDER = "nonfinite"
-"""In the folder of a run: a report for people, and the batch with all that is needed to take it again."""
+"""Subfolder of a run: a readable report, and the batch with everything needed to run the update again."""
 FORMAT = "xdpx-nonfinite-1"
 KEPT_UPDATES = 64
 KEPT_BYTES = 64 * 2**20
-"""What is kept of batches at most: those of the newest updates, from the last look at their numbers on."""
+"""Limits on the batches kept in memory, by number of updates and by size; the oldest are dropped first."""
 SAVED_AT_MOST = 4 * 2**30
-"""Bytes of a state that is saved beside the batch; a larger one is left to checkpoints."""
+"""Largest state in bytes that is saved beside the batch; for a larger one there are only the checkpoints."""
 
 
 class Hunter(Callback):
-    """Keeps what is needed to take an update again, and does so for the first one that is not finite.
+    """Keeps the newest batches, and runs the first non-finite update again to find where it went wrong.
 
     Args:
         folder: of the run; None writes nothing.
-        ranks: the processes that train together. They agree on which of them met it first, and that one writes.
+        ranks: the processes that train together. They agree on the rank where it began, and that rank writes.
     """
 
     def __init__(self, folder: str | None, ranks: Ranks = ALONE) -> None:
@@ -44,15 +44,15 @@ class Hunter(Callback):
         self._session: Session | None = None
         self._groups: OrderedDict[int, tuple[Any, int]] = OrderedDict()  # number of the update -> group, bytes
         self._bytes = 0
-        self._hunted: dict[int, str] = {}  # number of the update -> what was told of it
+        self._hunted: dict[int, str] = {}  # number of the update -> what was found
 
     def on_start(self, session: Session) -> None:
-        """Listen to an engine that looks at an update before it takes it."""
+        """Have the engine report a non-finite update before it would move the weights."""
         self._session = session
         session.engine.hear_nonfinite = self._heard
 
     def groups(self, groups: Generator[Any], session: Session) -> Generator[Any]:
-        """Yield the same groups, and keep the newest."""
+        """Yield the groups unchanged, and keep the newest."""
         try:
             for place, group in groups:
                 number, size = session.number + 1, _bytes_of(group)
@@ -65,12 +65,12 @@ class Hunter(Callback):
             groups.close()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Do nothing: what is finite needs no look."""
+        """Do nothing: a finite update needs no examination."""
         return None
 
     @contextmanager
     def ending(self, session: Session) -> Generator[None]:
-        """Hunt where training ends because an update is not finite; its error then says what was found."""
+        """Examine the update when training ends with NonFiniteUpdate, and add the findings to its message."""
         try:
             yield
         except NonFiniteUpdate as error:
@@ -84,14 +84,14 @@ class Hunter(Callback):
             self.hunt(self._session, number, left_out=True)
 
     def hunt(self, session: Session, number: int, *, left_out: bool = False) -> str:
-        """Take an update again, once; log, write and return what was found. On all processes.
+        """Run an update again; log, write and return what was found. On all processes.
 
-        The weights are those before it: it was not taken yet, or no later one moved them.
+        Only the first call for an update does the work. The weights are still those from before it, unless `left_out`.
 
         Args:
             session: at the newest update.
             number: of the update.
-            left_out: training goes on without it, so that those after it have moved the weights.
+            left_out: training skipped this update and went on, so later updates may have moved the weights.
         """
         if number not in self._hunted:
             self._hunted[number] = ""
@@ -117,7 +117,7 @@ class Hunter(Callback):
         return f"{told} {path}.txt tells more.".strip() if path else told
 
     def _look(self, session: Session, number: int) -> Look:
-        """Take an update again, where every process still has its batch."""
+        """Run an update again, if every process still has its batch."""
         group, _ = self._groups.get(number, (None, 0))
         if self._of_all(any, group is None):
             return Look(
@@ -126,18 +126,18 @@ class Hunter(Callback):
         try:
             with pulse.doing("hunting for NaN", LONG):
                 origin: Origin | None = session.engine.origin(session.state, group, number)
-        except Exception as error:  # whatever fails here, the reason why training ends must be told
+        except Exception as error:  # a failure here must not hide why training ends
             return Look(None, [f"update {number} was not taken again: {type(error).__name__}: {error}"], failed=True)
         return Look(origin, report(number, origin, group))
 
     def _of_all(self, choose: Callable[[list[T]], R], mine: T) -> R:
-        """Return what the first process chooses of the values of all. On all processes."""
+        """Gather a value from every process; the first one applies `choose`, and all return the result."""
         everything = self._ranks.gather(mine)
         chosen: R = self._ranks.broadcast(choose(everything) if self._ranks.rank == 0 and everything else None)
         return chosen
 
     def _write(self, group: Any, number: int, state: Any, lines: Sequence[str]) -> str:
-        """Write report and batch; return the path of both without its ending, "" where there is none."""
+        """Write report and batch; return their common path without the suffix, "" if nothing was written."""
         if self._folder is None:
             return ""
         rank = self._ranks.rank
@@ -153,12 +153,12 @@ class Hunter(Callback):
 
 
 class Look(NamedTuple):
-    """What one process found when it took an update again.
+    """What one process found when it ran an update again.
 
     Attributes:
-        origin: where it began here; None where nothing here is at fault.
+        origin: where NaN or infinity first appeared on this process; None if everything was finite.
         lines: the report.
-        failed: whether it could not be taken again here.
+        failed: whether the update could not be run again here.
     """
 
     origin: Origin | None
@@ -167,7 +167,7 @@ class Look(NamedTuple):
 
 
 def _first(looks: Sequence[Look], size: int) -> tuple[int, list[str], str]:
-    """Return which process met it first, with its report and a sentence; where none did, what the first one says."""
+    """Return (rank, report, sentence) of the process where it began; if none, of one that failed, else of rank 0."""
     phases = get_args(Phase)
     met = [
         (each.origin.micro_batch, phases.index(each.origin.phase), rank)
@@ -192,7 +192,7 @@ def _first(looks: Sequence[Look], size: int) -> tuple[int, list[str], str]:
 
 
 def report(number: int, origin: Origin | None, group: Sequence[Any]) -> list[str]:
-    """Say what was found; samples are named where the batches were not cut since, and have ids."""
+    """Return the report in lines, with the ids of the samples if the batch has them and was not split."""
     if origin is None:
         return [
             f"update {number} was taken again, and all of it is finite now: the weights have moved since, or it "
@@ -205,7 +205,7 @@ def report(number: int, origin: Origin | None, group: Sequence[Any]) -> list[str
 
 
 def _bytes_of(tree: Any) -> int:
-    """Return the bytes of the arrays in nested values."""
+    """Return the size in bytes of all arrays in nested containers."""
     if isinstance(tree, Mapping):
         return sum(map(_bytes_of, tree.values()))
     if isinstance(tree, list | tuple):
@@ -217,19 +217,19 @@ def _bytes_of(tree: Any) -> int:
 
 
 def _save(path: str, number: int, group: Any, state: Any, *, rank: int) -> None:
-    """Write what `x-script replay_nan` reads."""
+    """Write the file that `x-script replay_nan` reads."""
     from xdpx.checkpoints.trusted import bytes_of, save_tensors
 
     kept = state if state is not None and bytes_of(state) <= SAVED_AT_MOST else None
     values = {"format": FORMAT, "number": number, "group": [plain(batch) for batch in group], "state": kept}
-    values["rank"] = rank  # of the process, which has random numbers of its own
+    values["rank"] = rank  # each rank has its own random state
     values["command"] = [str(word) for word in sys.argv]
     with commit.replacing(path, "wb") as file:
         save_tensors(values, file)
 
 
 def plain(tree: Any) -> Any:
-    """Return nested values as a file can hold them: tensors on the host, and what is no number as text."""
+    """Return nested values that can be saved: arrays as tensors on the CPU, non-numeric arrays as lists of strings."""
     import numpy as np
     import torch
 

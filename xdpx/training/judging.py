@@ -1,4 +1,4 @@
-"""Which of the processes that train together has died, is frozen or hangs: decided from what is known of each."""
+"""Decide which of the processes that train together has died, is frozen or hangs, from what is known of each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from xdpx.utils.process_facts import Life
 from xdpx.utils.pulse import Standing
 
 FROZEN_SECONDS = 1.0
-"""How long a process of this machine may be stopped: the system says so, and nothing is guessed."""
+"""How long a process of this machine may be stopped (SIGSTOP). Short: the system reports it, so it is no guess."""
 GRACE_SECONDS = 0.5
-"""A process that is gone may have said why: those that wait for it then end by themselves, with their own words."""
+"""Wait after a process is gone: it may have reported an error, and then the others end by themselves with it."""
 FAR_PATIENCE = 2.0
-"""Patience with a silent process of another machine, in multiples: nobody can look whether it computes."""
+"""Multiple of `hang_seconds` for a silent process on another machine: it cannot be seen whether it is computing."""
 DEAF_PATIENCE = 20.0
-"""The same for one that computes without a word: it may hold Python's lock, e.g. while it sorts a long list."""
+"""The same for one that is silent but uses the CPU: it may hold the GIL, e.g. while it sorts a long list."""
 
 Trouble = Literal["has died", "is frozen", "is silent", "hangs"]
 
@@ -27,11 +27,11 @@ class Known:
     """What is known of a process.
 
     Attributes:
-        silent: seconds since it was heard of.
-        standing: what it was at then.
-        life: what the system says; `unknown` for one of another machine.
-        computes: whether it has used the processor since it was heard of, or waits for its turn.
-        stopped: seconds for which it was found stopped whenever somebody looked.
+        silent: seconds since its last message.
+        standing: what it was doing then.
+        life: its state according to the system; `unknown` for a process on another machine.
+        computes: whether it has used the CPU since its last message, or is waiting to be scheduled.
+        stopped: seconds since it was first found stopped, without having been found running in between.
     """
 
     rank: int
@@ -43,28 +43,29 @@ class Known:
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far it has come: the rank that is furthest behind is the one that the others wait for."""
+        """How far it has come: the others wait for the rank that is furthest behind."""
         return self.standing.step, self.standing.phase != "data"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a training must end: what is wrong with which ranks."""
+    """Why a training must end: what is wrong, and with which ranks."""
 
     trouble: Trouble
     ranks: tuple[int, ...]
 
 
 def judge(known: Sequence[Known], hang_seconds: float, *, unmoved_seconds: float = math.inf) -> Verdict | None:
-    """Return what is wrong, None when nothing is, or nothing that could not still turn out to be patience.
+    """Return what is wrong, or None if nothing is, or if it is too early to tell.
 
-    A process that takes too long only hangs when all of them do: those that wait for one that may take long, wait too.
+    A process counts as hanging only when all processes are overdue: while one of them does something that may take
+    long, the others merely wait for it.
 
     Args:
-        known: of each process but those that have ended well.
-        hang_seconds: of silence that are too many.
-        unmoved_seconds: since one of them last went on to something else, or left: those that waited for it, all the
-            time that it took, go on only now.
+        known: every process except those that have ended normally.
+        hang_seconds: silence after which a process is in trouble.
+        unmoved_seconds: since any process last changed its step or phase, or left. The others may have been waiting
+            for it all that time, so they get `hang_seconds` from then on.
     """
     for trouble, holds in (("has died", _died), ("is frozen", _frozen), ("is silent", _silent)):
         found = tuple(each.rank for each in known if holds(each, hang_seconds))

@@ -1,7 +1,7 @@
-"""The life of a training, by whichever door it came in: claim its folder, begin, tell how it stands, train, end.
+"""The lifecycle of a training, the same for every door: claim its folder, begin, write its status, train, end.
 
-A door brings a `Training`: what it reads or builds, the callbacks in its order, its groups of batches. The order of
-events, and what is promised about them, are decided here.
+A door provides a `Training`: the state it loads or builds, its callbacks in order, its groups of batches. The order of
+events, and their guarantees, are decided here.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from xdpx.utils import commit, io
 
 
 class Training(Protocol):
-    """What the doors differ in. The verbs are called in this order, each once, on all processes."""
+    """What each door implements. The methods are called in this order, on all processes; `status` more than once."""
 
     def begin(self) -> Session | Stop:
-        """Read or build the state, and say where it stands; or why there is nothing left to do.
+        """Load or build the state and return the session, or a Stop if there is nothing left to do.
 
-        What is in the folder stays as it is: a training that is refused here has changed nothing.
+        Must not change the folder, so that a training that is refused here leaves no trace.
         """
         ...
 
     def status(self, session: Session) -> Status:
-        """Return how the training stands, as a running one. Called again whenever that is written down."""
+        """Return the current status, as of a running training. Called whenever the status file is written."""
         ...
 
     def settle(self, session: Session) -> None:
-        """Leave in the folder what this training is. The status is there already, the log file is not."""
+        """Write parameters and code to the folder. The status file is there already, the log file is not."""
         ...
 
     def callbacks(self, session: Session) -> list[Callback]:
-        """Return the callbacks in their order, each with the state that it had when the training was saved."""
+        """Return the callbacks in their order, each with its state restored from the checkpoint."""
         ...
 
     def groups(self, session: Session) -> Generator[tuple[Position, Any]]:
-        """Return the micro-batches of one update after another, from where `session` stands."""
+        """Yield, for each update after `session.number`, its position in the data and its micro-batches."""
         ...
 
     def end(self, session: Session, stop: Stop) -> None:
-        """Say what came of it. Not called when training ends by an exception."""
+        """Log the outcome. Not called when training ends by an exception."""
         ...
 
 
 class Unclaimed(OSError):
-    """The first process does not own the folder; its own error, there, says why."""
+    """Raised on the other processes when the first one does not own the folder; its own error says why."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Claim:
     Attributes:
         folder: where the status and the log go; None for nowhere.
         ranks: the processes.
-        lease: of the folder, held by the first of them; None where nothing keeps others out.
+        lease: on the folder, held by the first process; None if other runs are not kept out.
     """
 
     folder: str | None
@@ -75,15 +75,16 @@ class Claim:
     lease: commit.Lease | None = None
 
     def check(self) -> None:
-        """Raise on all processes when another run has taken the folder over, or it is gone; on all processes.
+        """Raise, on all processes, if another run has taken over the folder or it is gone. All must call it.
 
         Raises:
-            LeaseLost: on the first process; on others Unclaimed.
+            LeaseLost: on the first process.
+            Unclaimed: on the others.
         """
         _on_the_first(self.ranks, self.check_here)
 
     def check_here(self) -> None:
-        """Raise LeaseLost when the lease that this process held is another's by now."""
+        """Raise LeaseLost if this process held the lease and has lost it; no communication."""
         if self.lease is not None and self.lease.is_held:
             self.lease.check()
 
@@ -99,16 +100,17 @@ def _on_the_first(ranks: Ranks, work: Callable[[], object]) -> None:
 def claimed(
     folder: str, ranks: Ranks = ALONE, *, then: Callable[[], object] = lambda: None, required: bool = True
 ) -> Generator[Claim]:
-    """Own a folder, by the first process; on all of them, and where it cannot, all of them raise.
+    """Let the first process hold the lease on a folder; if it cannot, all raise. Call it on all processes.
 
     Args:
         folder: any path; made when missing, and removed again if nothing is put into it.
         ranks: the processes that train together.
-        then: what the first process does with the folder, once it is its own.
-        required: else a folder that cannot be written to is warned of, and nothing is told there.
+        then: called on the first process once it holds the lease.
+        required: if false, a folder that cannot be written to only gives a warning, and no status is written there.
 
     Raises:
-        LeaseHeld: another run owns the folder; on other processes than the first, Unclaimed.
+        LeaseHeld: on the first process, another run owns the folder.
+        Unclaimed: on the others.
     """
     lease = commit.Lease(folder)
 
@@ -141,18 +143,18 @@ def live(
     log_file: str | None = None,
     hang_seconds: float | None = HANG_SECONDS,
 ) -> Stop:
-    """Train to the end, and say why it ended; on all processes. However it ends, `status.json` tells.
+    """Train to the end and return why it ended; on all processes. `status.json` records every kind of end.
 
     Args:
-        training: what the door brings.
+        training: what the door provides.
         claim: the folder, where the first process writes the status and the log.
         preemption: notes signals; a process that trains alone also stops waiting for data when one comes.
-        log_file: name of the log in the folder; None for none. Lines that are told before it may be written are in it.
+        log_file: name of the log in the folder; None for none. It also gets the lines logged before it is opened.
         hang_seconds: after which processes that train together end because one of them is frozen or hangs, see
-            `training.watching`; None or 0 watches none.
+            `training.watching`; None or 0 turns this off.
 
     Raises:
-        LeaseLost: another run has taken the folder over; nothing was written into it since that was seen.
+        LeaseLost: another run has taken over the folder; nothing is written into it after that was noticed.
     """
     kept_in, ranks = claim.folder if claim.ranks.rank == 0 else None, claim.ranks
     with log.early() as early, watched(ranks, claim.folder, hang_seconds) as last_words:
@@ -180,9 +182,9 @@ def live(
 def _status_told(
     training: Training, session: Session, folder: str | None, claim: Claim, last_words: LastWords
 ) -> Generator[Callable[[Stop], None]]:
-    """Write "running" now, and "failed" with the reason on an exception, or when another process is dead or hangs.
+    """Write status "running" now, and "failed" with the reason on an exception or when another process dies or hangs.
 
-    Yields what writes how it ended well.
+    Yields a function that writes the status of a normal end.
     """
 
     def write(status: Status) -> None:
@@ -197,14 +199,14 @@ def _status_told(
     failed = threading.Event()
 
     def fail(reason: str) -> None:
-        if failed.is_set():  # the watch has told which process is to blame; that ours lost it is what follows
+        if failed.is_set():  # the watch has named the process at fault; the error here is only a consequence
             return
         failed.set()
-        with suppress(OSError):  # the disk may be what failed; what is told is the error itself
+        with suppress(OSError):  # the disk may be what failed: the original error must not be replaced
             write(replace(training.status(session), status="failed", reason=reason))
 
     if folder is not None:
-        commit.sweep_top(folder)  # a killed training may have left half of its status, or of another file
+        commit.sweep_top(folder)  # a killed training may have left partly written files
     write(training.status(session))
     last_words.tell = fail
     try:

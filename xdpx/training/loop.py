@@ -15,7 +15,7 @@ Groups = Iterable[tuple[Position, Sequence[Batch]]]
 
 
 class Interrupted(Exception):
-    """Raised by `groups` where it would wait, because somebody wants the run to be interrupted."""
+    """Raised by `groups` instead of waiting for data, when the run has been asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Stop:
-    """Why training should end. Not `finished`: somebody interrupted it, and it wants to be continued."""
+    """Why training should end. `finished` is false if it was interrupted and can be continued."""
 
     reason: str
     finished: bool = True
@@ -54,7 +54,7 @@ class Session:
 
 
 class Callback:
-    """Looks on, and may ask to stop. Callbacks are called in the order of their list, for every event.
+    """Observes training, and may ask to stop it. For every event, callbacks are called in the order of their list.
 
     Attributes:
         name: what its state is called in a checkpoint, unique among the callbacks of a run; "" when it has none.
@@ -66,27 +66,27 @@ class Callback:
         """Prepare, after the state was built or restored and before the first update."""
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Look at an update that just finished; `session` stands at it. Return a reason to end, or None."""
+        """Called after each update, with `session` at that update. Return a reason to end, or None."""
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Do what must be done after the last update. Not called when training ends by an exception."""
+        """Finish after the last update. Not called when training ends by an exception."""
 
     def close(self) -> None:
-        """Let go of files and lines on the screen. Always called, last."""
+        """Release files and progress bars. Always called, last."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must keep (plain values only), so that a resumed run does what this one would."""
+        """Return the state that a checkpoint must keep (plain values only) for an exact resume."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave. Called before `on_start`."""
+        """Restore what `state_dict` returned. Called before `on_start`."""
 
 
 def take_steps(engine: Updater, state: State, groups: Groups, *, after: int, until: int) -> Iterator[Step]:
     """Yield one `Step` per update, from `after + 1` up to and including `until`.
 
-    Ends early when `groups` runs out. No group is taken that is not trained on.
+    Ends early when `groups` runs out. Never takes a group from it without training on that group.
     """
     for number, (place, group) in zip(range(after + 1, until + 1), groups, strict=False):
         state, facts = engine.update(state, group)
@@ -94,7 +94,7 @@ def take_steps(engine: Updater, state: State, groups: Groups, *, after: int, unt
 
 
 def fit(session: Session, groups: Groups, callbacks: Sequence[Callback]) -> Stop:
-    """Train from where `session` stands to its last update, and say why it ended."""
+    """Train from where `session` stands to its last update, and return why it ended."""
     try:
         for callback in callbacks:
             callback.on_start(session)

@@ -33,12 +33,12 @@ class Progress:
         return Position(self.epoch, self.group)
 
     def advance(self, num_updates: int, place: Position) -> None:
-        """Move on to the place that is reached after an update."""
+        """Move on to the place in the data reached after `num_updates`."""
         self.num_updates, self.epoch, self.group = num_updates, place.epoch, place.group
         self.samples += self.group_size
 
     def take_score(self, score: float, *, ascending: bool) -> bool:
-        """Note the score of an evaluation at this step; tell whether it is a new best. NaN never is, nor is a tie."""
+        """Record the score of an evaluation at this step; return whether it is a new best. NaN or a tie never is."""
         self.score = score
         self.last_eval_step = self.num_updates
         if not is_better(score, self.best_score, ascending=ascending):
@@ -48,17 +48,17 @@ class Progress:
         return True
 
     def forget_best(self) -> None:
-        """Look for the best score anew, and count from here how long there is no better one."""
+        """Forget the best score, and count the updates without improvement from here."""
         self.best_score, self.best_step = None, self.num_updates
 
     @property
     def just_evaluated(self) -> bool:
-        """Tell whether the weights of this very step have been scored."""
+        """Whether the weights of the current step have been scored."""
         return 0 < self.num_updates == self.last_eval_step
 
     @property
     def is_best(self) -> bool:
-        """Tell whether this very step is the best so far."""
+        """Whether the current step has the best score so far."""
         return self.just_evaluated and self.best_step == self.num_updates
 
     def as_dict(self) -> dict[str, Any]:
@@ -67,10 +67,10 @@ class Progress:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Progress:
-        """Rebuild from `as_dict`. A part that this version does not know, or misses, is an error with its name.
+        """Return the progress saved by `as_dict`.
 
         Raises:
-            ValueError: `saved` was written by a version that keeps other things.
+            ValueError: a field is unknown or missing, because another version wrote `saved`; the message names it.
         """
         known = {field.name for field in fields(cls)}
         if known != set(saved):

@@ -1,7 +1,7 @@
-"""Take an update again that another training kept (`training.hunting`), in place of training: in every door.
+"""Instead of training, run one non-finite update that another training saved (`training.hunting`); in every door.
 
-The door builds its model as it always does; the weights, the batch and the random numbers are those of the file. So a
-change of the code can be tried on the one batch that showed the fault.
+The door builds its model as always; weights, batch and random state come from the file. So a change of the code can be
+tried on the very batch that showed the fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VARIABLE = "XDPX_REPLAY_NAN"
 
 
 class Replayed(SystemExit):
-    """Ends a training that was asked for one update only; its code is 1 where that is not finite.
+    """Ends the program after a replayed update; the exit code is 1 if the update is still not finite.
 
     Args:
         lines: of the report.
@@ -34,11 +34,11 @@ class Replayed(SystemExit):
 
 
 def replay_if_asked(session: Session) -> None:
-    """Take the kept update again, where the variable asks for one, and end training with what is found.
+    """Replay the update named by the environment variable, if it is set, and end the program with the findings.
 
     Raises:
-        Replayed: always, where it is asked for.
-        ConfigError: the file holds none, or its state was too large to be kept.
+        Replayed: always, if the variable is set.
+        ConfigError: the file holds no update, or the state was too large to be saved with it.
     """
     path = os.environ.get(VARIABLE)
     if path:
@@ -48,7 +48,7 @@ def replay_if_asked(session: Session) -> None:
 
 
 def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replayed:
-    """Take the update of a file again; return what was found, to be raised or told."""
+    """Run the update of a file again; return what was found, to be raised or printed."""
     number = saved["number"]
     origin = engine.again(state, saved, number)
     if origin is None:
@@ -59,10 +59,10 @@ def taken_again(engine: Updater, state: Any, saved: Mapping[str, Any]) -> Replay
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return what a training kept of an update, its batches as arrays of numpy.
+    """Return a saved update, with its batches as NumPy arrays.
 
     Raises:
-        ConfigError: there is no such file, or it is none of these.
+        ConfigError: there is no such file, or it is not a saved update.
     """
     from xdpx.checkpoints.trusted import load_tensors
 
@@ -77,7 +77,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def need_state(saved: Mapping[str, Any], path: str) -> None:
-    """Raise ConfigError where the state was too large to be kept."""
+    """Raise ConfigError if the state was too large to be saved beside the batch."""
     if saved["state"] is None:
         remedy = "Take the newest checkpoint before it as pretrained_model, and train on with log_interval 1."
         raise ConfigError(path, [Fault("state", "was too large to be kept beside the batch.", remedy)])

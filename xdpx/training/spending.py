@@ -1,6 +1,6 @@
-"""Where the time of a training goes, and what is wrong with it in words: too little data, or a rhythm of slow updates.
+"""Measure where training time goes, and warn when it waits for data or when every n-th update is slow.
 
-On by default: a few assignments an update, from the phases that `pulse` is told anyway.
+On by default: costs a few assignments per update, since `pulse` records the phases anyway.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ JUDGED_EVERY = 100
 KEPT = 4000
 """Updates whose times are kept: enough for forty slow ones in a hundred each."""
 DATA_BOUND = 0.3
-"""Share of the time spent waiting for data from which a training is said to be bound by it."""
+"""Share of the time spent waiting for data from which a training counts as data-bound."""
 DATA_SECONDS = 0.001
-"""And so much an update, for what is faster is bound by nothing that matters."""
+"""Minimum wait for data per update in seconds; below it a warning would not be worth acting on."""
 SLOW = 3.0
-"""An update is slow from so many times the median on."""
+"""An update is slow if it takes more than this many times the median."""
 SLOW_SECONDS = 0.01
-"""And from so much more than the median, for shorter ones are the machine's own."""
+"""And at least this many seconds longer than the median; smaller differences are noise of the machine."""
 SLOW_SEEN = 4
-"""Slow updates that must be seen, with one and the same distance between them."""
+"""Number of slow updates, at equal distances, needed for a warning."""
 
 REMEDIES = {
     DATA: "the data does: look at how shards or blocks of it are opened, or at workers that are refilled.",
@@ -42,7 +42,7 @@ EXPECTED = frozenset({
     "beginning", "ending", "evaluating", "saving", "copying", "logging, evaluating or saving", "hunting for NaN",
     "profiling",
 })  # fmt: skip
-"""Phases that are long now and then, as they should be."""
+"""Phases that are expected to take long at times."""
 NAMES = {DATA: "waiting for data", UPDATE: "updates", WAITING: "waiting for the device", CALLBACKS: "callbacks"}
 
 
@@ -53,8 +53,8 @@ class Spent:
     Attributes:
         data: waiting for its batches.
         update: forward, backward and step, as far as the host takes part.
-        callbacks: logging and whatever else follows, without what is `EXPECTED` to take long.
-        waiting: for the device, when numbers are fetched.
+        callbacks: logging and everything else after the update, except the phases in `EXPECTED`.
+        waiting: for the device, when facts are fetched.
     """
 
     data: float
@@ -68,12 +68,12 @@ class Spent:
 
     @property
     def total(self) -> float:
-        """All but waiting for the device, which falls on the update at which somebody happens to ask."""
+        """All but waiting for the device, which falls on whichever update happens to fetch the facts."""
         return self.data + self.update + self.callbacks
 
 
 class Spending(Callback):
-    """Keeps the seconds of each update, says what is wrong with them once, and at the end where all time went."""
+    """Records the seconds of each update, warns once per kind of trouble, and logs a summary of the time at the end."""
 
     def __init__(self) -> None:
         self._spent: deque[Spent] = deque(maxlen=KEPT)
@@ -83,13 +83,13 @@ class Spending(Callback):
         self._told: set[str] = set()
 
     def on_start(self, session: Session) -> None:
-        """Begin to count, after what was spent on the way here."""
+        """Start counting here, so that the time spent before training is left out."""
         self._begun = dict(pulse.spent)
         self._before = dict(pulse.spent)
         self._first = session.number
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Note the seconds of the update before, whose callbacks are done by now; judge now and then."""
+        """Record the seconds since the last call, which include the callbacks of the previous update."""
         before, self._before = self._before, dict(pulse.spent)
         new = {name: seconds - before.get(name, 0.0) for name, seconds in self._before.items()}
         data, update, waiting = new.pop(DATA, 0.0), new.pop(UPDATE, 0.0), new.pop(WAITING, 0.0)
@@ -108,7 +108,7 @@ class Spending(Callback):
                 log.warning(words)
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Say what was not said yet, and where the time went."""
+        """Log warnings not yet given, and the summary of the time."""
         self._judge()
         seconds = {name: spent - self._begun.get(name, 0.0) for name, spent in pulse.spent.items()}
         if sum(seconds.values()) > 1.0:
@@ -116,7 +116,7 @@ class Spending(Callback):
 
 
 def shares(seconds: Mapping[str, float]) -> str:
-    """Say which share of the time went where, largest first; what is below half a percent is left out."""
+    """Return the shares of the time as text, largest first, leaving out those below half a percent."""
     total = sum(seconds.values())
     shown = sorted(((spent / total, name) for name, spent in seconds.items() if spent / total >= 0.005), reverse=True)
     told = ", ".join(f"{NAMES.get(name, name)} {share:.0%}" for share, name in shown)
@@ -124,7 +124,7 @@ def shares(seconds: Mapping[str, float]) -> str:
 
 
 def troubles(spent: Sequence[Spent]) -> dict[str, str]:
-    """Return what is wrong with the times of some updates, in words by kind; {} where nothing is."""
+    """Return a warning for each kind of trouble ("data", "slow") in the times of some updates; {} if there is none."""
     found = {}
     data = _data_bound(spent)
     if data:
@@ -136,10 +136,10 @@ def troubles(spent: Sequence[Spent]) -> dict[str, str]:
 
 
 def _data_bound(spent: Sequence[Spent]) -> str:
-    """Say whether updates wait for data.
+    """Return a warning if updates wait for data, else "".
 
-    Where the device works on while the host waits for data, the host waits for the device all the longer when it asks
-    for numbers; so data is what all wait for only where the latter is short.
+    If the device was still busy while the host waited for data, the host waits for the device when it fetches facts.
+    So data is the bottleneck only if that wait is short.
     """
     data, waiting = sum(each.data for each in spent), sum(each.waiting for each in spent)
     total = sum(each.total for each in spent) + waiting
@@ -152,7 +152,7 @@ def _data_bound(spent: Sequence[Spent]) -> str:
 
 
 def _slow_every(spent: Sequence[Spent]) -> str:
-    """Say whether one update in every so many is slow, and what makes it so."""
+    """Return a warning if every n-th update is slow, with the phase that makes it slow; else ""."""
     if len(spent) < 2 * SLOW_SEEN:
         return ""
     usual = median(each.total for each in spent)

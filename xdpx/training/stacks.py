@@ -1,4 +1,4 @@
-"""Where all threads of a process stand, written also when Python itself does not run any more."""
+"""Write the stack traces of all threads of a process, even when its interpreter is blocked."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ FOLDER = "stacks"
 """In the folder of a run."""
 SECONDS_TO_WRITE = 1.5
 _SIGNAL = int(vars(signal).get("SIGRTMIN", 24)) + 7
-"""Ask for stacks: one that neither launchers nor schedulers nor accelerators send."""
+"""The signal that asks for stacks: one that launchers, schedulers and accelerators do not send."""
 _DEBUGGERS = frozenset({"pdb", "bdb", "pydevd", "debugpy", "ipdb"})
 
 
 class Stacks:
-    """Lets other processes ask for the stacks of this one. A context manager; `path` is where they are written."""
+    """Lets other processes ask for the stacks of this one, which are written to `path`. Call `close` when done."""
 
     def __init__(self) -> None:
         number, self.path = tempfile.mkstemp(prefix="xdpx-stacks-", suffix=".txt")
         os.close(number)
         self._file = io.open(self.path, "w", encoding="utf-8")
-        # In C, without Python's lock: also of a process whose threads all wait for one another.
+        # faulthandler works in C without the GIL, so it also answers when all threads are deadlocked.
         faulthandler.register(_SIGNAL, file=self._file, all_threads=True, chain=False)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering, and remove the file."""
         faulthandler.unregister(_SIGNAL)
         self._file.close()
         io.remove(self.path)
@@ -48,16 +48,16 @@ def own() -> str:
 
 
 def of_frozen(pid: int, path: str) -> str:
-    """Return the stacks of another process of this machine; one that is stopped goes on for a moment.
+    """Return the stacks of another process of this machine; a stopped process is continued (SIGCONT) to answer.
 
     Args:
-        pid: its id.
+        pid: its process id.
         path: of its `Stacks`.
 
     Raises:
-        OSError: it is gone, or another user's.
+        OSError: the process is gone, or belongs to another user.
     """
-    # To its main thread, which answers before it goes on: a signal to the process may be taken by another thread.
+    # Sent to the main thread, which answers before it continues: another thread may take a signal to the process.
     ctypes.CDLL(None).tgkill(pid, pid, _SIGNAL)
     os.kill(pid, signal.SIGCONT)
     end, size = time.monotonic() + SECONDS_TO_WRITE, 0
@@ -83,7 +83,7 @@ def write(folder: str, rank: int, about: str, text: str, *, host: str = "") -> s
 
 
 def in_debugger(thread: int) -> bool:
-    """Tell whether somebody is debugging in a thread: a debugger is among what it has called."""
+    """Return whether a thread is in a debugger, i.e. has a frame of one on its stack."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _DEBUGGERS:

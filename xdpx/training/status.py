@@ -1,4 +1,4 @@
-"""One small file that says how a run stands, for people and for whoever starts it again."""
+"""The status file of a run, read by people and by the program that starts it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Status:
     """How a run stands.
 
     Attributes:
-        step, total_steps: updates taken, and updates of the whole schedule.
+        step, total_steps: updates taken so far, and updates of the whole schedule.
         fingerprint: hash of everything that decides what the run computes.
         until: the last update of the stretch that was asked for.
         train_steps: how it was asked for; None when it goes to the end.
@@ -39,13 +39,13 @@ class Status:
     reason: str = ""
 
     def write(self, folder: str) -> None:
-        """Put it into `folder`, whole or not at all."""
+        """Write it into `folder`, atomically."""
         facts: dict[str, Any] = {**asdict(self), "written": datetime.now(UTC).isoformat(timespec="seconds")}
         commit.write_text(io.join(folder, STATUS_FILE), json.dumps(facts, indent=2) + "\n")
 
 
 def read_status(folder: str) -> Status | None:
-    """Return the status of the run in `folder`; None when it has none that can be read."""
+    """Return the status of the run in `folder`; None if there is none, or it cannot be read."""
     path = io.join(folder, STATUS_FILE)
     if not io.isfile(path):
         return None
@@ -54,7 +54,7 @@ def read_status(folder: str) -> Status | None:
 
 
 def trouble_of_status(path: str) -> str:
-    """Say what is wrong with a status file, '' when nothing is."""
+    """Return what is wrong with a status file, '' if nothing is."""
     text, trouble = text_of(path)
     return trouble or ("" if _parsed(text) else "is no status of a run")
 
@@ -77,5 +77,5 @@ def _parsed(text: str) -> Status | None:
 
 
 def _is_whole(value: object) -> bool:
-    """Tell whether a value of JSON is a whole number that fits into 64 bits: no True, nothing of 400 digits."""
+    """Return whether a JSON value is an integer that fits into 64 bits; True and False are not."""
     return type(value) is int and abs(value) < 2**63

@@ -1,8 +1,8 @@
 """Processes that train together watch one another, so that the job ends soon after one dies, freezes or hangs.
 
-A thread of each process tells the first one what its main thread is at, and hears back that the first one lives: small
-datagrams, which never wait for anybody. The first process judges (`judging.py`), and of it all others do. Whoever hears
-a verdict writes down the stacks of all its threads and ends, so that a launcher can start all anew.
+A thread of each process reports to the first one what its main thread is doing, and is answered that the first one is
+alive: small datagrams, which never block. The first process judges all others (`judging.py`), and they judge it. A
+process that receives a verdict writes the stacks of all its threads and exits, so that a launcher can restart the job.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from xdpx.utils.pulse import DATA_PATIENCE, LONG, Standing, pulse
 HANG_SECONDS = 30.0
 """Silence, or time beyond twice the longest update seen, after which a process counts as frozen or hanging."""
 EXIT_CODE = 75
-"""Of a process that ends because one of the training is dead, frozen or hangs: try again."""
+"""Exit code of a process that ends because another one is dead, frozen or hangs: EX_TEMPFAIL, "try again"."""
 SECONDS_TO_TELL = 2.0
-"""How long an ending process may take to write down why: the disk may be what hangs."""
+"""Time limit for an ending process to write why it ends: the disk may be what hangs."""
 LOOK_SECONDS = 0.25
-"""How often each process of this machine is looked at."""
+"""Interval between two checks of the processes of this machine."""
 _REPEATS = 3
 _OF_SEVERAL = {"has died": "have died", "is frozen": "are frozen", "is silent": "are silent", "hangs": "hang"}
 
@@ -56,15 +56,15 @@ class Member:
 
     @property
     def is_near(self) -> bool:
-        """Whether it runs on this machine, where one can look at it."""
+        """Whether it runs on this machine, where its state can be read from the system."""
         return self.machine == machine_id()
 
 
 class Phases(Callback):
-    """Tells what the main thread is at: data, an update, or the callbacks. Stands before all others."""
+    """Reports to `pulse` what the main thread is doing: data, an update, or callbacks. Must be the first callback."""
 
     def groups(self, groups: Generator[Any]) -> Generator[Any]:
-        """Yield the same groups."""
+        """Yield the groups unchanged, and note the phase."""
         try:
             while True:
                 pulse.enter("data", DATA_PATIENCE)
@@ -78,30 +78,30 @@ class Phases(Callback):
             groups.close()
 
     def on_step(self, session: Session, step: Step) -> Stop | None:
-        """Note that an update was taken."""
+        """Note that an update has finished."""
         pulse.step = step.number
         pulse.enter("callbacks", LONG)
         return None
 
     def on_end(self, session: Session, stop: Stop) -> None:
-        """Note that the last one was."""
+        """Note that the last update has finished."""
         pulse.enter("ending", LONG)
 
 
 class LastWords:
-    """What a process does before the watch ends it: `tell` writes down, on the first one, why the training ends."""
+    """Holds what the first process calls before the watch ends it: `tell` records why the training ends."""
 
     tell: Callable[[str], object] = staticmethod(lambda reason: None)
 
 
 @contextmanager
 def watched(ranks: Ranks, folder: str | None, hang_seconds: float | None) -> Generator[LastWords]:
-    """Watch the other processes inside, and be watched; on all processes.
+    """Let the processes watch one another inside the `with` block; on all processes.
 
     Args:
-        ranks: who trains together; a process that is alone is not watched.
-        folder: of the run: stacks go into `stacks/` there; None for nowhere.
-        hang_seconds: `HANG_SECONDS` or other ones; None or 0 watches nobody.
+        ranks: the processes that train together; a single process is not watched.
+        folder: of the run, where stacks are written into `stacks/`; None writes none.
+        hang_seconds: see `HANG_SECONDS`; None or 0 turns the watch off.
     """
     pulse.begin()
     last_words = LastWords()
@@ -137,10 +137,10 @@ class _Watch:
         now = time.monotonic()
         self._heard = dict.fromkeys(self._members, now)
         self._standings = dict.fromkeys(self._members, Standing())
-        self._cpu = dict.fromkeys(self._members, 0.0)  # seconds used when it was heard of
-        self._gone: set[int] = set()  # ranks whose end the system has told of
-        self._stopped: dict[int, float] = {}  # since when each rank was found stopped, whenever it was looked at
-        self._moved = now  # when one of them last went on to something else, or left
+        self._cpu = dict.fromkeys(self._members, 0.0)  # CPU seconds used at its last message
+        self._gone: set[int] = set()  # ranks whose end the system has reported
+        self._stopped: dict[int, float] = {}  # when each rank was first found stopped, if it still is
+        self._moved = now  # when any rank last changed its step or phase, or left
         self._events = selectors.DefaultSelector()
         self._events.register(self._socket, selectors.EVENT_READ)
         self._stop = threading.Event()
@@ -155,11 +155,11 @@ class _Watch:
             self._thread.start()
 
     def leave(self) -> None:
-        """Say that this process has done its part, and watch no longer."""
+        """Tell the others that this process has finished, and stop watching."""
         self._stop.set()
         if self._thread.is_alive():
             with suppress(OSError):
-                self._socket.sendto(b"{}", self._socket.getsockname())  # so that it need not wait for the next word
+                self._socket.sendto(b"{}", self._socket.getsockname())  # wakes the thread from its select
             self._thread.join()
             for _ in range(_REPEATS):
                 self._say({"left": True})
@@ -172,12 +172,12 @@ class _Watch:
 
     @property
     def _judged(self) -> Iterable[int]:
-        """The ranks that this process judges: the first one all, any other the first alone."""
+        """The ranks that this process judges: the first process judges all, the others judge only the first."""
         return self._members if self._rank == 0 else [0]
 
     def _await_end(self, rank: int) -> None:
-        """Let the system tell at once when a process of this machine ends; where it cannot, looks at it will do."""
-        with suppress(OSError, AttributeError):  # no Linux, or an old one; or it has ended already
+        """Have the system report at once when a local process ends; without a pidfd, the regular checks find it."""
+        with suppress(OSError, AttributeError):  # not Linux, an old kernel, or it has ended already
             self._events.register(os.pidfd_open(self._members[rank].pid), selectors.EVENT_READ, rank)
 
     def _run(self) -> None:
@@ -188,17 +188,17 @@ class _Watch:
                 due = time.monotonic() + self._interval
             self._listen(min(self._interval, LOOK_SECONDS))
             now = time.monotonic()
-            if now - last > self._hang_seconds / 2:  # this very process stood still, e.g. the machine was suspended
+            if now - last > self._hang_seconds / 2:  # this process itself was paused, e.g. the machine was suspended
                 self._heard, self._moved = dict.fromkeys(self._heard, now), now
                 pulse.alive()
-            if now - last > LOOK_SECONDS + FROZEN_SECONDS / 2:  # or only shortly, and the others with it
+            if now - last > LOOK_SECONDS + FROZEN_SECONDS / 2:  # paused only briefly, probably together with the others
                 self._stopped.clear()
             last = now
             verdict = judge(self._known(now), self._hang_seconds, unmoved_seconds=now - self._moved)
             if verdict is not None and not self._stop.is_set():
                 self._end(verdict)
 
-    # ---- speaking and hearing
+    # ---- sending and receiving
 
     def _say_standing(self) -> None:
         standing = pulse.standing(self._hang_seconds)
@@ -209,23 +209,23 @@ class _Watch:
         self._heard[self._rank] = time.monotonic()
         facts = asdict(standing)
         if standing.allowed == LONG:
-            facts["allowed"] = None  # which JSON has no word for
+            facts["allowed"] = None  # infinity, which JSON cannot express
         self._say({"standing": facts})
 
     def _say(self, message: dict[str, Any], *, to: Iterable[int] | None = None) -> None:
-        """Send a message to some processes; by default to the first one, and from there to all."""
+        """Send a message to some processes; by default to the first one, or from the first one to all."""
         to = (self._members if self._rank == 0 else [0]) if to is None else to
         data = json.dumps({"token": self._token, "rank": self._rank, **message}).encode()
         for rank in [rank for rank in to if rank != self._rank]:
-            with suppress(OSError):  # a process that is gone, or a full queue: the next one will arrive
+            with suppress(OSError):  # the process is gone, or its queue is full: a later message will arrive
                 self._socket.sendto(data, self._members[rank].address)
 
     def _listen(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while not self._stop.is_set() and (left := end - time.monotonic()) > 0:
             ready = [key for key, _ in self._events.select(left)]
-            if any(key.fileobj is self._socket for key in ready):  # first: its last words may be among them
-                with suppress(OSError, ValueError, KeyError, TypeError):  # from strangers, or cut off
+            if any(key.fileobj is self._socket for key in ready):  # first: may hold a final message
+                with suppress(OSError, ValueError, KeyError, TypeError):  # not ours, or truncated
                     message = json.loads(self._socket.recv(4096))
                     if message["token"] == self._token:
                         self._hear(message)
@@ -252,14 +252,14 @@ class _Watch:
             self._end(Verdict(trouble, tuple(ranks)), reason)
 
     def _note(self, rank: int, standing: Standing) -> None:
-        """Keep what a process is at."""
+        """Store what a process is doing, and when that last changed."""
         before = self._standings[rank]
         if (before.step, before.phase) != (standing.step, standing.phase):
             self._moved = time.monotonic()
         self._standings[rank] = standing
 
     def _known(self, now: float) -> list[Known]:
-        """Return what this process knows: the first one of all, any other of the first alone."""
+        """Return what is known of the ranks that this process judges, except those that have left."""
         return [self._known_of(rank, now) for rank in self._judged if self._is_in(rank)]
 
     def _is_in(self, rank: int) -> bool:
@@ -267,7 +267,7 @@ class _Watch:
 
     def _known_of(self, rank: int, now: float) -> Known:
         member, silent = self._members[rank], now - self._heard[rank]
-        standing = self._standings[rank] if self._rank == 0 else Standing()  # what it does is not for others to judge
+        standing = self._standings[rank] if self._rank == 0 else Standing()  # only the first process judges progress
         if rank in self._gone:
             return Known(rank, silent, standing, "gone")
         if not member.is_near:
@@ -284,26 +284,26 @@ class _Watch:
     # ---- the end
 
     def _end(self, verdict: Verdict, reason: str = "") -> None:
-        """Write down the stacks, say why, and end this process; the first one to know tells the others.
+        """Write the stacks, log why, and exit; the process that found the trouble also tells the others.
 
         Args:
             verdict: what is wrong.
-            reason: in the words of the process that told; "" where this one found out.
+            reason: as received from the process that found it; "" if this one did.
         """
         found_here, reason = not reason, reason or self._reason(verdict)
         _within(SECONDS_TO_TELL, lambda: self._write_own_stacks(reason))
-        # Not by the log first: the thread that hangs may hold its lock.
+        # Not through the log first: the thread that hangs may hold its lock.
         os.write(2, f"\nxdpx: process {self._rank}: {reason}\n".encode())
-        if self._rank == 0:  # before any other ends: this one's own thread would fail for that, and tell of it
+        if self._rank == 0:  # before the others exit, which would fail the main thread here
             _within(SECONDS_TO_TELL, lambda: self._last_words.tell(reason))
         for _ in range(_REPEATS if found_here else 0):
-            self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=self._told(verdict))
+            self._say({"verdict": [verdict.trouble, verdict.ranks, reason]}, to=self._recipients(verdict))
         _within(SECONDS_TO_TELL, lambda: self._end_others(verdict, reason))
         _within(SECONDS_TO_TELL, lambda: log.warning(reason))
         os._exit(EXIT_CODE)
 
-    def _told(self, verdict: Verdict) -> list[int]:
-        """Return who is told of a verdict: one that is frozen is looked at by others, and must not go on meanwhile."""
+    def _recipients(self, verdict: Verdict) -> list[int]:
+        """Return the ranks to tell of a verdict: not a frozen one, which others end and which must not continue."""
         passed_over = () if verdict.trouble == "hangs" else verdict.ranks
         return [rank for rank in self._members if rank not in passed_over]
 
@@ -319,7 +319,7 @@ class _Watch:
         )
 
     def _end_others(self, verdict: Verdict, reason: str) -> None:
-        """End those of this machine that cannot do it themselves; those that hang are told."""
+        """End the processes of this machine that cannot exit by themselves; one that hangs can, when told."""
         for rank in verdict.ranks if verdict.trouble != "hangs" else ():
             if rank != self._rank and self._members[rank].is_near and self._is_its_keeper(verdict):
                 self._end_other(self._members[rank], reason, dead=verdict.trouble == "has died")
@@ -331,12 +331,12 @@ class _Watch:
             stacks.write(self._folder, self._rank, about, stacks.own())
 
     def _is_its_keeper(self, verdict: Verdict) -> bool:
-        """Tell whether this is the first process of its machine that is well."""
+        """Return whether this is the lowest healthy rank on its machine."""
         others = {*verdict.ranks, *self._left}
         return self._rank == min(rank for rank, each in self._members.items() if each.is_near and rank not in others)
 
     def _end_other(self, member: Member, reason: str, *, dead: bool) -> None:
-        """Write down where a process stands that cannot do it itself, and end it: it would not hear its launcher."""
+        """Write the stacks of a process that cannot, and kill it: it would not react to its launcher either."""
         if not dead and look_at(member.pid, member.started).life != "gone":
             with suppress(OSError):
                 text = stacks.of_frozen(member.pid, member.stacks)
@@ -349,12 +349,12 @@ class _Watch:
 
 
 def _within(seconds: float, work: Callable[[], object]) -> None:
-    """Do something in a thread, and wait for it no longer than so long."""
+    """Run `work` in a thread, and wait at most `seconds` for it."""
 
     def attempt() -> None:
         try:
             work()
-        except Exception as error:  # nobody else would ever see it
+        except Exception as error:  # it would be lost with the thread
             os.write(2, f"xdpx: {error}\n".encode())
 
     thread = threading.Thread(target=attempt, daemon=True)
@@ -363,7 +363,7 @@ def _within(seconds: float, work: Callable[[], object]) -> None:
 
 
 def _listening() -> socket.socket:
-    """Return a socket on the address by which this machine reaches the first process."""
+    """Return a datagram socket bound to the address from which this machine reaches the first process."""
     host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", "29500"))
     family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
